@@ -1,0 +1,153 @@
+"""Everything that can go wrong, as one tree.
+
+    KafkaDirectError
+    ├── OptionError (ValueError)              an option's name or value cannot be used
+    ├── OffsetPlanError (ValueError)          positions that do not fit the partitions, or start after end
+    ├── TopicNotFoundError (LookupError)      a topic or partition that does not exist
+    ├── DataLossError (RuntimeError)          records that were asked for are no longer there
+    ├── BrokerError (ConnectionError)         a broker did not do what it was asked
+    │   ├── BrokerUnreachableError            no connection, or it broke and retries were used up
+    │   ├── BrokerTimeoutError (TimeoutError) a deadline passed
+    │   ├── TlsError                          the TLS handshake or a certificate failed
+    │   ├── AuthenticationError               the broker refused the credentials
+    │   ├── AuthorizationError (PermissionError)  the principal may not do this (ACL)
+    │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
+    │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
+    └── RecordError (ValueError)              records that cannot be used
+        ├── CorruptRecordError                malformed bytes or a wrong CRC
+        ├── UnsupportedRecordError            a record format or codec that is not supported
+        └── TimestampError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
+
+Each message says what happened, where, and what to do. The place is also kept in attributes: ``topic``,
+``partition``, ``offset``, ``broker`` (``host:port``); ``None`` where it does not apply.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class KafkaDirectError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: What happened and what to do.
+        topic: Topic the error is about.
+        partition: Partition number.
+        offset: Offset within the partition.
+        broker: ``host:port`` of the broker.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        broker: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.broker = broker
+
+    def __str__(self) -> str:
+        return self.message + _place(self.topic, self.partition, self.offset, self.broker)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only arguments do not survive Exception's own pickling; Spark and tests send errors between processes.
+        return (_rebuild, (type(self), self.message, self.topic, self.partition, self.offset, self.broker, self.__dict__))
+
+
+class OptionError(KafkaDirectError, ValueError):
+    """An option's name or value cannot be used."""
+
+
+class OffsetPlanError(KafkaDirectError, ValueError):
+    """Starting or ending positions do not fit the partitions, or a start lies after its end."""
+
+
+class TopicNotFoundError(KafkaDirectError, LookupError):
+    """A topic or partition does not exist (or may not be seen)."""
+
+
+class DataLossError(KafkaDirectError, RuntimeError):
+    """Records that were asked for are no longer there; ``failOnDataLoss=false`` skips them instead."""
+
+
+class BrokerError(KafkaDirectError, ConnectionError):
+    """A broker did not do what it was asked."""
+
+
+class BrokerUnreachableError(BrokerError):
+    """No connection could be made, or it broke and the retries were used up."""
+
+
+class BrokerTimeoutError(BrokerError, TimeoutError):
+    """A deadline passed before the broker answered."""
+
+
+class TlsError(BrokerError):
+    """The TLS handshake failed, or a certificate cannot be used."""
+
+
+class AuthenticationError(BrokerError):
+    """The broker refused the credentials."""
+
+
+class AuthorizationError(BrokerError, PermissionError):
+    """The authenticated principal may not do this (an ACL is missing)."""
+
+
+class UnsupportedBrokerError(BrokerError):
+    """The broker is too old or lacks a feature this package needs."""
+
+
+class ProtocolError(BrokerError):
+    """A broker's answer could not be understood, or carried an error code nothing can be done about."""
+
+
+class RecordError(KafkaDirectError, ValueError):
+    """Records cannot be used."""
+
+
+class CorruptRecordError(RecordError):
+    """Record bytes are malformed, or their CRC is wrong."""
+
+
+class UnsupportedRecordError(RecordError):
+    """A message format or compression codec is not supported."""
+
+
+class TimestampError(RecordError, ArithmeticError):
+    """A record's timestamp does not fit Spark's microseconds (KAFKA_MALFORMED_RECORD_TIMESTAMP in Spark)."""
+
+
+def _place(topic: str | None, partition: int | None, offset: int | None, broker: str | None) -> str:
+    parts = []
+    if topic is not None:
+        parts.append(f"topic {topic}")
+    if partition is not None:
+        parts.append(f"partition {partition}")
+    if offset is not None:
+        parts.append(f"offset {offset}")
+    if broker is not None:
+        parts.append(f"broker {broker}")
+    return f" [{', '.join(parts)}]" if parts else ""
+
+
+def _rebuild(
+    kind: type[KafkaDirectError],
+    message: str,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    broker: str | None,
+    state: dict[str, Any],
+) -> KafkaDirectError:
+    error = kind(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    error.__dict__.update(state)
+    return error
