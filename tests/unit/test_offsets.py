@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafka_direct.errors import OffsetPlanError
+from pyspark_kafka_direct.offsets import (
+    MAX_OFFSET,
+    OffsetRange,
+    TopicPartition,
+    partition_offsets_from_json,
+    partition_offsets_to_json,
+)
+
+topics = st.text("abcXYZ019._-", min_size=1, max_size=12)
+offset_maps = st.dictionaries(
+    st.builds(TopicPartition, topics, st.integers(0, 2**31 - 1)), st.integers(-2, MAX_OFFSET), max_size=20
+)
+
+
+@given(offset_maps)
+def test_offsets_survive_json(offsets: dict[TopicPartition, int]) -> None:
+    assert partition_offsets_from_json(partition_offsets_to_json(offsets)) == offsets
+
+
+@given(offset_maps, st.randoms())
+def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int], random: object) -> None:
+    items = list(offsets.items())
+    random.shuffle(items)  # type: ignore[attr-defined]
+    assert partition_offsets_to_json(dict(items)) == partition_offsets_to_json(offsets)
+
+
+def test_json_is_sparks_shape_with_partitions_in_numeric_order() -> None:
+    offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 5, TopicPartition("a", 9): -1}
+    assert partition_offsets_to_json(offsets) == '{"a":{"9":-1,"10":5},"b":{"0":1}}'
+
+
+def test_empty_offsets() -> None:
+    assert partition_offsets_to_json({}) == "{}"
+    assert partition_offsets_from_json("{}") == {}
+
+
+def test_a_number_may_be_written_as_text() -> None:
+    assert partition_offsets_from_json('{"t":{"0":"23"}}') == {TopicPartition("t", 0): 23}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ('{"t":5}', "does not map partitions"),
+        ('{"t":"earliest"}', "does not map partitions"),
+        ('{"t":{"zero":5}}', "not a partition number"),
+        ('{"t":{"-1":5}}', "not a partition number"),
+        ('{"t":{"2147483648":5}}', "not a partition number"),
+        ('{"t":{"0":1.5}}', "not a whole 64-bit number"),
+        ('{"t":{"0":true}}', "not a whole 64-bit number"),
+        ('{"t":{"0":null}}', "not a whole 64-bit number"),
+        ('{"t":{"0":9223372036854775808}}', "not a whole 64-bit number"),
+        ('{"t":{"0":1},"t":{"1":1}}', "'t' occurs twice"),
+        ('{"t":{"0":1,"0":2}}', "'0' occurs twice"),
+        ('{"t":{"0":1,"00":2}}', "partition 0 occurs twice"),
+        ('{"":{"0":1}}', "name is empty"),
+        ('{"t":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_malformed_offsets_are_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(OffsetPlanError, match=reason):
+        partition_offsets_from_json(text)
+
+
+def test_topic_partitions_sort_by_number_and_print_as_kafka_does() -> None:
+    assert sorted([TopicPartition("t", 10), TopicPartition("t", 9)])[0] == TopicPartition("t", 9)
+    assert str(TopicPartition("flights", 3)) == "flights-3"
+
+
+def test_range_knows_its_size_and_partition() -> None:
+    offset_range = OffsetRange("t", 1, 5, 12)
+    assert offset_range.count == 7
+    assert offset_range.topic_partition == TopicPartition("t", 1)
+    assert OffsetRange("t", 1, 5, 5).count == 0
+    assert pickle.loads(pickle.dumps(offset_range)) == offset_range
+    assert len({offset_range, OffsetRange("t", 1, 5, 12)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", 0, 0, 1), "name of a topic"),
+        (("t", -1, 0, 1), "partition must be"),
+        (("t", 2**31, 0, 1), "partition must be"),
+        (("t", 0, -2, 1), "from_offset must be"),
+        (("t", 0, 0, -1), "until_offset must be"),
+        (("t", 0, 0, MAX_OFFSET + 1), "until_offset must be"),
+        (("t", 0, 0.5, 1), "from_offset must be"),
+        (("t", 0, 5, 4), "after its end 4"),
+    ],
+)
+def test_impossible_ranges_are_refused(arguments: tuple[str, int, int, int], message: str) -> None:
+    with pytest.raises(OffsetPlanError, match=message):
+        OffsetRange(*arguments)
+
+
+def test_a_refused_range_names_its_partition() -> None:
+    with pytest.raises(OffsetPlanError) as caught:
+        OffsetRange("t", 3, 5, 4)
+    assert (caught.value.topic, caught.value.partition) == ("t", 3)
+
+
+def test_json_numbers_are_plain_integers() -> None:
+    assert json.loads(partition_offsets_to_json({TopicPartition("t", 0): MAX_OFFSET})) == {"t": {"0": MAX_OFFSET}}
