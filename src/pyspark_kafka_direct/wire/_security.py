@@ -1,0 +1,130 @@
+"""How to prove who we are and who the broker is: TLS and SASL settings, typed and checked against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.wire._secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.wire._setting import Value
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+
+NO_SECRET: Final = Secret("")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Whom to trust, whom to be, and how to encrypt.
+
+    Paths are opened where a connection is made (driver and executors); texts travel with the task.
+
+    Attributes:
+        truststore_location: File with CA certificates, PEM or PKCS12; ``None`` with no text: the system's CAs.
+        truststore_certificates: CA certificates as PEM text.
+        truststore_password: Password of a PKCS12 truststore.
+        keystore_location: File with certificate and key, PEM or PKCS12.
+        keystore_password: Password of a PKCS12 keystore.
+        certificate_location: PEM file with the client's certificate chain.
+        certificate_chain: The client's certificate chain as PEM text.
+        key_location: PEM file with the client's private key.
+        key: The client's private key as PEM text.
+        key_password: Password of the private key.
+        check_hostname: Whether the broker's certificate must name the host.
+        minimum_version: Oldest TLS version, ``TLSv1.2`` or ``TLSv1.3``.
+        maximum_version: Newest TLS version.
+        cipher_suites: OpenSSL names of the TLS 1.2 cipher suites to offer; empty: OpenSSL's choice.
+    """
+
+    truststore_location: str | None = None
+    truststore_certificates: str | None = None
+    truststore_password: Secret | None = None
+    keystore_location: str | None = None
+    keystore_password: Secret | None = None
+    certificate_location: str | None = None
+    certificate_chain: str | None = None
+    key_location: str | None = None
+    key: Secret | None = None
+    key_password: Secret | None = None
+    check_hostname: bool = True
+    minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
+    maximum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.3"
+    cipher_suites: tuple[str, ...] = ()
+
+
+SYSTEM_TRUST: Final = TlsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """Where OAUTHBEARER tokens come from: exactly one of provider, token endpoint and unsecured claims."""
+
+    provider: str | None = None
+    token_endpoint_url: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    scope: str | None = None
+    urlencode_header: bool = False
+    endpoint_tls: TlsSettings = SYSTEM_TRUST
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    unsecured_claims: tuple[tuple[str, str], ...] = ()
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """How to log in.
+
+    Attributes:
+        mechanism: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512`` or ``OAUTHBEARER``.
+        username: User name (PLAIN, SCRAM).
+        password: Password (PLAIN, SCRAM).
+        delegation_token: Whether user name and password are a delegation token's id and HMAC (SCRAM, KIP-48).
+        oauth: Where tokens come from (OAUTHBEARER).
+    """
+
+    mechanism: str
+    username: str = ""
+    password: Secret = NO_SECRET
+    delegation_token: bool = False
+    oauth: OAuthSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """Security protocol with what it needs; ``tls`` and ``sasl`` are ``None`` where the protocol has none."""
+
+    protocol: Protocol = "PLAINTEXT"
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+
+PLAINTEXT: Final = SecuritySettings()
+
+
+def security_settings(
+    values: Mapping[str, Value], given: Mapping[str, str], oauth_token_provider: str | None
+) -> tuple[SecuritySettings, tuple[str, ...]]:
+    """Build security settings from values of the table.
+
+    Args:
+        values: Values by table name.
+        given: Table name to the name it was given under.
+        oauth_token_provider: The option ``oauthTokenProvider``.
+
+    Returns:
+        The settings, and notes on settings that have no effect.
+
+    Raises:
+        OptionError: Settings are missing or contradict one another.
+    """
+    protocol = cast("Protocol", values["security.protocol"])
+    if protocol != "PLAINTEXT":
+        raise OptionError(f"option kafka.security.protocol: {protocol!r} is not supported yet; write PLAINTEXT")
+    return SecuritySettings(protocol), ()
