@@ -1,0 +1,77 @@
+"""Fixtures for every test: one real broker, and topics on it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka.admin import AdminClient
+
+
+class MakeTopic(Protocol):
+    """Creates a topic of its own for a test and returns its name.
+
+    Configs are the topic's, with underscores for dots: ``make_topic(3, cleanup_policy="compact")``.
+    """
+
+    def __call__(
+        self, partitions: int = 1, *, replication: int = 1, prefix: str = "test", **configs: object
+    ) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[EmbeddedKafka]:
+    """One broker for the whole run. Tests must not stop it or change it: those start one of their own."""
+    with EmbeddedKafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def make_topic(kafka: EmbeddedKafka) -> MakeTopic:
+    """Topics on the shared broker."""
+    return topic_maker(kafka.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def topics_on() -> Callable[[str], MakeTopic]:
+    """Topics on another cluster: ``topics_on(cluster.bootstrap_servers)(partitions=3, replication=3)``."""
+    return topic_maker
+
+
+def topic_maker(bootstrap_servers: str) -> MakeTopic:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    numbers = itertools.count(1)
+    run = uuid.uuid4().hex[:6]
+
+    def make(partitions: int = 1, *, replication: int = 1, prefix: str = "test", **configs: object) -> str:
+        name = f"{prefix}-{run}-{next(numbers)}"
+        config = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        created = admin.create_topics([NewTopic(name, partitions, replication, config=config)], operation_timeout=30)
+        created[name].result(timeout=30)
+        _wait_for_leaders(admin, name, partitions)
+        return name
+
+    return make
+
+
+def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    # The controller has created the topic; the broker that is asked next may hear of it a moment later.
+    deadline = time.monotonic() + 30
+    while True:
+        described = admin.list_topics(timeout=10).topics.get(topic)
+        leaders = [partition.leader for partition in described.partitions.values()] if described is not None else []
+        if len(leaders) == partitions and min(leaders) >= 0:
+            return
+        assert time.monotonic() < deadline, f"topic {topic} has no leaders after 30 s"
+        time.sleep(0.02)
