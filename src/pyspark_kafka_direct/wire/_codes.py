@@ -1,0 +1,322 @@
+"""Kafka's error codes: what each means for a client, and the error it becomes.
+
+Names, numbers and the retriable flag are those of the Kafka protocol guide ("Error Codes";
+``org.apache.kafka.common.protocol.Errors``). ``refresh_metadata`` marks what Java calls
+``InvalidMetadataException``: the answer came from a broker that does not lead the partition (any more), so ask again
+who does.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    CorruptRecordError,
+    KafkaDirectError,
+    ProtocolError,
+    TopicNotFoundError,
+    UnsupportedBrokerError,
+)
+
+
+class ErrorCode(IntEnum):
+    """Every error code up to Kafka 4.3."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    DELEGATION_TOKEN_AUTH_DISABLED = 61
+    DELEGATION_TOKEN_NOT_FOUND = 62
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_EXPIRED = 66
+    INVALID_PRINCIPAL_TYPE = 67
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    UNKNOWN_CONTROLLER_ID = 116
+    UNKNOWN_SUBSCRIPTION_ID = 117
+    TELEMETRY_TOO_LARGE = 118
+    INVALID_REGISTRATION = 119
+    TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+    STREAMS_INVALID_TOPOLOGY = 130
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131
+    STREAMS_TOPOLOGY_FENCED = 132
+    SHARE_SESSION_LIMIT_REACHED = 133
+
+
+class CodeInfo(NamedTuple):
+    """What an error code means.
+
+    Attributes:
+        code: The number on the wire.
+        name: Kafka's name for it.
+        retriable: Whether the same request may succeed later.
+        refresh_metadata: Whether to ask for the leader anew before trying again.
+        advice: One sentence for the user, or an empty string.
+    """
+
+    code: int
+    name: str
+    retriable: bool
+    refresh_metadata: bool
+    advice: str
+
+
+def lookup(code: int) -> CodeInfo:
+    """What an error code means; a code of the future is neither retriable nor a reason to refresh."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return CodeInfo(code, f"error code {code}", False, False, "This package does not know the code.")
+    stale = known in _STALE_METADATA
+    return CodeInfo(code, known.name, stale or known in _RETRIABLE, stale, _ADVICE.get(known, ""))
+
+
+def error_for(
+    code: int,
+    doing: str,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    offset: int | None = None,
+    broker: str | None = None,
+    detail: str | None = None,
+) -> KafkaDirectError:
+    """The error to raise for a code that a broker answered with.
+
+    Args:
+        code: The error code.
+        doing: What was being done, as in "fetching records".
+        topic: Where it happened.
+        partition: Where it happened.
+        offset: Where it happened.
+        broker: Who answered.
+        detail: The broker's own message, if it sent one.
+    """
+    info = lookup(code)
+    message = f"{info.name} while {doing}"
+    if detail:
+        message += f": {detail}"
+    message += "."
+    if info.advice:
+        message += f" {info.advice}"
+    kind = _KINDS.get(code, BrokerUnreachableError if info.refresh_metadata else ProtocolError)
+    return kind(message, topic=topic, partition=partition, offset=offset, broker=broker)
+
+
+_STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    }
+)
+
+_KINDS: dict[int, type[KafkaDirectError]] = {
+    ErrorCode.CORRUPT_MESSAGE: CorruptRecordError,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: TopicNotFoundError,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: TopicNotFoundError,
+    ErrorCode.UNKNOWN_TOPIC_ID: TopicNotFoundError,
+    ErrorCode.REQUEST_TIMED_OUT: BrokerTimeoutError,
+    ErrorCode.OFFSET_NOT_AVAILABLE: BrokerUnreachableError,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationError,
+    ErrorCode.ILLEGAL_SASL_STATE: AuthenticationError,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationError,
+    ErrorCode.UNSUPPORTED_VERSION: UnsupportedBrokerError,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: UnsupportedBrokerError,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: UnsupportedBrokerError,
+}
+
+_ADVICE: dict[int, str] = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "The broker's log has the reason.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset lies before the log's start (retention) or beyond its end.",
+    ErrorCode.CORRUPT_MESSAGE: "The broker found a wrong checksum in its own log; check the broker's disk and log.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Check the name; a missing DESCRIBE permission looks the same.",
+    ErrorCode.LEADER_NOT_AVAILABLE: "A leader is being elected, or all replicas of the partition are down.",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "The leader moved and no new one was found in time.",
+    ErrorCode.REQUEST_TIMED_OUT: "The broker gave up waiting inside the cluster; its log has the reason.",
+    ErrorCode.REPLICA_NOT_AVAILABLE: "The replica is being moved or is down.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "A topic name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "Grant the principal READ (which includes DESCRIBE) on the topic, or check the credentials."
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Grant the principal READ on the consumer group.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Grant the principal the operation on the cluster resource.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant the principal WRITE on the transactional id.",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "Set kafka.sasl.mechanism to one that the listener enables.",
+    ErrorCode.ILLEGAL_SASL_STATE: "The listener does not use SASL; set kafka.security.protocol to PLAINTEXT or SSL.",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "Check the user name, password or token.",
+    ErrorCode.UNSUPPORTED_VERSION: "The broker is too old, or too new, for this request.",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: (
+        "The topic's messages are in a format from before Kafka 0.10 that has no timestamps; read it by offsets."
+    ),
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The broker cannot hand zstd batches to this version of the request.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "A log directory of the broker failed; check the broker's disk and log.",
+    ErrorCode.LISTENER_NOT_FOUND: "The leader has no listener of the kind the bootstrap server was reached by.",
+    ErrorCode.FENCED_LEADER_EPOCH: "The leader changed and the new one was not found in time.",
+    ErrorCode.UNKNOWN_LEADER_EPOCH: "The broker has not heard of the newest leader yet.",
+    ErrorCode.OFFSET_NOT_AVAILABLE: "A freshly elected leader does not know its end offset yet.",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "A quota of the cluster is used up; try later or raise the quota.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted, or deleted and created again.",
+    ErrorCode.INCONSISTENT_TOPIC_ID: "The topic was deleted and created again.",
+    ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "The offset lies in tiered storage only.",
+}

@@ -1,0 +1,106 @@
+"""Offsets by sentinel or by time: one ListOffsets request for all partitions that a broker leads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.connection import Connection
+
+# Version 2 brought the isolation level; see _protocol.
+_OLDEST_VERSION = 2
+
+_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class ListedOffset(NamedTuple):
+    """Where a position lies.
+
+    Attributes:
+        offset: The offset; -1 where a time was asked for and no record is that new.
+        timestamp: The record's timestamp in milliseconds, -1 for a sentinel.
+        leader_epoch: Epoch of the record's leader, -1 if the broker does not say (Kafka before 2.1).
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Question(NamedTuple):
+    """What to ask about one partition.
+
+    Attributes:
+        partition: The topic-partition.
+        position: -2 for the log start, -1 for the end, else a time in milliseconds.
+        leader_epoch: Epoch of the leader we believe in; the broker refuses if it knows another (KIP-320). -1: any.
+    """
+
+    partition: TopicPartition
+    position: int
+    leader_epoch: int
+
+
+def offsets_request(connection: Connection, questions: Iterable[Question], timeout_ms: int) -> Any:
+    """The ListOffsets request for some partitions, all led by the connection's broker."""
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    topic_class = ListOffsetsRequest.ListOffsetsTopic
+    partition_class = topic_class.ListOffsetsPartition
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), position, leader_epoch in questions:
+        topics.setdefault(topic, []).append(
+            partition_class(partition_index=partition, current_leader_epoch=leader_epoch, timestamp=position)
+        )
+    return ListOffsetsRequest(
+        version=connection.version(ListOffsetsRequest, least=_OLDEST_VERSION),
+        replica_id=-1,
+        isolation_level=_ISOLATION_LEVELS[connection.settings.isolation_level],
+        topics=[topic_class(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+        timeout_ms=timeout_ms,
+    )
+
+
+def offsets_answer(
+    connection: Connection, request: Any, asked: Iterable[TopicPartition], deadline: Deadline
+) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, int]]:
+    """Wait for the answer to ``offsets_request``.
+
+    Args:
+        connection: The connection the request was submitted on.
+        request: The request.
+        asked: The partitions in it.
+        deadline: End of the wait.
+
+    Returns:
+        Offsets of the partitions that have one, and error codes of the others.
+
+    Raises:
+        BrokerError: No answer, or one that cannot be understood or lacks a partition.
+    """
+    response = connection.complete(request, deadline)
+    found: dict[TopicPartition, ListedOffset] = {}
+    failed: dict[TopicPartition, int] = {}
+    for topic in response.topics:
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
+            if entry.error_code:
+                failed[partition] = entry.error_code
+            else:
+                found[partition] = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
+    for partition in asked:
+        if partition not in found and partition not in failed:
+            connection.close()
+            raise ProtocolError(
+                "The answer to ListOffsets lacks a partition.",
+                topic=partition.topic,
+                partition=partition.partition,
+                broker=connection.broker,
+            )
+    return found, failed

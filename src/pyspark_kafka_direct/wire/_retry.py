@@ -1,0 +1,47 @@
+"""When to try again, and how long to wait before."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.wire._deadline import Deadline
+
+
+class Retry:
+    """Counts the tries of one operation and pauses between them.
+
+    The pause doubles from ``retry.backoff.ms`` to ``retry.backoff.max.ms`` with a jitter of a fifth (KIP-580), or stays
+    the same where the user set it (``fetchOffset.retryIntervalMs``).
+
+    Args:
+        deadline: End of the operation.
+        retries: Tries after the first; ``None``: as many as fit before the deadline.
+        first_pause: Seconds.
+        longest_pause: Seconds.
+
+    Attributes:
+        deadline: End of the operation; may be moved.
+        tries: Tries so far, the present one included.
+    """
+
+    def __init__(self, deadline: Deadline, retries: int | None, first_pause: float, longest_pause: float) -> None:
+        self.deadline = deadline
+        self._retries = retries
+        self._pause = first_pause
+        self._longest_pause = longest_pause
+        self.tries = 1
+
+    def after(self, error: KafkaDirectError) -> None:
+        """Pause before the next try, or raise ``error`` if there is none."""
+        pause = min(self._pause, self._longest_pause) * random.uniform(0.8, 1.2)  # noqa: S311
+        if (self._retries is not None and self.tries > self._retries) or pause >= self.deadline.remaining():
+            if self.tries > 1:
+                error.add_note(f"Tried {self.tries} times.")
+            raise error
+        self.tries += 1
+        self._pause *= 2
+        time.sleep(pause)

@@ -1,0 +1,313 @@
+"""A cluster as a client sees it: which topics there are, who leads their partitions, and their offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    KafkaDirectError,
+    ProtocolError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
+from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire._list_offsets import ListedOffset, Question, offsets_answer, offsets_request
+from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire.metadata import Node, PartitionMetadata, TopicMetadata, ask_metadata
+from pyspark_kafka_direct.wire.pool import POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.metadata import ClusterMetadata
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+__all__ = ["Cluster", "ListedOffset", "Node", "PartitionMetadata", "TopicMetadata"]
+
+
+class Cluster:
+    """Answers questions about a cluster, each within ``default.api.timeout.ms``, retries included.
+
+    A moved leader, a broker that restarts, a broken connection: tried again, with fresh metadata where that helps. A
+    cluster that was never reached is given up sooner: when ``socket.connection.setup.timeout.ms`` has passed and every
+    bootstrap server was tried at least once, since a wrong address does not get better by waiting.
+
+    May be used by several threads.
+
+    Args:
+        settings: How to reach it.
+        retries: Tries after the first (``fetchOffset.numRetries``); ``None``: as many as fit into the time.
+        retry_interval: Seconds between tries (``fetchOffset.retryIntervalMs``); ``None``: growing, by
+            ``retry.backoff.ms`` and ``retry.backoff.max.ms``.
+    """
+
+    def __init__(
+        self, settings: ConnectionSettings, *, retries: int | None = None, retry_interval: float | None = None
+    ) -> None:
+        self.settings = settings
+        self._retries = retries
+        self._retry_interval = retry_interval
+        self._lock = threading.Lock()
+        self._nodes: dict[int, Node] = {}
+        self._topics: dict[str, tuple[TopicMetadata, float]] = {}
+        self._reached = False
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """The brokers by id, as of the last metadata; empty before the first question."""
+        return dict(self._nodes)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Metadata of topics, fresh; a topic that does not exist is absent.
+
+        Raises:
+            AuthorizationError: The principal may not see one of them.
+            TopicNotFoundError: A name that no topic can have.
+            BrokerError: The cluster could not be asked.
+        """
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        return self._ask_topics(wanted, self._deadline())
+
+    def all_topics(self) -> dict[str, TopicMetadata]:
+        """Metadata of all topics the principal may see, internal ones included, fresh.
+
+        Raises:
+            BrokerError: The cluster could not be asked.
+        """
+        return self._ask_topics(None, self._deadline())
+
+    def refresh(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """The same as ``topics``: forget what is known and ask, after a sign that a leader has moved."""
+        return self.topics(names)
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata:
+        """Metadata of a partition, at most ``metadata.max.age.ms`` old.
+
+        Raises:
+            TopicNotFoundError: There is no such topic, or it has no such partition.
+            BrokerError: The cluster could not be asked.
+        """
+        return self._known_partition(partition, self._known_topics({partition.topic}, self._deadline()))
+
+    def leader(self, partition: TopicPartition) -> Node:
+        """The leader of a partition; waits for one while there is none.
+
+        Raises:
+            TopicNotFoundError: There is no such partition.
+            BrokerUnreachableError: It has no leader, and got none in time.
+            BrokerError: The cluster could not be asked.
+        """
+        deadline = self._deadline()
+        retry = self._retry(deadline)
+        topics = self._known_topics({partition.topic}, deadline)
+        while True:
+            metadata = self._known_partition(partition, topics)
+            node = None if metadata.leader is None else self._nodes.get(metadata.leader)
+            if node is not None:
+                return node
+            retry.after(_failure(ErrorCode.LEADER_NOT_AVAILABLE, "looking for its leader", partition, None))
+            topics = self._ask_topics([partition.topic], deadline)
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        """Offsets of partitions, one request to each leader. Ends follow ``isolation.level``.
+
+        Args:
+            wanted: For each partition -2 (log start), -1 (end; the last stable offset if ``read_committed``) or a
+                time in milliseconds: then the first offset whose record is at least that new, or -1 if none is.
+
+        Raises:
+            TopicNotFoundError: A topic or partition does not exist.
+            AuthorizationError: The principal may not read a topic.
+            BrokerError: A leader could not be asked, or none was elected in time.
+        """
+        deadline = self._deadline()
+        retry = self._retry(deadline)
+        found: dict[TopicPartition, ListedOffset] = {}
+        missing = dict(wanted)
+        topics = self._known_topics({partition.topic for partition in missing}, deadline)
+        while missing:
+            answered, failures = self._ask_leaders(missing, topics, deadline)
+            found.update(answered)
+            missing = {partition: position for partition, position in missing.items() if partition not in answered}
+            if missing:
+                retry.after(next(iter(failures.values())))
+                topics = self._ask_topics(sorted({partition.topic for partition in missing}), deadline)
+        return {partition: found[partition] for partition in wanted}
+
+    def _ask_leaders(
+        self, wanted: Mapping[TopicPartition, int], topics: Mapping[str, TopicMetadata], deadline: Deadline
+    ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, KafkaDirectError]]:
+        """One round: every leader is sent its request before the first answer is awaited."""
+        found: dict[TopicPartition, ListedOffset] = {}
+        failures: dict[TopicPartition, KafkaDirectError] = {}
+        by_leader: dict[int, list[Question]] = {}
+        for partition, position in wanted.items():
+            metadata = self._known_partition(partition, topics)
+            if metadata.leader is None or metadata.leader not in self._nodes:
+                failures[partition] = _failure(ErrorCode.LEADER_NOT_AVAILABLE, "listing offsets", partition, None)
+            else:
+                question = Question(partition, position, metadata.leader_epoch)
+                by_leader.setdefault(metadata.leader, []).append(question)
+        with contextlib.ExitStack() as lent:
+            under_way: list[tuple[Connection, Any, list[Question]]] = []
+            for leader, questions in by_leader.items():
+                try:
+                    connection = self._connect(self._nodes[leader], deadline)
+                    lent.callback(POOL.give_back, connection)
+                    request = offsets_request(connection, questions, self.settings.request_timeout_ms)
+                    connection.submit(request, deadline)
+                except _TROUBLE as error:
+                    failures.update({question.partition: error for question in questions})
+                else:
+                    under_way.append((connection, request, questions))
+            for connection, request, questions in under_way:
+                partitions = [question.partition for question in questions]
+                try:
+                    answered, codes = offsets_answer(connection, request, partitions, deadline)
+                except _TROUBLE as error:
+                    failures.update(dict.fromkeys(partitions, error))
+                    continue
+                found.update(answered)
+                for partition, code in codes.items():
+                    failures[partition] = _failure(code, "listing offsets", partition, connection.broker)
+                    if not lookup(code).retriable:
+                        raise failures[partition]
+        return found, failures
+
+    def _known_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, TopicMetadata]:
+        oldest = time.monotonic() - self.settings.metadata_max_age_ms / 1000
+        with self._lock:
+            known = {
+                name: entry[0] for name in names if (entry := self._topics.get(name)) is not None and entry[1] >= oldest
+            }
+        if len(known) == len(names):
+            return known
+        return self._ask_topics(sorted(names), deadline)
+
+    def _known_partition(self, partition: TopicPartition, topics: Mapping[str, TopicMetadata]) -> PartitionMetadata:
+        topic = topics.get(partition.topic)
+        if topic is None:
+            raise TopicNotFoundError(
+                "The topic does not exist, or may not be seen (a missing DESCRIBE permission looks the same).",
+                topic=partition.topic,
+            )
+        metadata = topic.partitions.get(partition.partition)
+        if metadata is None:
+            raise TopicNotFoundError(
+                f"The topic has no such partition; it has {len(topic.partitions)}.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        return metadata
+
+    def _ask_topics(self, names: Collection[str] | None, deadline: Deadline) -> dict[str, TopicMetadata]:
+        # Before the first answer, patience is short: a wrong address does not get better by waiting.
+        retry = self._retry(deadline if self._reached else deadline.sooner(self.settings.connect_timeout_ms / 1000))
+        while True:
+            try:
+                metadata = self._ask_once(names, deadline)
+            except _TROUBLE as error:
+                retry.after(error)
+                continue
+            retry.deadline = deadline
+            self._remember(metadata, names)
+            for topic, code in metadata.topic_errors.items():
+                failure = error_for(code, "asking for metadata", topic=topic)
+                if not lookup(code).retriable:
+                    raise failure
+                retry.after(failure)
+                break
+            else:
+                return metadata.topics
+
+    def _ask_once(self, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
+        with self._any_broker(deadline) as connection:
+            try:
+                return ask_metadata(connection, names, deadline)
+            except ProtocolError as error:
+                if "REBOOTSTRAP_REQUIRED" in error.message:  # KIP-1102: the brokers we know belong to the past
+                    with self._lock:
+                        self._nodes = {}
+                raise
+
+    def _remember(self, metadata: ClusterMetadata, names: Collection[str] | None) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._reached = True
+            self._nodes = metadata.nodes
+            if names is None:
+                self._topics.clear()
+            else:
+                for name in names:
+                    self._topics.pop(name, None)
+            self._topics.update({name: (topic, now) for name, topic in metadata.topics.items()})
+
+    @contextlib.contextmanager
+    def _any_broker(self, deadline: Deadline) -> Iterator[Connection]:
+        connection = self._reach_any(deadline)
+        try:
+            yield connection
+        finally:
+            POOL.give_back(connection)
+
+    def _reach_any(self, deadline: Deadline) -> Connection:
+        """A connection to a known broker, or to a bootstrap server, whichever answers first in that order."""
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        addresses = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
+        failures: list[BrokerError] = []
+        for index, (host, port) in enumerate(addresses):
+            share = deadline.remaining() / (
+                len(addresses) - index
+            )  # a silent one must not use up the time of the others
+            try:
+                return POOL.borrow(self.settings, host, port, deadline.sooner(share))
+            except (*_TROUBLE, ProtocolError) as error:
+                failures.append(error)
+        raise _unreachable(failures)
+
+    def _connect(self, node: Node, deadline: Deadline) -> Connection:
+        try:
+            return POOL.borrow(self.settings, node.host, node.port, deadline)
+        except _TROUBLE as error:
+            if (node.host, node.port) not in self.settings.bootstrap_servers:
+                error.message += (
+                    f" The address is the one broker {node.id} advertises (its advertised.listeners), not one from "
+                    "kafka.bootstrap.servers; it must be reachable from here too."
+                )
+            raise
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.settings.default_api_timeout_ms / 1000)
+
+    def _retry(self, deadline: Deadline) -> Retry:
+        settings = self.settings
+        if self._retry_interval is not None:
+            return Retry(deadline, self._retries, self._retry_interval, self._retry_interval)
+        return Retry(deadline, self._retries, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+
+
+# What another try may cure.
+_TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
+
+
+def _failure(code: int, doing: str, partition: TopicPartition, broker: str | None) -> KafkaDirectError:
+    return error_for(code, doing, topic=partition.topic, partition=partition.partition, broker=broker)
+
+
+def _unreachable(failures: list[BrokerError]) -> BrokerError:
+    if len(failures) == 1:
+        return failures[0]
+    tried = "; ".join(f"{failure.broker}: {failure.message}" for failure in failures)
+    if all(isinstance(failure, BrokerTimeoutError) for failure in failures):
+        return BrokerTimeoutError(f"No broker answered in time. {tried}")
+    return BrokerUnreachableError(f"No broker could be reached. {tried}")

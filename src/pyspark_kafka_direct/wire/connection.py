@@ -1,0 +1,356 @@
+"""One connection to one broker: frames, deadlines, versions, login.
+
+On the wire (Kafka protocol guide, "The Kafka Protocol" and "Request and Response Headers"):
+
+    frame            INT32 size, then size bytes
+    request header   INT16 api key, INT16 api version, INT32 correlation id, STRING client id, [flexible: TAG_BUFFER]
+    response header  INT32 correlation id, [flexible, but never for ApiVersions: TAG_BUFFER]
+
+A broker answers the requests of a connection in the order they came.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
+from pyspark_kafka_direct.wire import _protocol
+from pyspark_kafka_direct.wire._codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire._socket import address_text, connect
+from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, too_late
+
+if TYPE_CHECKING:
+    import socket
+
+    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+# Larger frames are refused. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is
+# larger, and socket.request.max.bytes (100 MiB) bounds batches. The number is also where ASCII's printable characters
+# begin, so whatever text another kind of server sends ("HTTP", "SSH-") is taken for what it is.
+MAX_FRAME = 0x2000_0000
+
+_FIRST_BUFFER = 64 << 10
+_GROWTH = 1 << 20
+_KEPT_BUFFER = 4 << 20
+_PREFIX = struct.Struct(">ii")
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+
+# Java re-authenticates at a random point between 85% and 95% of the session's lifetime (SaslClientAuthenticator); the
+# early end leaves most room for a slow call. A broker refuses a second login within a second of the first (KIP-368).
+_REAUTHENTICATE_AT = 0.85
+_REAUTHENTICATE_NOT_BEFORE = 1.1
+
+
+class Connection:
+    """A connection, owned by one thread at a time.
+
+    After any error other than an error code inside an answer the connection is closed; make a new one.
+
+    Attributes:
+        settings: What it was opened with.
+        host: Name or address of the broker.
+        port: Port of the broker.
+        broker: ``host:port``, as errors name it.
+        api_versions: API key to lowest and highest version the broker speaks.
+    """
+
+    def __init__(self, settings: ConnectionSettings, sock: socket.socket, host: str, port: int) -> None:
+        self.settings = settings
+        self.host = host
+        self.port = port
+        self.broker = address_text(host, port)
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        self._socket: socket.socket | None = sock
+        self._process = os.getpid()
+        self._client_id = settings.client_id.encode()
+        self._buffer = bytearray(_FIRST_BUFFER)
+        self._kept_buffer = max(_KEPT_BUFFER, settings.max_partition_fetch_bytes + _FIRST_BUFFER)
+        self._correlation_id = 0
+        self._outstanding: deque[tuple[int, str]] = deque()
+        self._answered: set[str] = set()
+        self._throttled_until = 0.0
+        self._reauthenticate_at: float | None = None
+        self._logging_in = False
+        self.last_used = time.monotonic()
+
+    @classmethod
+    def open(cls, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Self:
+        """Connect, shake hands over TLS, ask for the broker's versions, log in.
+
+        Args:
+            settings: How.
+            host: Name or address.
+            port: Port.
+            deadline: End of all of it; the caller narrows it to the connection set-up timeout.
+
+        Raises:
+            BrokerUnreachableError: No connection.
+            BrokerTimeoutError: The deadline passed.
+            TlsError: The handshake failed.
+            AuthenticationError: The broker refused the credentials.
+            UnsupportedBrokerError: The broker is too old.
+            ProtocolError: Whatever listens there is no Kafka broker.
+        """
+        _protocol.check_interpreter()
+        sock = connect(settings, host, port, deadline)
+        try:
+            if settings.security.protocol.endswith("SSL"):
+                from pyspark_kafka_direct.wire._tls import wrap_socket
+
+                sock = wrap_socket(sock, settings, host, deadline)
+            connection = cls(settings, sock, host, port)
+            connection._ask_versions(deadline)
+            connection._log_in(deadline)
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can no longer be used."""
+        return self._socket is None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is open and no answer is outstanding."""
+        return self._socket is not None and not self._outstanding
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to be polled; -1 when closed."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def version(self, request_class: Any, *, least: int = 0, most: int | None = None) -> int:
+        """The highest version of a request class of kafka-python that the broker speaks too.
+
+        Raises:
+            UnsupportedBrokerError: There is none between ``least`` and ``most``.
+        """
+        return _protocol.choose_version(request_class, self.api_versions, self.broker, least=least, most=most)
+
+    def call(self, request: Any, deadline: Deadline) -> Any:
+        """Send a request of kafka-python's classes and wait for its response.
+
+        Args:
+            request: The request; where it has no version yet, the highest both sides speak.
+            deadline: End of the wait, narrowed to ``request.timeout.ms``.
+
+        Raises:
+            BrokerUnreachableError: The connection broke.
+            BrokerTimeoutError: No answer in time.
+            ProtocolError: The answer cannot be understood.
+            UnsupportedBrokerError: No version suits both sides.
+        """
+        self.submit(request, deadline)
+        return self.complete(request, deadline)
+
+    def submit(self, request: Any, deadline: Deadline) -> None:
+        """First half of ``call``: send. Several may be sent before the first ``complete``, in the same order."""
+        self._keep_session(deadline)
+        version = self.version(request) if request.API_VERSION is None else request.API_VERSION
+        correlation_id = self._next_correlation_id()
+        frame = _protocol.encode(request, version, correlation_id, self.settings.client_id)
+        self._write(frame, deadline)
+        self._outstanding.append((correlation_id, request.name.removesuffix("Request")))
+
+    def complete(self, request: Any, deadline: Deadline) -> Any:
+        """Second half of ``call``: wait for the response."""
+        body = self.receive(deadline)
+        try:
+            response = _protocol.decode(request, body, self.broker)
+        except BrokerError:
+            self.close()
+            raise
+        self.throttle(getattr(response, "throttle_time_ms", 0) or 0)
+        return response
+
+    def send(
+        self, api_key: int, api_version: int, name: str, body: bytes, *, flexible: bool, deadline: Deadline
+    ) -> None:
+        """Send a request that was encoded by hand; ``receive`` gives its answer.
+
+        Args:
+            api_key: API key.
+            api_version: Version ``body`` is encoded in.
+            name: The request's name, for errors.
+            body: What follows the request header.
+            flexible: Whether the version is a flexible one (KIP-482), whose header ends with a tag buffer.
+            deadline: End of the wait until the socket took the bytes.
+        """
+        self._keep_session(deadline)
+        correlation_id = self._next_correlation_id()
+        header = _HEADER.pack(api_key, api_version, correlation_id, len(self._client_id)) + self._client_id
+        if flexible:
+            header += b"\0"
+        self._write(_SIZE.pack(len(header) + len(body)) + header + body, deadline)
+        self._outstanding.append((correlation_id, name))
+
+    def receive(self, deadline: Deadline) -> memoryview:
+        """Wait for the answer to the oldest request still without one.
+
+        Returns:
+            What follows the correlation id. It lies in a buffer that the next ``receive`` or ``complete`` overwrites.
+        """
+        if not self._outstanding:
+            raise ProtocolError("An answer was awaited, but no request is outstanding.", broker=self.broker)
+        sock = self._open_socket()
+        correlation_id, name = self._outstanding[0]
+        # A throttled client's requests wait at the broker (KIP-219): that time is the quota's, not the broker's.
+        throttled = max(0.0, self._throttled_until - time.monotonic())
+        limit = deadline.sooner(self.settings.request_timeout_ms / 1000 + throttled)
+        try:
+            body = self._read_frame(sock, limit, correlation_id)
+        except TimeoutError:
+            self.close()
+            raise too_late(self._circumstances(name), deadline, throttled) from None
+        except OSError as error:
+            self.close()
+            raise broken(self._circumstances(name), error) from error
+        except BaseException:
+            self.close()
+            raise
+        self._outstanding.popleft()
+        self._answered.add(name)
+        self.last_used = time.monotonic()
+        return body
+
+    def throttle(self, milliseconds: int) -> None:
+        """Note that the broker will not read this connection for so long (a quota); the next answer may take longer."""
+        if milliseconds > 0:
+            self._throttled_until = time.monotonic() + milliseconds / 1000
+
+    def close(self) -> None:
+        """Close the socket; harmless when closed already."""
+        sock, self._socket = self._socket, None
+        self._outstanding.clear()
+        if sock is not None:
+            sock.close()
+
+    def _ask_versions(self, deadline: Deadline) -> None:
+        from kafka.protocol.metadata import ApiVersionsRequest
+
+        from pyspark_kafka_direct import __version__
+
+        version = ApiVersionsRequest.max_version
+        while True:
+            request = ApiVersionsRequest(
+                version=version, client_software_name="pyspark-kafka-direct", client_software_version=__version__
+            )
+            response = self.call(request, deadline)
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                # KIP-511: the answer is in version 0 and may say which versions of ApiVersions the broker speaks.
+                known = [key.max_version for key in response.api_keys if key.api_key == _protocol.API_VERSIONS]
+                version = min(version - 1, max(known, default=0))
+                continue
+            if response.error_code:
+                self.close()
+                raise error_for(response.error_code, "asking for the broker's versions", broker=self.broker)
+            break
+        self.api_versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        _protocol.check_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
+
+    def _log_in(self, deadline: Deadline) -> None:
+        if self.settings.security.sasl is None:
+            return
+        from pyspark_kafka_direct.wire._sasl import authenticate
+
+        self._logging_in = True
+        started = time.monotonic()
+        try:
+            lifetime = authenticate(self, deadline)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._logging_in = False
+        self._reauthenticate_at = None
+        if lifetime is not None:
+            self._reauthenticate_at = started + max(lifetime * _REAUTHENTICATE_AT, _REAUTHENTICATE_NOT_BEFORE)
+
+    def _keep_session(self, deadline: Deadline) -> None:
+        # A login is an exchange of its own, so it waits for a moment when no answer is outstanding.
+        if self._reauthenticate_at is None or self._logging_in or self._outstanding:
+            return
+        if time.monotonic() >= self._reauthenticate_at:
+            self._log_in(deadline)
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        return self._correlation_id
+
+    def _circumstances(self, name: str) -> Circumstances:
+        return Circumstances(self.broker, self.settings.security, name, frozenset(self._answered))
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise BrokerUnreachableError("The connection is closed.", broker=self.broker)
+        if self._process != os.getpid():
+            # Parent and child would write into each other's requests. Closing here leaves the parent's side open.
+            self.close()
+            raise BrokerUnreachableError("The connection belongs to the parent process.", broker=self.broker)
+        return self._socket
+
+    def _write(self, frame: bytes | bytearray, deadline: Deadline) -> None:
+        sock = self._open_socket()
+        limit = deadline.sooner(self.settings.request_timeout_ms / 1000)
+        try:
+            sock.settimeout(_seconds_left(limit))
+            sock.sendall(frame)
+        except TimeoutError:
+            self.close()
+            raise too_late(self._circumstances("a request"), deadline, 0.0) from None
+        except OSError as error:
+            self.close()
+            raise broken(self._circumstances("a request"), error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_frame(self, sock: socket.socket, limit: Deadline, correlation_id: int) -> memoryview:
+        prefix = bytearray(_PREFIX.size)
+        self._fill(sock, memoryview(prefix), limit)
+        size, received_id = _PREFIX.unpack(prefix)
+        if not _SIZE.size <= size < MAX_FRAME:
+            raise not_kafka(self._circumstances("a request"), bytes(prefix))
+        if received_id != correlation_id:
+            raise ProtocolError(
+                f"An answer to request {received_id} came, but {correlation_id} was due: the connection is out of "
+                "step.",
+                broker=self.broker,
+            )
+        size -= _SIZE.size
+        if size <= self._kept_buffer < len(self._buffer):
+            self._buffer = bytearray(self._kept_buffer)  # an outsized record is over: give its memory back
+        filled = 0
+        while True:
+            end = min(size, len(self._buffer))
+            self._fill(sock, memoryview(self._buffer)[filled:end], limit)
+            filled = end
+            if filled == size:
+                return memoryview(self._buffer)[:size].toreadonly()
+            # Memory grows with what has arrived, not with what the size claims. A new bytearray, not a resized one:
+            # somebody may still hold a view of the old.
+            grown = bytearray(min(size, max(2 * filled, _GROWTH)))
+            grown[:filled] = memoryview(self._buffer)[:filled]
+            self._buffer = grown
+
+    def _fill(self, sock: socket.socket, view: memoryview, limit: Deadline) -> None:
+        while view:
+            sock.settimeout(_seconds_left(limit))
+            count = sock.recv_into(view)
+            if count == 0:
+                raise ConnectionResetError
+            view = view[count:]
+
+
+def _seconds_left(limit: Deadline) -> float:
+    left = limit.remaining()
+    if left <= 0.0:
+        raise TimeoutError  # settimeout(0) would mean "do not block" and give another error
+    return left

@@ -1,0 +1,158 @@
+"""What the cluster looks like: brokers, topics, partitions and their leaders, from one Metadata request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.wire._codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire._socket import address_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.connection import Connection
+
+# Version 4 brought allow_auto_topic_creation; see _protocol.
+_OLDEST_VERSION = 4
+
+_NO_TOPIC_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker.
+
+    Attributes:
+        id: Its number in the cluster.
+        host: Name or address that the cluster advertises.
+        port: Port that the cluster advertises.
+        rack: Its rack, if it has one.
+    """
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return address_text(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition and who serves it.
+
+    Attributes:
+        partition: Its number.
+        leader: Broker id of the leader; ``None`` while there is none.
+        leader_epoch: Counts the leaders; -1 if the broker does not say (Kafka before 2.1).
+        replicas: Broker ids of all replicas.
+        in_sync: Broker ids of the replicas that have caught up.
+        offline: Broker ids of the replicas that are down.
+    """
+
+    partition: int
+    leader: int | None
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id, which a topic created anew under the same name does not share; ``None`` before Kafka 2.8.
+        internal: Whether the broker says it belongs to Kafka itself, such as ``__consumer_offsets``.
+        partitions: Its partitions by number.
+    """
+
+    name: str
+    topic_id: UUID | None
+    internal: bool
+    partitions: dict[int, PartitionMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """One answer to a Metadata request.
+
+    Attributes:
+        nodes: Brokers by id.
+        topics: Topics by name, those that exist and may be seen.
+        topic_errors: Error codes by topic, other than "does not exist".
+        cluster_id: The cluster's id.
+    """
+
+    nodes: dict[int, Node]
+    topics: dict[str, TopicMetadata]
+    topic_errors: dict[str, int]
+    cluster_id: str | None
+
+
+def ask_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
+    """Ask a broker about topics.
+
+    Args:
+        connection: Any broker will do.
+        names: Topics; ``None`` for all of them.
+        deadline: End of the wait.
+
+    Raises:
+        BrokerError: No answer, or one that cannot be understood, or an error about the whole request.
+    """
+    from kafka.protocol.metadata import MetadataRequest
+
+    request = MetadataRequest(
+        version=connection.version(MetadataRequest, least=_OLDEST_VERSION),
+        topics=None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    response = connection.call(request, deadline)
+    if response.error_code:
+        connection.close()
+        raise error_for(response.error_code, "asking for metadata", broker=connection.broker)
+    try:
+        return _read(response)
+    except (AttributeError, TypeError) as error:
+        connection.close()
+        raise ProtocolError("The answer to Metadata lacks fields it must have.", broker=connection.broker) from error
+
+
+def _read(response: Any) -> ClusterMetadata:
+    nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
+    topics: dict[str, TopicMetadata] = {}
+    errors: dict[str, int] = {}
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.NONE:
+            topic_id = topic.topic_id
+            topics[topic.name] = TopicMetadata(
+                topic.name,
+                None if topic_id is None or topic_id == _NO_TOPIC_ID else topic_id,
+                bool(topic.is_internal),
+                {entry.partition_index: _read_partition(entry) for entry in topic.partitions},
+            )
+        elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            errors[topic.name] = topic.error_code
+    return ClusterMetadata(nodes, topics, errors, response.cluster_id)
+
+
+def _read_partition(entry: Any) -> PartitionMetadata:
+    # A partition error (no leader, no listener) comes with leader -1; a replica that is missing is no error for us.
+    return PartitionMetadata(
+        entry.partition_index,
+        entry.leader_id if entry.leader_id >= 0 else None,
+        entry.leader_epoch,
+        tuple(entry.replica_nodes),
+        tuple(entry.isr_nodes),
+        tuple(entry.offline_replicas or ()),
+    )

@@ -1,0 +1,169 @@
+"""Connections that outlive a task: one pool per process.
+
+Spark re-uses its Python workers, so a connection made for one micro-batch serves the next. The pool is the only thing
+in this room that is global.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.wire.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+# Idle connections kept. A worker runs one task at a time, so one per broker is usual; a driver plans several queries in
+# threads. Lent connections are not limited: a task that needs one must not wait for another task.
+_IDLE_PER_BROKER = 4
+_IDLE = 64
+
+
+class _Key(NamedTuple):
+    settings: ConnectionSettings
+    host: str
+    port: int
+
+
+class _Failures(NamedTuple):
+    tries: int
+    last: float
+
+
+class ConnectionPool:
+    """Idle connections by settings and broker, newest used first. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[int, tuple[_Key, Connection]] = OrderedDict()  # oldest use first
+        self._failures: dict[tuple[str, int], _Failures] = {}
+
+    def borrow(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
+        """A connection that was alive a moment ago, or a new one.
+
+        Raises:
+            BrokerError: As ``Connection.open``.
+        """
+        key = _Key(settings, host, port)
+        while (connection := self._take(key)) is not None:
+            if _is_alive(connection):
+                return connection
+            connection.close()
+        return self._open(key, deadline)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next one who needs it; one that is broken, or awaits an answer, is closed."""
+        if not connection.idle:
+            connection.close()
+            return
+        key = _Key(connection.settings, connection.host, connection.port)
+        connection.last_used = time.monotonic()
+        with self._lock:
+            self._idle[id(connection)] = (key, connection)
+            same = [number for number, (other, _) in self._idle.items() if other == key]
+            surplus = same[: max(0, len(same) - _IDLE_PER_BROKER)]
+            dropped = [self._idle.pop(number)[1] for number in surplus]
+            while len(self._idle) > _IDLE:
+                dropped.append(self._idle.popitem(last=False)[1][1])
+            dropped.extend(self._take_expired())
+        for old in dropped:
+            old.close()
+
+    @contextlib.contextmanager
+    def lend(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Iterator[Connection]:
+        """``borrow`` for the length of a ``with`` block; an error in the block closes the connection."""
+        connection = self.borrow(settings, host, port, deadline)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self.give_back(connection)
+
+    def close(self) -> None:
+        """Close all idle connections and forget the failures."""
+        with self._lock:
+            idle = [connection for _, connection in self._idle.values()]
+            self._idle.clear()
+            self._failures.clear()
+        for connection in idle:
+            connection.close()
+
+    def after_fork(self) -> None:
+        """Start over in a forked child: the sockets are the parent's connections, and the lock may be held."""
+        inherited = self._idle
+        self.__init__()  # type: ignore[misc]
+        for _, connection in inherited.values():
+            connection.close()  # closes the child's descriptor; the parent's connection lives on
+
+    def _take(self, key: _Key) -> Connection | None:
+        with self._lock:
+            expired = self._take_expired()
+            found = next((number for number, (other, _) in reversed(self._idle.items()) if other == key), None)
+            connection = None if found is None else self._idle.pop(found)[1]
+        for old in expired:
+            old.close()
+        return connection
+
+    def _take_expired(self) -> list[Connection]:
+        now = time.monotonic()
+        expired = [number for number, (key, connection) in self._idle.items() if _is_expired(key, connection, now)]
+        return [self._idle.pop(number)[1] for number in expired]
+
+    def _open(self, key: _Key, deadline: Deadline) -> Connection:
+        settings, address = key.settings, (key.host, key.port)
+        failures = self._failures.get(address)
+        allowed = settings.connect_timeout_ms
+        if failures is not None:
+            _wait_before_reconnecting(settings, failures, deadline)
+            growing = settings.connect_timeout_ms << min(failures.tries, 16)
+            allowed = max(allowed, min(growing, settings.connect_timeout_max_ms))
+        try:
+            connection = Connection.open(settings, *address, deadline.sooner(allowed / 1000))
+        except (BrokerUnreachableError, BrokerTimeoutError):
+            count = 1 if failures is None else failures.tries + 1
+            self._failures[address] = _Failures(count, time.monotonic())
+            raise
+        self._failures.pop(address, None)
+        return connection
+
+
+POOL = ConnectionPool()
+os.register_at_fork(after_in_child=POOL.after_fork)
+
+
+def _is_expired(key: _Key, connection: Connection, now: float) -> bool:
+    limit = key.settings.connections_max_idle_ms
+    return limit >= 0 and now - connection.last_used > limit / 1000
+
+
+def _is_alive(connection: Connection) -> bool:
+    # Nothing is due on an idle connection, so a readable socket means the broker closed it (or is out of step).
+    descriptor = connection.fileno()
+    if descriptor < 0:
+        return False
+    if not hasattr(select, "poll"):  # Windows, whose select has no limit on descriptor numbers
+        return not select.select([descriptor], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _wait_before_reconnecting(settings: ConnectionSettings, failures: _Failures, deadline: Deadline) -> None:
+    backoff = settings.reconnect_backoff_ms << min(failures.tries - 1, 16)
+    # Jitter keeps the tasks of a cluster from knocking at a restarted broker all at once (KIP-144).
+    pause = min(backoff, settings.reconnect_backoff_max_ms) / 1000 * random.uniform(0.8, 1.2)  # noqa: S311
+    left = failures.last + pause - time.monotonic()
+    if left > 0:
+        time.sleep(min(left, deadline.remaining()))
