@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -16,10 +15,11 @@ from pyspark_kafka_direct.broker._logging import write_logging
 from pyspark_kafka_direct.broker._probe import HOST, free_ports, is_free, look
 from pyspark_kafka_direct.broker._process import BrokerProcess
 from pyspark_kafka_direct.broker._properties import CONTROLLER, PLAINTEXT, Listener, Node, server_properties, to_text
+from pyspark_kafka_direct.broker._tools import run_together
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _START_ATTEMPTS = 3
@@ -106,7 +106,7 @@ class Cluster:
     def _start_all(self) -> None:
         deadline = time.monotonic() + self.plan.start_timeout
         self.nodes = self._lay_out()
-        self._cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._cluster_id = _new_cluster_id()
         self._remove_data()
         for node in self.nodes:
             extra = self.plan.properties
@@ -137,7 +137,7 @@ class Cluster:
         tool += ["format", "--cluster-id", self._cluster_id]
         tool += [word for user in self.plan.scram for word in ("--add-scram", user)]
         commands = [[*tool, "--config", str(self._properties(node.id))] for node in self.nodes]
-        for node, (code, said) in zip(self.nodes, _run_together(commands), strict=True):
+        for node, (code, said) in zip(self.nodes, run_together(commands, _FORMAT_DEADLINE), strict=True):
             if code != 0:
                 raise BrokerError(f"Kafka's StorageTool could not format node {node.id}: {_telling(said)}")
 
@@ -199,19 +199,12 @@ class _PortTakenError(BrokerError):
     """Somebody else took a port between our look and the broker's start."""
 
 
-def _run_together(commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
-    children = [
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for command in commands
-    ]
-    try:
-        said = [child.communicate(timeout=_FORMAT_DEADLINE)[0] for child in children]
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.communicate()
-    return [(child.returncode, text) for child, text in zip(children, said, strict=True)]
+def _new_cluster_id() -> str:
+    """Make an id as Kafka writes it: 16 bytes in 22 characters."""
+    while True:
+        text = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # StorageTool would take it for an option
+            return text
 
 
 def _telling(said: str) -> str:

@@ -5,16 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pyspark_kafka_direct.broker._cluster import Cluster, ClusterPlan
-from pyspark_kafka_direct.broker._properties import PLAINTEXT, Listener
+from pyspark_kafka_direct.broker._properties import PLAINTEXT
+from pyspark_kafka_direct.broker._security import (
+    DEFAULT_USERS,
+    Credentials,
+    authorizer_properties,
+    check_security,
+    listeners,
+    scram_users,
+    wants_certificates,
+)
 from pyspark_kafka_direct.errors import BrokerError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
+
+    from pyspark_kafka_direct.broker._certificates import Certificates
 
 DEFAULT_VERSION = "4.3.0"
 RUNNING_BROKER_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
@@ -38,6 +50,12 @@ class EmbeddedKafka:
     Args:
         brokers: 1 or 3; each is a controller as well.
         version: Of Apache Kafka: 4.3.0, 3.9.2, or another one that Maven Central has.
+        security: Listeners beside PLAINTEXT: ``SSL``, ``MTLS`` (SSL that wants the client's certificate),
+            ``SASL_PLAINTEXT``, ``SASL_SSL``. SASL knows PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER (unsigned
+            tokens). For KIP-368 give the property ``connections.max.reauth.ms``.
+        users: Who may log in.
+        hosts: Names and addresses that the broker's certificate is for.
+        authorizer: Whether ACLs count. The PLAINTEXT listener may do everything all the same.
         properties: Further broker properties, winning over ours.
         port: PLAINTEXT port of the first broker, the next ones following; free ports otherwise.
         heap: Largest Java heap of each broker.
@@ -54,6 +72,10 @@ class EmbeddedKafka:
         brokers: int = 1,
         *,
         version: str | None = None,
+        security: Iterable[str] = (),
+        users: Sequence[Credentials] = DEFAULT_USERS,
+        hosts: Sequence[str] = ("localhost", "127.0.0.1"),
+        authorizer: bool = False,
         properties: Mapping[str, str] | None = None,
         port: int | None = None,
         heap: str = "512m",
@@ -64,18 +86,30 @@ class EmbeddedKafka:
         if brokers not in (1, 3):
             raise OptionError(f"brokers is {brokers}: an embedded Kafka has 1 broker or 3")
         self._running = os.environ.get(RUNNING_BROKER_VARIABLE, "").strip() if reuse_running else ""
-        asked = {"brokers": brokers != 1, "version": version is not None, "properties": properties, "port": port}
+        self._security = check_security(security)
+        asked = {
+            "brokers": brokers != 1,
+            "version": version,
+            "security": self._security,
+            "authorizer": authorizer,
+            "properties": properties,
+            "port": port,
+        }
         unfit = [name for name, given in asked.items() if given]
         if self._running and unfit:
             raise OptionError(
                 f"{', '.join(unfit)} cannot be chosen for the running cluster that {RUNNING_BROKER_VARIABLE} names "
                 f"({self._running}): unset the variable, or pass reuse_running=False"
             )
+        self.users = tuple(users)
+        self._hosts = tuple(hosts)
+        self._certificates: Certificates | None = None
         self._plan = ClusterPlan(
             brokers=brokers,
             version=version or DEFAULT_VERSION,
-            listeners=(Listener(PLAINTEXT, "PLAINTEXT"),),
-            properties=dict(properties or {}),
+            listeners=listeners((), None, ()),
+            properties={**(authorizer_properties() if authorizer else {}), **(properties or {})},
+            scram=scram_users(self._security, self.users),
             port=port,
             heap=heap,
             start_timeout=start_timeout,
@@ -92,7 +126,12 @@ class EmbeddedKafka:
         """
         if not self._running and self._cluster is None:
             folder = Path(tempfile.mkdtemp(prefix="kafka-direct-"))
-            self._cluster = Cluster(self._plan, folder, self._progress)
+            if wants_certificates(self._security):
+                from pyspark_kafka_direct.broker._certificates import make_certificates
+
+                self._certificates = make_certificates(folder / "certificates", self._hosts)
+            ways_in = listeners(self._security, self._certificates, self.users)
+            self._cluster = Cluster(replace(self._plan, listeners=ways_in), folder, self._progress)
             _logger.info("Kafka %s serves on %s", self._plan.version, self.bootstrap_servers)
         return self
 
@@ -114,6 +153,29 @@ class EmbeddedKafka:
     def bootstrap_servers(self) -> str:
         """``host:port,...`` of the PLAINTEXT listener."""
         return self._running or self._own("bootstrap_servers").address(PLAINTEXT)
+
+    def listener(self, name: str) -> str:
+        """``host:port,...`` of a listener: PLAINTEXT, or one that ``security`` named.
+
+        Raises:
+            OptionError: There is no such listener.
+        """
+        cluster = self._own("listener")
+        if name not in (PLAINTEXT, *self._security):
+            raise OptionError(f"This embedded Kafka has no listener {name!r}: name it in security")
+        return cluster.address(name)
+
+    @property
+    def certificates(self) -> Certificates:
+        """The files for TLS; there where ``security`` names a listener with TLS.
+
+        Raises:
+            OptionError: None does.
+        """
+        self._own("certificates")
+        if self._certificates is None:
+            raise OptionError("This embedded Kafka has no certificates: name SSL, MTLS or SASL_SSL in security")
+        return self._certificates
 
     def stop_broker(self, node: int) -> None:
         """Shut a broker (1, 2, 3) down properly: it hands over its partitions first."""
