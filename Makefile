@@ -1,0 +1,93 @@
+# Everything starts here: `make demo`, `make test`. The first use makes .venv (a few minutes), later ones find it made.
+# Needed on the machine: Python 3.11+, Java 17+, make. Welcome: a Rust toolchain (cargo), for fast decoding.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+CARGO := $(shell command -v cargo)
+RUST := $(shell find rust -name target -prune -o \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
+
+# A toolchain that comes or goes means another build.
+STAMP := .made-$(if $(CARGO),native,python)
+VENV := .venv/$(STAMP)
+LATEST := .venv-latest/$(STAMP)
+BIN := .venv/bin
+
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, and draw them
+	@$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: check rust-check integration  ## set-up, lint, types and all tests: what has to pass
+
+.PHONY: check
+check: $(VENV) lint unit  ## lint, types and unit tests: under two minutes
+
+.PHONY: lint
+lint: $(VENV)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: unit
+unit: $(VENV)  ## unit tests only
+	$(PYTEST) tests/unit
+
+.PHONY: integration
+integration: $(VENV)  ## tests with a real Kafka and a real Spark
+	$(PYTEST) --durations=15 tests/integration
+
+.PHONY: rust-check
+rust-check:  ## format, lints and tests of the native kernel, where there is a toolchain
+ifdef CARGO
+	cargo fmt --manifest-path rust/Cargo.toml --all --check
+	cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
+	cargo test --manifest-path rust/Cargo.toml --workspace --release
+else
+	@echo "No cargo: the native kernel is not checked."
+endif
+
+.PHONY: test-latest
+test-latest: $(LATEST)  ## a smoke test with the newest PySpark 4
+	.venv-latest/bin/python -m pip install --quiet --upgrade 'pyspark>=4.2,<5'
+	.venv-latest/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
+	.venv-latest/bin/python -m pytest -m smoke tests/integration
+
+.PHONY: bench
+bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 10 minutes
+	$(BIN)/python -m bench
+
+.PHONY: bench-full
+bench-full: $(VENV)  ## the same over every size, codec and sink: hours
+	$(BIN)/python -m bench --full
+
+.PHONY: fmt
+fmt: $(VENV)  ## format everything
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+ifdef CARGO
+	cargo fmt --manifest-path rust/Cargo.toml --all
+endif
+
+.PHONY: clean
+clean:  ## remove what was made here (the cache of Kafka's jars is the user's and stays)
+	rm -rf .venv .venv-latest rust/target build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
+	find src -name '_native*.so' -delete
+
+$(VENV): pyproject.toml scripts/prepare $(RUST)
+	@scripts/prepare .venv dev
+	@touch $@
+
+$(LATEST): pyproject.toml scripts/prepare $(RUST)
+	@scripts/prepare .venv-latest test
+	@touch $@
