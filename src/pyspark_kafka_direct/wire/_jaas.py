@@ -1,13 +1,14 @@
-"""The text of ``sasl.jaas.config``: a log-in module, a control flag, options, a semicolon.
+r"""The text of ``sasl.jaas.config``: a log-in module, a control flag, options, a semicolon.
 
-    org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="it's \\"secret\\"";
+    org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="it's \"secret\"";
 
 The grammar is that of Kafka's ``JaasConfig`` (Java's ``StreamTokenizer``):
 
     config  = { module flag { key "=" value } ";" }
     value   = word | string
     word    = anything but blanks, quotes, "=", ";" and "/"
-    string  = quoted with " or ', on one line, with the escapes \\" \\' \\\\ \\n \\t \\r \\b \\f \\a \\v and \\ooo (octal)
+    string  = quoted with " or ', on one line, with the escapes \n \t \r \b \f \a \v, \ooo (octal), and \ before any
+              other character for itself
 
 with comments in ``//`` and ``/* */``. Java reads fewer words without quotes (none that start with a digit); the rest
 is the same. No message here ever quotes the text: it holds passwords.
@@ -124,7 +125,9 @@ class _Tokens:
             match = _TOKEN.match(text, position)
             if match is None:
                 self._position = position
-                what = "a closing quote" if text[position] in "\"'" else "a quoted value (one that holds / needs quotes)"
+                what = (
+                    "a closing quote" if text[position] in "\"'" else "a quoted value (one that holds / needs quotes)"
+                )
                 raise self.error(what)
             kind = match.lastgroup or ""
             if kind == "string":

@@ -1,19 +1,14 @@
-"""How to prove who we are and who the broker is: TLS and SASL settings, typed and checked against each other."""
+"""How to prove who we are and who the broker is: TLS and SASL settings, as frozen, hashable, picklable values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import Final, Literal
 
-from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.wire._secret import Secret
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark_kafka_direct.wire._setting import Value
-
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 
 NO_SECRET: Final = Secret("")
 
@@ -31,7 +26,7 @@ class TlsSettings:
         keystore_location: File with certificate and key, PEM or PKCS12.
         keystore_password: Password of a PKCS12 keystore.
         certificate_location: PEM file with the client's certificate chain.
-        certificate_chain: The client's certificate chain as PEM text.
+        certificate_chain: The client's certificate chain as PEM text; it may hold the key too, so it is a secret.
         key_location: PEM file with the client's private key.
         key: The client's private key as PEM text.
         key_password: Password of the private key.
@@ -47,13 +42,13 @@ class TlsSettings:
     keystore_location: str | None = None
     keystore_password: Secret | None = None
     certificate_location: str | None = None
-    certificate_chain: str | None = None
+    certificate_chain: Secret | None = None
     key_location: str | None = None
     key: Secret | None = None
     key_password: Secret | None = None
     check_hostname: bool = True
-    minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
-    maximum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.3"
+    minimum_version: TlsVersion = "TLSv1.2"
+    maximum_version: TlsVersion = "TLSv1.3"
     cipher_suites: tuple[str, ...] = ()
 
 
@@ -61,8 +56,35 @@ SYSTEM_TRUST: Final = TlsSettings()
 
 
 @dataclass(frozen=True, slots=True)
+class UnsecuredClaims:
+    """What an unsigned token says (Kafka's ``OAuthBearerUnsecuredLoginCallbackHandler``).
+
+    Attributes:
+        claims: Claim name to a text, a number, or several texts.
+        lifetime_seconds: How long the token is valid.
+    """
+
+    claims: tuple[tuple[str, str | float | tuple[str, ...]], ...]
+    lifetime_seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Where OAUTHBEARER tokens come from: exactly one of provider, token endpoint and unsecured claims."""
+    """Where OAUTHBEARER tokens come from: exactly one of provider, token endpoint and unsecured claims.
+
+    Attributes:
+        provider: ``module:factory``, imported where a connection is made.
+        token_endpoint_url: ``https:`` or ``http:`` for the client-credentials grant, ``file:`` for a file with a token.
+        client_id: Client id for the endpoint.
+        client_secret: Client secret for the endpoint.
+        scope: Scope to ask the endpoint for.
+        urlencode_header: URL-encode id and secret inside the ``Authorization`` header.
+        endpoint_tls: TLS towards the endpoint.
+        connect_timeout_ms: Longest wait for a connection to the endpoint.
+        read_timeout_ms: Longest wait for the endpoint's answer.
+        unsecured: Claims of an unsigned token made here, for tests.
+        extensions: SASL extensions (KIP-342) sent with each token.
+    """
 
     provider: str | None = None
     token_endpoint_url: str | None = None
@@ -73,7 +95,7 @@ class OAuthSettings:
     endpoint_tls: TlsSettings = SYSTEM_TRUST
     connect_timeout_ms: int = 10_000
     read_timeout_ms: int = 10_000
-    unsecured_claims: tuple[tuple[str, str], ...] = ()
+    unsecured: UnsecuredClaims | None = None
     extensions: tuple[tuple[str, str], ...] = ()
 
 
@@ -106,25 +128,3 @@ class SecuritySettings:
 
 
 PLAINTEXT: Final = SecuritySettings()
-
-
-def security_settings(
-    values: Mapping[str, Value], given: Mapping[str, str], oauth_token_provider: str | None
-) -> tuple[SecuritySettings, tuple[str, ...]]:
-    """Build security settings from values of the table.
-
-    Args:
-        values: Values by table name.
-        given: Table name to the name it was given under.
-        oauth_token_provider: The option ``oauthTokenProvider``.
-
-    Returns:
-        The settings, and notes on settings that have no effect.
-
-    Raises:
-        OptionError: Settings are missing or contradict one another.
-    """
-    protocol = cast("Protocol", values["security.protocol"])
-    if protocol != "PLAINTEXT":
-        raise OptionError(f"option kafka.security.protocol: {protocol!r} is not supported yet; write PLAINTEXT")
-    return SecuritySettings(protocol), ()

@@ -63,7 +63,7 @@ def read_settings(params: Mapping[str, str], *, handled: Collection[str] = ()) -
         elif setting.use is Use.IGNORED:
             if text.strip().lower() not in setting.harmless:
                 notes.append(f"option kafka.{original} is ignored: {setting.about}")
-        else:
+        elif text.strip() or setting.default is not None:  # an empty text means "not given", as in a filled-in template
             earlier = given.get(setting.name)
             if earlier is not None and texts[setting.name] != text:
                 raise OptionError(

@@ -118,6 +118,24 @@ _PROVIDER: Final = (
     "that gives the tokens"
 )
 
+# Classes of Kafka itself whose work is done here too, so that settings made for Java keep working; Databricks prefixes
+# the names in its relocated client.
+_OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+_OWN_HANDLERS: Final = tuple(
+    f"{shaded}{_OAUTH_PACKAGE}.{name}".lower()
+    for shaded in ("", "kafkashaded.")
+    for name in (
+        "OAuthBearerLoginCallbackHandler",
+        "secured.OAuthBearerLoginCallbackHandler",
+        "internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
+    )
+)
+_OWN_RETRIEVERS: Final = tuple(
+    f"{shaded}{_OAUTH_PACKAGE}.{name}".lower()
+    for shaded in ("", "kafkashaded.")
+    for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
+)
+
 SASL: Final = (
     _text("sasl.mechanism", "how to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER", "sasl.mechanisms"),
     _secret("sasl.jaas.config", "user name and password in Java's form: a log-in module and its options"),
@@ -151,9 +169,9 @@ SASL: Final = (
     Setting(
         "sasl.login.connect.timeout.ms",
         Use.APPLIED,
-        "longest wait for a connection to the token endpoint, in ms; together with the next, and never past the "
-        "connection's own deadline",
+        "longest wait for a connection to the token endpoint, in ms; never past the connection's own deadline",
         Kind.INT,
+        10_000,
         low=1,
         high=2**31 - 1,
     ),
@@ -162,13 +180,14 @@ SASL: Final = (
         Use.APPLIED,
         "longest wait for the token endpoint's answer, in ms",
         Kind.INT,
+        10_000,
         low=1,
         high=2**31 - 1,
     ),
-    _refused("sasl.login.callback.handler.class", _PROVIDER),
+    _refused("sasl.login.callback.handler.class", _PROVIDER, harmless=_OWN_HANDLERS),
     _refused("sasl.client.callback.handler.class", _PROVIDER),
     _refused("sasl.login.class", _PROVIDER),
-    _refused("sasl.oauthbearer.jwt.retriever.class", _PROVIDER),
+    _refused("sasl.oauthbearer.jwt.retriever.class", _PROVIDER, harmless=_OWN_RETRIEVERS),
     _refused(
         "sasl.oauthbearer.method",
         "leave it out: kafka.sasl.oauthbearer.token.endpoint.url says where tokens come from, and the option "

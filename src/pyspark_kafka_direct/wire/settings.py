@@ -20,8 +20,8 @@ from pyspark_kafka_direct.wire._security import (
     SaslSettings,
     SecuritySettings,
     TlsSettings,
-    security_settings,
 )
+from pyspark_kafka_direct.wire._security_reader import security_settings
 from pyspark_kafka_direct.wire._table import read_settings, settings_markdown
 
 if TYPE_CHECKING:
