@@ -1,0 +1,44 @@
+//! Snappy: a raw block, or xerial's framing around several (what the Java client writes).
+//!
+//! xerial's framing, big-endian: magic `82 S N A P P Y 00`, version int32, compatible version int32, then blocks of
+//! length int32 and a raw block each.
+
+use snap::raw::{Decoder, decompress_len};
+
+use super::{Plain, broken};
+use crate::error::Flaw;
+
+const XERIAL_MAGIC: &[u8] = b"\x82SNAPPY\x00";
+const XERIAL_HEADER: usize = 16;
+
+/// The most output a byte of input can stand for: a copy of 64 bytes takes three (or two for 11).
+const BEST_RATIO: usize = 22;
+
+pub(super) fn decompress(packed: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
+    if !packed.starts_with(XERIAL_MAGIC) {
+        return block(packed, plain);
+    }
+    let mut rest = packed.get(XERIAL_HEADER..).ok_or_else(|| broken("snappy", "the framing is cut off"))?;
+    while !rest.is_empty() {
+        let (length, behind) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
+        let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| cut_off())?;
+        let (packed, behind) = behind.split_at_checked(length).ok_or_else(cut_off)?;
+        block(packed, plain)?;
+        rest = behind;
+    }
+    Ok(())
+}
+
+fn block(packed: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
+    let claimed = decompress_len(packed).map_err(|error| broken("snappy", error))?;
+    if claimed > packed.len().saturating_mul(BEST_RATIO) {
+        return Err(broken("snappy", format!("{} bytes cannot hold the {claimed} they claim", packed.len())));
+    }
+    let room = plain.room(claimed)?;
+    plain.length += Decoder::new().decompress(packed, room).map_err(|error| broken("snappy", error))?;
+    Ok(())
+}
+
+fn cut_off() -> Flaw {
+    broken("snappy", "a block's length does not fit the framing")
+}

@@ -1,0 +1,347 @@
+//! Arrow columns under construction.
+//!
+//! Only the columns of the wanted schema are built. The schema comes from outside (Spark's types decide it), so that it
+//! is written down once.
+
+use std::sync::Arc;
+
+use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
+use arrow_array::{
+    Array, ArrayRef, GenericByteArray, Int32Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
+    StructArray, TimestampMicrosecondArray,
+};
+use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef, TimeUnit};
+
+use crate::record::{Headers, Record};
+
+/// A column of a Spark Kafka source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Key,
+    Value,
+    Topic,
+    Partition,
+    Offset,
+    Timestamp,
+    TimestampType,
+    Headers,
+    LeaderEpoch,
+}
+
+/// Builds record batches of one schema.
+pub(crate) struct Columns {
+    schema: SchemaRef,
+    order: Vec<Column>,
+    rows: usize,
+    key: Option<Bytes>,
+    value: Option<Bytes>,
+    offsets: Option<Vec<i64>>,
+    timestamps: Option<Vec<i64>>,
+    headers: Option<HeaderLists>,
+    /// Timestamp type and leader epoch belong to a whole batch of records: value and number of rows. A negative one
+    /// means that there is none, and becomes null.
+    timestamp_types: Vec<(i32, usize)>,
+    leader_epochs: Vec<(i32, usize)>,
+    topics: Constant<String>,
+    partitions: Constant<i32>,
+}
+
+impl Columns {
+    pub fn new(schema: SchemaRef, topic: String, partition: i32) -> Result<Columns, ArrowError> {
+        let order = schema.fields().iter().map(|field| column(field)).collect::<Result<Vec<_>, _>>()?;
+        let wanted = |column| order.contains(&column);
+        Ok(Columns {
+            key: wanted(Column::Key).then(Bytes::default),
+            value: wanted(Column::Value).then(Bytes::default),
+            offsets: wanted(Column::Offset).then(Vec::new),
+            timestamps: wanted(Column::Timestamp).then(Vec::new),
+            headers: wanted(Column::Headers).then(HeaderLists::default),
+            timestamp_types: Vec::new(),
+            leader_epochs: Vec::new(),
+            topics: Constant { value: topic, built: None },
+            partitions: Constant { value: partition, built: None },
+            rows: 0,
+            schema,
+            order,
+        })
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn wants_timestamps(&self) -> bool {
+        self.timestamps.is_some()
+    }
+
+    /// Adds a row. `timestamp` is in microseconds, and only looked at where timestamps are wanted.
+    #[inline(always)]
+    pub fn push(&mut self, record: &Record<'_>, offset: i64, timestamp: i64) {
+        self.rows += 1;
+        if let Some(keys) = &mut self.key {
+            keys.push_nullable(record.key);
+        }
+        if let Some(values) = &mut self.value {
+            values.push_nullable(record.value);
+        }
+        if let Some(offsets) = &mut self.offsets {
+            offsets.push(offset);
+        }
+        if let Some(timestamps) = &mut self.timestamps {
+            timestamps.push(timestamp);
+        }
+        if let Some(headers) = &mut self.headers {
+            headers.push(record.headers);
+        }
+    }
+
+    /// Says what the last `rows` rows have in common.
+    pub fn end_run(&mut self, rows: usize, timestamp_type: i32, leader_epoch: i32) {
+        extend_run(&mut self.timestamp_types, timestamp_type, rows);
+        extend_run(&mut self.leader_epochs, leader_epoch, rows);
+    }
+
+    /// Hands out the rows pushed so far and starts anew.
+    pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        let rows = std::mem::take(&mut self.rows);
+        let timestamp_types = std::mem::take(&mut self.timestamp_types);
+        let leader_epochs = std::mem::take(&mut self.leader_epochs);
+        let mut arrays = Vec::with_capacity(self.order.len());
+        for index in 0..self.order.len() {
+            let data_type = self.schema.field(index).data_type();
+            let array: ArrayRef = match self.order[index] {
+                Column::Key => Arc::new(wanted(&mut self.key)?.finish::<BinaryType>()?),
+                Column::Value => Arc::new(wanted(&mut self.value)?.finish::<BinaryType>()?),
+                Column::Offset => Arc::new(Int64Array::from(renew(wanted(&mut self.offsets)?))),
+                Column::Timestamp => {
+                    let microseconds = renew(wanted(&mut self.timestamps)?);
+                    Arc::new(TimestampMicrosecondArray::from(microseconds).with_data_type(data_type.clone()))
+                }
+                Column::Headers => wanted(&mut self.headers)?.finish(data_type)?,
+                Column::TimestampType => runs(&timestamp_types, rows),
+                Column::LeaderEpoch => runs(&leader_epochs, rows),
+                Column::Topic => self.topics.rows(rows, |topic, rows| {
+                    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(topic, rows)))
+                }),
+                Column::Partition => {
+                    self.partitions.rows(rows, |&partition, rows| Arc::new(Int32Array::from_value(partition, rows)))
+                }
+            };
+            arrays.push(array);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
+    }
+}
+
+/// Variable-length values, some of them null.
+struct Bytes {
+    ends: Vec<i32>,
+    data: Vec<u8>,
+    /// Rows that are null: mostly none, or all.
+    nulls: Vec<usize>,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Bytes { ends: vec![0], data: Vec::new(), nulls: Vec::new() }
+    }
+}
+
+impl Bytes {
+    #[inline(always)]
+    fn push(&mut self, value: &[u8]) {
+        self.data.extend_from_slice(value);
+        // The decoder keeps a batch's bytes within 32 bits; a value that wrapped would be refused by finish().
+        self.ends.push(self.data.len() as i32);
+    }
+
+    #[inline(always)]
+    fn push_nullable(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.push(value),
+            None => {
+                self.nulls.push(self.ends.len() - 1);
+                self.ends.push(self.data.len() as i32);
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    fn finish<T: ByteArrayType<Offset = i32>>(&mut self) -> Result<GenericByteArray<T>, ArrowError> {
+        if i32::try_from(self.data.len()).is_err() {
+            return Err(ArrowError::OffsetOverflowError(self.data.len()));
+        }
+        let rows = self.len();
+        let ends = std::mem::replace(&mut self.ends, Vec::with_capacity(rows + 1));
+        self.ends.push(0);
+        let data = renew(&mut self.data);
+        let nulls = null_buffer(&self.nulls, rows);
+        self.nulls.clear();
+        GenericByteArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), Buffer::from_vec(data), nulls)
+    }
+}
+
+/// Headers: a list of (key, value) a row, null where there is none.
+struct HeaderLists {
+    ends: Vec<i32>,
+    nulls: Vec<usize>,
+    keys: Bytes,
+    values: Bytes,
+}
+
+impl Default for HeaderLists {
+    fn default() -> Self {
+        HeaderLists { ends: vec![0], nulls: Vec::new(), keys: Bytes::default(), values: Bytes::default() }
+    }
+}
+
+impl HeaderLists {
+    #[inline(always)]
+    fn push(&mut self, headers: Headers<'_>) {
+        if headers.count == 0 {
+            self.nulls.push(self.ends.len() - 1);
+        } else {
+            self.push_some(headers);
+        }
+        self.ends.push(self.keys.len() as i32);
+    }
+
+    fn push_some(&mut self, headers: Headers<'_>) {
+        for (key, value) in headers {
+            // Java's String(bytes, UTF_8), which Kafka's client uses, puts U+FFFD for what is no UTF-8.
+            self.keys.push(String::from_utf8_lossy(key).as_bytes());
+            self.values.push_nullable(value);
+        }
+    }
+
+    fn finish(&mut self, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
+        let (Some(element), Some(fields)) = (list_element(data_type), header_fields(data_type)) else {
+            return Err(ArrowError::SchemaError(format!("headers cannot have the type {data_type}")));
+        };
+        let rows = self.ends.len() - 1;
+        let ends = std::mem::replace(&mut self.ends, Vec::with_capacity(rows + 1));
+        self.ends.push(0);
+        let nulls = null_buffer(&self.nulls, rows);
+        self.nulls.clear();
+        let keys = Arc::new(self.keys.finish::<Utf8Type>()?);
+        let values = Arc::new(self.values.finish::<BinaryType>()?);
+        let pairs = StructArray::try_new(fields.clone(), vec![keys, values], None)?;
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        Ok(Arc::new(ListArray::try_new(element.clone(), offsets, Arc::new(pairs), nulls)?))
+    }
+}
+
+/// A column with the same value in every row: built once, handed out as slices.
+struct Constant<T> {
+    value: T,
+    built: Option<ArrayRef>,
+}
+
+impl<T> Constant<T> {
+    fn rows(&mut self, rows: usize, build: impl FnOnce(&T, usize) -> ArrayRef) -> ArrayRef {
+        match &self.built {
+            Some(built) if built.len() >= rows => built.slice(0, rows),
+            _ => {
+                let built = build(&self.value, rows.next_power_of_two());
+                self.built.insert(built).slice(0, rows)
+            }
+        }
+    }
+}
+
+/// The column of a field, if name and type are ones that are built here.
+fn column(field: &Field) -> Result<Column, ArrowError> {
+    let data_type = field.data_type();
+    let (column, fits) = match field.name().as_str() {
+        "key" => (Column::Key, *data_type == DataType::Binary),
+        "value" => (Column::Value, *data_type == DataType::Binary),
+        "topic" => (Column::Topic, *data_type == DataType::Utf8),
+        "partition" => (Column::Partition, *data_type == DataType::Int32),
+        "offset" => (Column::Offset, *data_type == DataType::Int64),
+        "timestamp" => (Column::Timestamp, matches!(data_type, DataType::Timestamp(TimeUnit::Microsecond, _))),
+        "timestampType" => (Column::TimestampType, *data_type == DataType::Int32),
+        "headers" => (Column::Headers, header_fields(data_type).is_some()),
+        "leaderEpoch" => (Column::LeaderEpoch, *data_type == DataType::Int32),
+        name => return Err(ArrowError::SchemaError(format!("there is no column {name:?}"))),
+    };
+    if fits && field.is_nullable() {
+        Ok(column)
+    } else {
+        Err(ArrowError::SchemaError(format!("column {:?} cannot have the type {data_type}", field.name())))
+    }
+}
+
+fn list_element(data_type: &DataType) -> Option<&Arc<Field>> {
+    match data_type {
+        DataType::List(element) => Some(element),
+        _ => None,
+    }
+}
+
+/// The fields of a header, if `data_type` is a list of (string, binary).
+fn header_fields(data_type: &DataType) -> Option<&Fields> {
+    match list_element(data_type)?.data_type() {
+        DataType::Struct(fields) => match fields.as_ref() {
+            [key, value]
+                if *key.data_type() == DataType::Utf8
+                    && *value.data_type() == DataType::Binary
+                    && value.is_nullable() =>
+            {
+                Some(fields)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn wanted<T>(builder: &mut Option<T>) -> Result<&mut T, ArrowError> {
+    builder.as_mut().ok_or_else(|| ArrowError::SchemaError("a column has no builder".to_owned()))
+}
+
+/// Takes a vector's content and leaves room for about as much: one batch is like the last.
+fn renew<T>(values: &mut Vec<T>) -> Vec<T> {
+    let room = values.len() + values.len() / 16;
+    std::mem::replace(values, Vec::with_capacity(room))
+}
+
+fn extend_run(runs: &mut Vec<(i32, usize)>, value: i32, rows: usize) {
+    match runs.last_mut() {
+        Some((last, count)) if *last == value => *count += rows,
+        _ => runs.push((value, rows)),
+    }
+}
+
+fn runs(runs: &[(i32, usize)], rows: usize) -> ArrayRef {
+    let mut values = Vec::with_capacity(rows);
+    let mut valid = NullBufferBuilder::new(rows);
+    for &(value, count) in runs {
+        values.resize(values.len() + count, value.max(0));
+        if value < 0 {
+            valid.append_n_nulls(count);
+        } else {
+            valid.append_n_non_nulls(count);
+        }
+    }
+    Arc::new(Int32Array::new(ScalarBuffer::from(values), valid.finish()))
+}
+
+fn null_buffer(nulls: &[usize], rows: usize) -> Option<NullBuffer> {
+    if nulls.is_empty() {
+        return None;
+    }
+    if nulls.len() == rows {
+        return Some(NullBuffer::new_null(rows));
+    }
+    let mut valid = BooleanBufferBuilder::new(rows);
+    valid.append_n(rows, true);
+    for &row in nulls {
+        valid.set_bit(row, false);
+    }
+    Some(NullBuffer::new(valid.finish()))
+}

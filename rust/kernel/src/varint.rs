@@ -1,0 +1,67 @@
+//! Kafka's variable-length integers: zig-zag, then seven bits a byte, the lowest first, a set top bit saying "more".
+//!
+//! Lengths and counts are 32-bit (at most five bytes), timestamp deltas 64-bit (at most ten). A longer one, or one whose
+//! last byte carries bits beyond the width, is malformed.
+
+/// Reads a 32-bit varint at `*at` and moves `*at` behind it; `None` when it is malformed or cut off.
+#[inline(always)]
+pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<i32> {
+    let first = *bytes.get(*at)?;
+    if first < 0x80 {
+        *at += 1;
+        return Some(unzigzag32(u32::from(first)));
+    }
+    let second = *bytes.get(*at + 1)?;
+    if second < 0x80 {
+        *at += 2;
+        return Some(unzigzag32(u32::from(first & 0x7f) | u32::from(second) << 7));
+    }
+    let (raw, end) = long(bytes, *at, 5)?;
+    *at = end;
+    u32::try_from(raw).ok().map(unzigzag32)
+}
+
+/// Reads a 64-bit varint at `*at` and moves `*at` behind it; `None` when it is malformed or cut off.
+#[inline(always)]
+pub(crate) fn varlong(bytes: &[u8], at: &mut usize) -> Option<i64> {
+    let first = *bytes.get(*at)?;
+    if first < 0x80 {
+        *at += 1;
+        return Some(unzigzag64(u64::from(first)));
+    }
+    let second = *bytes.get(*at + 1)?;
+    if second < 0x80 {
+        *at += 2;
+        return Some(unzigzag64(u64::from(first & 0x7f) | u64::from(second) << 7));
+    }
+    let (raw, end) = long(bytes, *at, 10)?;
+    *at = end;
+    Some(unzigzag64(raw))
+}
+
+/// The general case, kept out of line: values of three bytes and more are rare.
+#[inline(never)]
+fn long(bytes: &[u8], start: usize, most: usize) -> Option<(u64, usize)> {
+    let mut raw = 0u64;
+    for (index, &byte) in bytes.get(start..)?.iter().take(most).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        if index == 9 && bits > 1 {
+            return None;
+        }
+        raw |= bits << (7 * index);
+        if byte < 0x80 {
+            return Some((raw, start + index + 1));
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn unzigzag32(raw: u32) -> i32 {
+    (raw >> 1) as i32 ^ -((raw & 1) as i32)
+}
+
+#[inline(always)]
+fn unzigzag64(raw: u64) -> i64 {
+    (raw >> 1) as i64 ^ -((raw & 1) as i64)
+}

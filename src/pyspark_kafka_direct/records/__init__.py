@@ -1,0 +1,76 @@
+"""Record batches to Arrow: one Protocol, two implementations, one line that chooses.
+
+A decoder is made for one offset range of one partition, is fed the record bytes of fetch responses, and hands out
+Arrow record batches with exactly the wanted columns::
+
+    decoder = create_decoder(topic="flights", partition=0, from_offset=0, until_offset=1000, columns=("key", "value"))
+    while not decoder.done:
+        decoder.feed(fetch(decoder.next_offset))
+        while (batch := decoder.read()) is not None:
+            ...
+
+The native implementation (``rust/``) is used where it was built. The Python one decodes the same, much more slowly; it
+serves where the native one is absent, is the oracle of its tests, and alone knows the message formats before 2.
+``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) in the environment forces one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyspark_kafka_direct.records._choice import choose
+from pyspark_kafka_direct.records._columns import COLUMNS, arrow_schema
+from pyspark_kafka_direct.records._protocol import AbortedTransaction, DecodeCounts, DecodeRequest, RecordDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "COLUMNS",
+    "IMPLEMENTATION",
+    "AbortedTransaction",
+    "DecodeCounts",
+    "RecordDecoder",
+    "arrow_schema",
+    "create_decoder",
+    "scan_next_offset",
+]
+
+_chosen = choose()
+
+IMPLEMENTATION: Final[Literal["native", "python"]] = _chosen.name
+"""Which implementation serves in this process."""
+
+scan_next_offset = _chosen.scan_next_offset
+
+
+def create_decoder(
+    *,
+    topic: str,
+    partition: int,
+    from_offset: int,
+    until_offset: int,
+    columns: Sequence[str],
+    check_crcs: bool = True,
+    max_rows: int = 65536,
+    max_bytes: int = 4 << 20,
+) -> RecordDecoder:
+    """Makes a decoder of one offset range.
+
+    Args:
+        topic: Topic, for its column and for errors.
+        partition: Partition, likewise.
+        from_offset: First wanted offset.
+        until_offset: Offset after the last wanted one.
+        columns: Wanted columns in the wanted order, some of ``COLUMNS``.
+        check_crcs: Whether to check each record batch's CRC (``check.crcs`` of the Java client).
+        max_rows: Most rows of one Arrow batch.
+        max_bytes: Most bytes of one Arrow batch, counted as its records' decompressed size; a single larger record
+            comes alone.
+
+    Raises:
+        ValueError: A column is unknown or named twice, or a number is out of its range.
+    """
+    return _chosen.create(
+        DecodeRequest(topic, partition, from_offset, until_offset, tuple(columns), check_crcs, max_rows, max_bytes)
+    )

@@ -1,0 +1,79 @@
+"""Which of the two decoders serves in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.records._protocol import DecodeRequest, RecordDecoder
+
+ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
+
+_log = logging.getLogger("pyspark_kafka_direct.records")
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """One of the two decoders."""
+
+    name: Literal["native", "python"]
+    create: Callable[[DecodeRequest], RecordDecoder]
+    scan_next_offset: Callable[[memoryview | bytearray | bytes, int], int]
+
+
+def choose() -> Implementation:
+    """Returns the decoder the environment forces, else the native one, else the Python one.
+
+    Raises:
+        OptionError: The environment names no decoder, or the native one although it cannot be loaded.
+    """
+    forced = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    if forced not in ("", "native", "python"):
+        raise OptionError(f"{ENVIRONMENT_VARIABLE} must be 'native' or 'python', not {forced!r}")
+    if forced == "python":
+        return _python()
+    try:
+        return _native()
+    except ImportError as error:
+        if forced:
+            raise OptionError(f"{ENVIRONMENT_VARIABLE} is 'native', but it cannot be loaded: {error}") from error
+        return _reluctant_python(str(error))
+
+
+def _native() -> Implementation:
+    from pyspark_kafka_direct.records._native import scan_next_offset
+    from pyspark_kafka_direct.records._native_decoder import NativeDecoder
+
+    return Implementation("native", NativeDecoder, scan_next_offset)
+
+
+def _python() -> Implementation:
+    from pyspark_kafka_direct.records._python import PythonDecoder, scan_next_offset
+
+    return Implementation("python", PythonDecoder, scan_next_offset)
+
+
+def _reluctant_python(reason: str) -> Implementation:
+    """The Python decoder, which says once per process, at its first use, that it is the slow one."""
+    python = _python()
+    said = False
+
+    def create(request: DecodeRequest) -> RecordDecoder:
+        nonlocal said
+        if not said:
+            said = True
+            _log.warning(
+                "Records are decoded in Python, many times slower than by the native decoder, which cannot be "
+                "loaded (%s). Install the package from a wheel for this platform, or with a Rust toolchain.",
+                reason,
+            )
+        return python.create(request)
+
+    return Implementation("python", create, python.scan_next_offset)

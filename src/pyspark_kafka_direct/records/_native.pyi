@@ -1,0 +1,34 @@
+"""The native kernel (``rust/``); nobody but ``_native_decoder`` and ``_choice`` uses it."""
+
+import pyarrow as pa
+
+class DecodeError(Exception):
+    """What could not be decoded; ``args`` are kind (corrupt, unsupported, timestamp), message and offset."""
+
+class Decoder:
+    """Decodes one range of one partition."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        until_offset: int,
+        check_crcs: bool,
+        max_rows: int,
+        max_bytes: int,
+    ) -> None: ...
+    def feed(self, records: memoryview | bytearray | bytes, aborted: list[tuple[int, int]]) -> bool: ...
+    def read(self) -> pa.RecordBatch | None: ...
+    def advance_to(self, offset: int) -> None: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def counts(self) -> tuple[int, int, int, int, int]: ...
+
+def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> int: ...

@@ -1,0 +1,136 @@
+"""The rows of a format 2 batch."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._codecs import decompress
+from pyspark_kafka_direct.records._python._headers import CRC_FROM, HEADER, Header
+from pyspark_kafka_direct.records._python._record import Headers, read_fields, read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.records._protocol import DecodeRequest
+
+_CREATE_TIME = 0
+_LOG_APPEND_TIME = 1
+_ABORT = 0  # type of the control record that ends an aborted transaction
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+
+
+class Row(NamedTuple):
+    """A record with what its batch says about it."""
+
+    offset: int
+    timestamp: int  # milliseconds
+    timestamp_type: int
+    leader_epoch: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    size: int
+
+
+def read_header(batch: bytes) -> Header:
+    """Reads the header of a complete batch."""
+    return Header(*HEADER.unpack_from(batch))
+
+
+def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
+    """Checks what can be checked before the records are read.
+
+    Raises:
+        BadRecordError: The CRC does not match, or the number of records is negative.
+    """
+    if crc:
+        import google_crc32c
+
+        computed = google_crc32c.value(batch[CRC_FROM:])
+        if computed != header.crc:
+            raise BadRecordError(
+                "the CRC of the record batch does not match its bytes: "
+                f"it says {header.crc:#010x}, the bytes give {computed:#010x}",
+                offset=header.base_offset,
+            )
+    if header.records < 0:
+        raise BadRecordError(f"a record batch claims {header.records} records", offset=header.base_offset)
+
+
+def is_abort(header: Header, batch: bytes) -> bool:
+    """Whether a control batch holds an ABORT marker: its first record's key is version int16, type int16."""
+    try:
+        records = _plain(header, batch)
+        key, _, _ = read_fields(records, read_head(records, 0))
+        if key is None or len(key) < _MARKER_KEY.size:
+            raise BadRecordError("a control record's key is shorter than its version and type")
+    except BadRecordError as error:
+        error.offset = header.base_offset
+        raise
+    return bool(_MARKER_KEY.unpack_from(key)[1] == _ABORT)
+
+
+def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: DecodeRequest) -> Iterator[Row]:
+    """Yields the records of a batch that are in the range, from ``from_offset`` on.
+
+    Raises:
+        BadRecordError: The records are malformed.
+    """
+    expected = header.base_offset
+    try:
+        records = _plain(header, batch)
+        timestamp_type = _LOG_APPEND_TIME if header.is_log_append_time else _CREATE_TIME
+        last_delta, at = -1, 0
+        for _ in range(header.records):
+            # Until its own is known, a record's offset is the one after its predecessor's.
+            expected = header.base_offset + last_delta + 1
+            head = read_head(records, at)
+            delta = head.offset_delta
+            if not last_delta < delta <= header.last_offset_delta:
+                raise BadRecordError(
+                    f"a record's offset delta {delta} is not after its predecessor's ({last_delta}) "
+                    f"or beyond its batch's last ({header.last_offset_delta})"
+                )
+            last_delta, at = delta, head.end
+            offset = header.base_offset + delta
+            if offset >= request.until_offset:
+                return
+            if offset < from_offset:
+                continue
+            expected = offset
+            key, value, headers = read_fields(records, head)
+            timestamp = header.max_timestamp
+            if timestamp_type == _CREATE_TIME:
+                timestamp = java_long(header.base_timestamp + head.timestamp_delta)
+            check_timestamp(timestamp, request)
+            yield Row(offset, timestamp, timestamp_type, header.leader_epoch, key, value, headers, head.size)
+        if at != len(records):
+            expected = header.last_offset
+            raise BadRecordError("a record batch has bytes behind its last record")
+    except BadRecordError as error:
+        error.offset = expected
+        raise
+
+
+def check_timestamp(milliseconds: int, request: DecodeRequest) -> None:
+    """Checks that a timestamp fits 64-bit microseconds, where timestamps are wanted.
+
+    Raises:
+        BadRecordError: It does not.
+    """
+    if "timestamp" in request.columns and not -(1 << 63) <= milliseconds * 1000 < 1 << 63:
+        raise BadRecordError(
+            f"the timestamp {milliseconds} ms does not fit Spark's 64-bit microseconds", kind="timestamp"
+        )
+
+
+def java_long(number: int) -> int:
+    """Wraps around like Java's 64-bit addition, which Kafka's client uses for timestamps."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _plain(header: Header, batch: bytes) -> bytes:
+    records = batch[HEADER.size :]
+    return decompress(header.codec, records) if header.codec else records

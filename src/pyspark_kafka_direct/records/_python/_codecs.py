@@ -1,0 +1,128 @@
+"""The ways the records of a batch can be compressed, through the standard library and pyarrow.
+
+Output grows as it is produced and is bounded; a size that compressed bytes claim is only believed where that many bytes
+of input can hold it.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from pyspark_kafka_direct.records._python import _lz4_frame
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+
+MOST_BYTES = 1 << 30
+"""No batch may decompress to more: brokers refuse batches of more than a few megabytes, compressed."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+_SNAPPY_BEST_RATIO = 22  # a copy of 64 bytes takes three
+_PIECE = 1 << 20
+
+
+def decompress(codec: int, packed: bytes) -> bytes:
+    """Decompresses by the codec's number in a batch's attributes (not 0).
+
+    Raises:
+        BadRecordError: The bytes are malformed, decompress to too much, or the codec is unknown.
+    """
+    if codec == 1:
+        return _gzip(packed)
+    if codec == 2:
+        return _snappy(packed)
+    if codec == 3:
+        return _lz4(packed)
+    if codec == 4:
+        return _stream("zstd", packed)
+    raise BadRecordError(f"the record batch is compressed with the unknown codec {codec}", kind="unsupported")
+
+
+def _gzip(packed: bytes) -> bytes:
+    """Gzip (RFC 1952), one member or several in a row."""
+    plain = bytearray()
+    while True:
+        inflater = zlib.decompressobj(wbits=31)
+        try:
+            plain += inflater.decompress(packed, MOST_BYTES + 1 - len(plain))
+        except zlib.error as error:
+            raise _broken("gzip", error) from None
+        if len(plain) > MOST_BYTES:
+            raise _too_large()
+        if not inflater.eof:
+            raise _broken("gzip", "the stream is cut off")
+        packed = inflater.unused_data
+        if not packed:
+            return bytes(plain)
+
+
+def _snappy(packed: bytes) -> bytes:
+    """A raw Snappy block, or xerial's framing around several (what the Java client writes).
+
+    The framing, big-endian: magic, version int32, compatible version int32, then blocks of length int32 and raw block.
+    """
+    if not packed.startswith(_XERIAL_MAGIC):
+        return _snappy_block(packed, MOST_BYTES)
+    if len(packed) < _XERIAL_HEADER:
+        raise _broken("snappy", "the framing is cut off")
+    plain = bytearray()
+    at = _XERIAL_HEADER
+    while at < len(packed):
+        length = int.from_bytes(packed[at : at + 4], "big", signed=True)
+        end = at + 4 + length
+        if length < 0 or end > len(packed) or at + 4 > len(packed):
+            raise _broken("snappy", "a block's length does not fit the framing")
+        plain += _snappy_block(packed[at + 4 : end], MOST_BYTES - len(plain))
+        at = end
+    return bytes(plain)
+
+
+def _snappy_block(packed: bytes, most: int) -> bytes:
+    import pyarrow as pa
+
+    claimed = 0
+    for index, byte in enumerate(packed[:5]):
+        claimed |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            break
+    else:
+        raise _broken("snappy", "the block's length is malformed")
+    if claimed > len(packed) * _SNAPPY_BEST_RATIO:
+        raise _broken("snappy", f"{len(packed)} bytes cannot hold the {claimed} they claim")
+    if claimed > most:
+        raise _too_large()
+    try:
+        plain: bytes = pa.decompress(packed, claimed, "snappy", asbytes=True)
+    except (OSError, ValueError) as error:
+        raise _broken("snappy", error) from None
+    return plain
+
+
+def _lz4(packed: bytes) -> bytes:
+    _lz4_frame.check(packed)
+    return _stream("lz4", packed)
+
+
+def _stream(codec: str, packed: bytes) -> bytes:
+    """Decompresses what pyarrow can stream."""
+    import pyarrow as pa
+
+    if not packed:
+        raise _broken(codec, "the frame is cut off")
+    plain = bytearray()
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
+            while piece := stream.read(_PIECE):
+                plain += piece
+                if len(plain) > MOST_BYTES:
+                    raise _too_large()
+    except OSError as error:
+        raise _broken(codec, error) from None
+    return bytes(plain)
+
+
+def _broken(codec: str, what: object) -> BadRecordError:
+    return BadRecordError(f"the records cannot be decompressed ({codec}): {what}")
+
+
+def _too_large() -> BadRecordError:
+    return BadRecordError(f"the records decompress to more than {MOST_BYTES} bytes, the most a batch may have")

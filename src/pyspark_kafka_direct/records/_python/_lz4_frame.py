@@ -1,0 +1,89 @@
+"""The outside of an LZ4 frame (lz4_Frame_format.md): pyarrow decompresses it, but does not say where it ends.
+
+::
+
+    magic        uint32  0x184D2204, little-endian like all numbers here
+    FLG          byte    bits 7-6 version 01, 5 blocks are independent, 4 block checksums, 3 content size,
+                         2 content checksum, 1 reserved, 0 dictionary id
+    BD           byte    bits 6-4 the largest block: 4 to 7 for 64 KiB, 256 KiB, 1 MiB, 4 MiB; the others reserved
+    content size uint64  where FLG says so
+    HC           byte    second byte of xxHash32 of what is between the magic and here
+    blocks       uint32 size (top bit: stored as it is), bytes, uint32 checksum where FLG says so
+    end mark     uint32  0
+    checksum     uint32  of the content, where FLG says so
+"""
+
+from __future__ import annotations
+
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+
+_MAGIC = 0x184D2204
+_STORED = 1 << 31
+
+
+def check(frame: bytes) -> None:
+    """Checks that the bytes are one whole frame, with a header of a known kind.
+
+    Raises:
+        BadRecordError: They are not.
+    """
+    if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _MAGIC:
+        raise _broken("this is no LZ4 frame")
+    flags, block = frame[4], frame[5]
+    if flags >> 6 != 1 or flags & 0x02 or block & 0x8F or block >> 4 < 4:
+        raise _broken("the frame's header has an unknown version or reserved bits")
+    if flags & 0x01:
+        raise _broken("the frame wants a dictionary")
+    at = header_size(frame)
+    checksum = 4 if flags & 0x10 else 0
+    while True:
+        size = int.from_bytes(frame[at : at + 4], "little")
+        if at + 4 > len(frame):
+            raise _broken("the frame is cut off")
+        at += 4
+        if size == 0:
+            break
+        at += (size & ~_STORED) + checksum
+    end = at + (4 if flags & 0x04 else 0)
+    if end != len(frame):
+        raise _broken("the frame is cut off" if end > len(frame) else "there are bytes behind the frame")
+
+
+def with_right_checksum(frame: bytes) -> bytes:
+    """Returns the frame with its header's checksum put right.
+
+    Kafka's own clients before 0.10 took the magic into it, and format 0 messages keep it that way (KIP-57).
+    """
+    if len(frame) < 7 or len(frame) < header_size(frame):
+        return frame
+    at = header_size(frame) - 1
+    checksum = _xxhash32_of_few(frame[4:at]) >> 8 & 0xFF
+    return frame[:at] + bytes([checksum]) + frame[at + 1 :]
+
+
+def header_size(frame: bytes) -> int:
+    """Bytes up to and including the header's checksum."""
+    return 15 if frame[4] & 0x08 else 7
+
+
+def _xxhash32_of_few(data: bytes) -> int:
+    """The xxHash32, seed 0, of fewer than 16 bytes."""
+    prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+    mask = 0xFFFFFFFF
+    value = (prime5 + len(data)) & mask
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        value = (value + int.from_bytes(data[at : at + 4], "little") * prime3) & mask
+        value = (value << 17 | value >> 15) & mask
+        value = value * prime4 & mask
+    for byte in data[whole:]:
+        value = (value + byte * prime5) & mask
+        value = (value << 11 | value >> 21) & mask
+        value = value * prime1 & mask
+    value = (value ^ value >> 15) * prime2 & mask
+    value = (value ^ value >> 13) * prime3 & mask
+    return value ^ value >> 16
+
+
+def _broken(what: str) -> BadRecordError:
+    return BadRecordError(f"the records cannot be decompressed (lz4): {what}")

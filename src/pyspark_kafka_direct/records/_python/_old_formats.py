@@ -1,0 +1,173 @@
+"""Message formats 0 and 1, which segments written before Kafka 0.11 still have.
+
+A message is a batch of one; a compressed one wraps a whole message set as its value. Big-endian::
+
+     0  offset      int64   of a wrapper: its last message's
+     8  size        int32   bytes that follow this field
+    12  crc         uint32  CRC-32 (not CRC32C) of everything from `magic` on
+    16  magic       int8    0 or 1
+    17  attributes  int8    bits 0-2 codec, 3 log-append time (format 1)
+    18  timestamp   int64   format 1 only
+        key         int32 length (-1: null), bytes
+        value       int32 length (-1: null), bytes
+
+In a wrapper of format 0 the inner offsets are absolute, in one of format 1 they count from 0 (KIP-31). Inner messages
+have the wrapper's time where that is the broker's, else their own (KIP-32).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.records._python import _lz4_frame
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._batch import Row, check_timestamp
+from pyspark_kafka_direct.records._python._codecs import decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.records._protocol import DecodeRequest
+    from pyspark_kafka_direct.records._python._headers import Extent
+
+_HEAD = struct.Struct(">qiIbb")
+_TIMESTAMP = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+_CRC_FROM = 16
+_LOG_OVERHEAD = 12
+_CODECS = 0x07
+_LZ4 = 3
+_LOG_APPEND_TIME = 0x08
+_NO_TIMESTAMP = -1
+_NO_TIMESTAMP_TYPE = -1
+_NO_LEADER_EPOCH = -1
+
+
+class _Message(NamedTuple):
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    size: int
+    end: int
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODECS
+
+    @property
+    def timestamp_type(self) -> int:
+        if self.magic == 0:
+            return _NO_TIMESTAMP_TYPE
+        return int(bool(self.attributes & _LOG_APPEND_TIME))
+
+
+def rows_of_old_batch(batch: bytes, extent: Extent, from_offset: int, request: DecodeRequest) -> Iterator[Row]:
+    """Yields the messages of a format 0 or 1 message, wrapper or not, that are in the range.
+
+    Raises:
+        BadRecordError: They are malformed.
+    """
+    offset = extent.last_offset
+    try:
+        outer = _read(batch, 0, request)
+        for message in _unwrap(outer, request) if outer.codec else [outer]:
+            offset = message.offset
+            if offset >= request.until_offset:
+                return
+            if offset >= from_offset:
+                check_timestamp(message.timestamp, request)
+                yield _row(message)
+    except BadRecordError as error:
+        error.offset = offset
+        raise
+
+
+def _row(message: _Message) -> Row:
+    return Row(
+        message.offset,
+        message.timestamp,
+        message.timestamp_type,
+        _NO_LEADER_EPOCH,
+        message.key,
+        message.value,
+        None,
+        message.size,
+    )
+
+
+def _unwrap(wrapper: _Message, request: DecodeRequest) -> list[_Message]:
+    """The messages inside a wrapper, with absolute offsets and the time that counts."""
+    if wrapper.value is None:
+        raise BadRecordError("a compressed message has no value")
+    packed = wrapper.value
+    if wrapper.codec == _LZ4 and wrapper.magic == 0:
+        packed = _lz4_frame.with_right_checksum(packed)
+    plain = decompress(wrapper.codec, packed)
+    messages: list[_Message] = []
+    at = 0
+    while at < len(plain):
+        message = _read(plain, at, request)
+        if message.magic != wrapper.magic or message.codec:
+            raise BadRecordError("a message inside a compressed one has another format, or is compressed itself")
+        messages.append(message)
+        at = message.end
+    if not messages:
+        raise BadRecordError("a compressed message holds no messages")
+    shift = wrapper.offset - messages[-1].offset if wrapper.magic == 1 else 0
+    messages = [message._replace(offset=message.offset + shift) for message in messages]
+    offsets = [message.offset for message in messages]
+    if offsets[0] < 0 or offsets[-1] > wrapper.offset or any(b <= a for a, b in pairwise(offsets)):
+        raise BadRecordError("the offsets inside a compressed message are out of order")
+    if wrapper.timestamp_type == 1:
+        messages = [message._replace(timestamp=wrapper.timestamp, attributes=_LOG_APPEND_TIME) for message in messages]
+    return messages
+
+
+def _read(data: bytes, at: int, request: DecodeRequest) -> _Message:
+    """Reads one message, which has to fill its size."""
+    if len(data) - at < _HEAD.size:
+        raise _cut_off()
+    offset, size, crc, magic, attributes = _HEAD.unpack_from(data, at)
+    end = at + _LOG_OVERHEAD + size
+    if size < 0 or end > len(data):
+        raise _cut_off()
+    if magic not in (0, 1):
+        raise BadRecordError(f"a message has the unexpected format {magic}")
+    if request.check_crcs and (computed := zlib.crc32(data[at + _CRC_FROM : end])) != crc:
+        raise BadRecordError(
+            f"the CRC of a message does not match its bytes: it says {crc:#010x}, the bytes give {computed:#010x}"
+        )
+    where = at + _HEAD.size
+    timestamp = _NO_TIMESTAMP
+    if magic == 1:
+        if where + _TIMESTAMP.size > end:
+            raise _cut_off()
+        (timestamp,) = _TIMESTAMP.unpack_from(data, where)
+        where += _TIMESTAMP.size
+    key, where = _nullable(data, where, end)
+    value, where = _nullable(data, where, end)
+    if where != end:
+        raise BadRecordError("a message's fields do not add up to its size")
+    return _Message(offset, magic, attributes, timestamp, key, value, size, end)
+
+
+def _nullable(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    if at + _LENGTH.size > end:
+        raise _cut_off()
+    (length,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise _cut_off()
+    return data[at : at + length], at + length
+
+
+def _cut_off() -> BadRecordError:
+    return BadRecordError("a message is cut off inside its batch")

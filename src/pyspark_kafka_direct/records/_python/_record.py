@@ -1,0 +1,111 @@
+"""The records of a format 2 batch.
+
+Record::
+
+    length          varint   bytes that follow
+    attributes      int8     unused
+    timestampDelta  varlong
+    offsetDelta     varint
+    keyLength       varint   negative: null
+    key
+    valueLength     varint   negative: null
+    value
+    headersCount    varint
+    headers         each: keyLength varint, key (UTF-8), valueLength varint (negative: null), value
+
+Varints are zig-zag, then seven bits a byte, the lowest first, a set top bit saying "more": at most five bytes for 32
+bits, ten for 64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Head(NamedTuple):
+    """A record's place in its batch: what has to be read to know whether the record is wanted at all."""
+
+    timestamp_delta: int
+    offset_delta: int
+    fields: int  # where key, value and headers start
+    size: int  # bytes of the record behind its length
+    end: int  # where the next record starts
+
+
+def read_head(records: bytes, at: int) -> Head:
+    """Reads the head of the record that starts at ``at``."""
+    try:
+        size, at = read_varint(records, at, len(records))
+    except BadRecordError:
+        size = -1
+    end = at + size
+    if size < 0 or end > len(records):
+        raise BadRecordError("a record's length does not fit its batch")
+    timestamp_delta, at = read_varlong(records, at + 1, end)
+    offset_delta, at = read_varint(records, at, end)
+    return Head(timestamp_delta, offset_delta, at, size, end)
+
+
+def read_fields(records: bytes, head: Head) -> tuple[bytes | None, bytes | None, Headers | None]:
+    """Reads key, value and headers (None when there are none); they have to add up to the record's length."""
+    end = head.end
+    key, at = _nullable(records, head.fields, end)
+    value, at = _nullable(records, at, end)
+    count, at = read_varint(records, at, end)
+    if count < 0:
+        raise _malformed()
+    headers: Headers = []
+    for _ in range(count):
+        name, at = _nullable(records, at, end)
+        if name is None:
+            raise _malformed()
+        content, at = _nullable(records, at, end)
+        # Java's String(bytes, UTF_8), which Kafka's client uses, puts U+FFFD for what is no UTF-8.
+        headers.append((name.decode("utf-8", "replace"), content))
+    if at != end:
+        raise _malformed()
+    return key, value, headers or None
+
+
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Reads a 32-bit varint; returns it and where it ends."""
+    if at < end and (first := data[at]) < 0x80:
+        return (first >> 1) ^ -(first & 1), at + 1
+    raw, at = _raw(data, at, end, 5)
+    if raw >> 32:
+        raise _malformed()
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def read_varlong(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Reads a 64-bit varint; returns it and where it ends."""
+    raw, at = _raw(data, at, end, 10)
+    if raw >> 64:
+        raise _malformed()
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _raw(data: bytes, at: int, end: int, most: int) -> tuple[int, int]:
+    raw = 0
+    for shift, byte in zip(range(0, 7 * most, 7), data[at : min(at + most, end)], strict=False):
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return raw, at + shift // 7 + 1
+    raise _malformed()
+
+
+def _nullable(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = read_varint(data, at, end)
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise _malformed()
+    return data[at : at + length], at + length
+
+
+def _malformed() -> BadRecordError:
+    return BadRecordError("a record's fields do not add up to its length")
