@@ -1,0 +1,162 @@
+"""One offset range ``[from, until)`` becomes Arrow batches, fetched straight from the partition's leader.
+
+The loop, for as long as ``position < until``:
+
+1. take the answer to the fetch request for ``position`` (sent earlier, or now);
+2. hand its record batches to the decoder, which tells the next position from their headers, and send the next request
+   *before* decoding, so that the broker works while we do;
+3. decode, hand out Arrow batches, go on.
+
+What can go wrong is of three kinds. *Trouble* (a broken connection, a moved leader, stale metadata) is retried with
+back-off until ``poll_timeout`` has passed without progress. *Loss* (records that are gone) is decided by the leader
+only, and follows ``fail_on_data_loss``. Everything else is an error at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.reading._recovery import TROUBLE, Recovery
+from pyspark_kafka_direct.reading._replica import Replica
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.records import AbortedTransaction, create_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.wire.fetch import FetchedPartition
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+_log = logging.getLogger("pyspark_kafka_direct.reading")
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """What one task reads, and how.
+
+    Attributes:
+        offsets: The offset range.
+        columns: Columns to decode, in this order (see ``records.COLUMNS``).
+        topic_id: The topic's id when the range was planned; another id at reading means that it was recreated.
+        from_earliest: The range was planned from the log start on, so what ages out meanwhile was not asked for.
+        fail_on_data_loss: Whether lost records are an error, or skipped with a warning.
+        poll_timeout: Seconds without any progress after which the read fails.
+        max_rows: Most rows of one Arrow batch.
+        max_bytes: Bytes of keys, values and headers after which an Arrow batch is closed.
+    """
+
+    offsets: OffsetRange
+    columns: tuple[str, ...]
+    topic_id: UUID | None = None
+    from_earliest: bool = False
+    fail_on_data_loss: bool = True
+    poll_timeout: float = 120.0
+    max_rows: int = 32_768
+    max_bytes: int = 4 << 20
+
+
+def read_range(
+    settings: ConnectionSettings, request: RangeRequest, counts: ReadCounts | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Reads exactly the records of the range, each once, in offset order.
+
+    Args:
+        settings: How to reach the cluster.
+        request: What to read.
+        counts: Filled while reading, if given.
+
+    Yields:
+        Arrow record batches with the requested columns; never an empty one.
+
+    Raises:
+        DataLossError: Records of the range are gone, and ``fail_on_data_loss`` is true.
+        BrokerTimeoutError: No progress for ``poll_timeout`` seconds.
+        BrokerError: The cluster refuses (authentication, authorization, protocol).
+        RecordError: Bytes that are not valid records.
+    """
+    reader = _RangeReader(settings, request, counts if counts is not None else ReadCounts())
+    try:
+        yield from reader.batches()
+    finally:
+        reader.close()
+
+
+class _RangeReader:
+    def __init__(self, settings: ConnectionSettings, request: RangeRequest, counts: ReadCounts) -> None:
+        self._request = request
+        self._counts = counts
+        self._fetch_bytes = settings.max_partition_fetch_bytes
+        self._replica = Replica(settings, request.offsets.topic_partition, request.topic_id)
+        self._recovery = Recovery(settings, request, self._replica, counts)
+        self._started = time.monotonic()
+        self._decoder = create_decoder(
+            topic=request.offsets.topic,
+            partition=request.offsets.partition,
+            from_offset=request.offsets.from_offset,
+            until_offset=request.offsets.until_offset,
+            columns=request.columns,
+            check_crcs=settings.check_crcs,
+            max_rows=request.max_rows,
+            max_bytes=request.max_bytes,
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        position, until = self._request.offsets.from_offset, self._request.offsets.until_offset
+        decoder = self._decoder
+        while position < until:
+            try:
+                fetched = self._fetch(position)
+            except TopicNotFoundError as error:
+                position = self._recovery.after_missing(position, error)
+                continue
+            except TROUBLE as error:
+                self._recovery.after_trouble(error)
+                continue
+            if fetched.error_code:
+                position = self._recovery.after_code(position, fetched)
+                continue
+            decoder.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
+            if decoder.next_offset <= position:
+                position = self._recovery.after_empty(position, fetched)
+                continue
+            position = decoder.next_offset
+            self._recovery.progressed()
+            self._ask_ahead(position)
+            while (batch := decoder.read()) is not None:
+                if batch.num_rows:
+                    yield batch
+
+    def close(self) -> None:
+        self._replica.drop()
+        self._counts.take(self._decoder.counts)
+        self._counts.total_seconds = time.monotonic() - self._started
+        _log.info("%s: %s", self._request.offsets, self._counts)
+
+    def _fetch(self, position: int) -> FetchedPartition:
+        deadline = self._recovery.deadline
+        started = time.monotonic()
+        try:
+            self._replica.ask(position, self._fetch_bytes, deadline)
+            fetched = self._replica.answer(deadline)
+        finally:
+            self._counts.wait_seconds += time.monotonic() - started
+        self._counts.fetches += 1
+        self._counts.record_bytes += len(fetched.records)
+        return fetched
+
+    def _ask_ahead(self, position: int) -> None:
+        if position >= self._request.offsets.until_offset:
+            return
+        try:
+            self._replica.ask(position, self._fetch_bytes, self._recovery.deadline)
+        except (TopicNotFoundError, *TROUBLE):
+            # The records at hand come first; the loop asks again, and then the trouble counts.
+            self._replica.drop()
