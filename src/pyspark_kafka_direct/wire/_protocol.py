@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import sys
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.errors import KafkaDirectError, ProtocolError, UnsupportedBrokerError
@@ -41,14 +42,21 @@ _lock = threading.Lock()
 _warm: set[tuple[int, int, str]] = set()
 
 
-def check_interpreter() -> None:
-    """Refuse ``python -O``.
+def load() -> None:
+    """Import the protocol classes, once; every connection does so before it is made.
 
     Raises:
-        KafkaDirectError: Assertions are stripped in this process.
+        KafkaDirectError: Assertions are stripped in this process (``python -O``).
     """
     if sys.flags.optimize:
         raise KafkaDirectError(_ASSERTS_STRIPPED)
+    with _lock, warnings.catch_warnings():
+        # The library reads its message files in a way that Python 3.11 and 3.12 call deprecated (3.13 no longer does);
+        # nobody who turns warnings into errors should fail for it.
+        warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+        import kafka
+        import kafka.protocol.broker_version_data
+        import kafka.protocol.sasl  # noqa: F401
 
 
 def choose_version(

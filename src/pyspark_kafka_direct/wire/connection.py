@@ -97,7 +97,7 @@ class Connection:
             UnsupportedBrokerError: The broker is too old.
             ProtocolError: Whatever listens there is no Kafka broker.
         """
-        _protocol.check_interpreter()
+        _protocol.load()
         sock = connect(settings, host, port, deadline)
         try:
             if settings.security.protocol.endswith("SSL"):

@@ -1,0 +1,285 @@
+"""The hand-written Fetch encoding against kafka-python's, for every version, and against bytes that are wrong."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+
+from pyspark_kafka_direct.wire._cursor import MalformedError, unsigned_varint
+from pyspark_kafka_direct.wire.fetch import (
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+    CurrentLeader,
+    EpochEnd,
+    FetchedPartition,
+    encode_request,
+    parse_response,
+)
+
+VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
+TOPIC_ID = uuid.UUID("6b949fb3-6933-4772-9d71-9fed58c2795e")
+
+int16 = st.integers(-(2**15), 2**15 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+names = st.text("abcdefghijklmnopqrstuvwxyzABC019._-", min_size=1, max_size=249)
+
+Topic = FetchResponse.FetchableTopicResponse
+Partition = Topic.PartitionData
+
+
+def response_body(version: int, partition: Any, *, topic: str = "flights", **fields: Any) -> memoryview:
+    """A response as the library encodes it, without frame size and correlation id."""
+    response = FetchResponse(
+        version=version,
+        throttle_time_ms=fields.pop("throttle_time_ms", 0),
+        error_code=fields.pop("error_code", 0),
+        session_id=fields.pop("session_id", 0),
+        responses=[Topic(version=version, topic=topic, topic_id=TOPIC_ID, partitions=[partition])],
+        **fields,
+    )
+    response.with_header(correlation_id=1)
+    return memoryview(bytes(response.encode(header=True)))[4:]
+
+
+def parse(
+    body: memoryview | bytes | bytearray, version: int, *, topic: str = "flights", partition: int = 3
+) -> FetchedPartition:
+    return parse_response(memoryview(body), version, topic=topic, topic_id=TOPIC_ID, partition=partition)
+
+
+def a_partition(version: int, **fields: Any) -> Any:
+    values: dict[str, Any] = {
+        "partition_index": 3,
+        "error_code": 0,
+        "high_watermark": 100,
+        "last_stable_offset": 90,
+        "log_start_offset": 5,
+        "aborted_transactions": [Partition.AbortedTransaction(version=version, producer_id=7, first_offset=40)],
+        "preferred_read_replica": 2,
+        "records": b"records of any kind",
+    }
+    return Partition(version=version, **(values | fields))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+@settings(max_examples=60)
+def test_responses_of_the_library_are_understood(version: int, data: st.DataObject) -> None:
+    draw = data.draw
+    aborted = draw(st.none() | st.lists(st.tuples(int64, int64), max_size=5))
+    tagged = st.none() if version < 12 else st.none() | st.tuples(st.integers(0, 2**31 - 1), int32)
+    leader, diverging = draw(tagged), draw(tagged)
+    records = draw(st.none() | st.binary(max_size=300))
+    topic = draw(names)
+    values = {name: draw(int64) for name in ("high_watermark", "last_stable_offset", "log_start_offset")}
+    error_code, preferred, number, throttle = draw(int16), draw(int32), draw(int32), draw(int32)
+    tags: dict[str, Any] = {}
+    if leader is not None:
+        tags["current_leader"] = Partition.LeaderIdAndEpoch(
+            version=version, leader_id=leader[0], leader_epoch=leader[1]
+        )
+    if diverging is not None:
+        tags["diverging_epoch"] = Partition.EpochEndOffset(version=version, epoch=diverging[0], end_offset=diverging[1])
+    partition = a_partition(
+        version,
+        partition_index=number,
+        error_code=error_code,
+        preferred_read_replica=preferred,
+        aborted_transactions=None
+        if aborted is None
+        else [Partition.AbortedTransaction(version=version, producer_id=one, first_offset=two) for one, two in aborted],
+        records=records,
+        **values,
+        **tags,
+    )
+    fetched = parse(
+        response_body(version, partition, topic=topic, throttle_time_ms=throttle, session_id=draw(int32)),
+        version,
+        topic=topic,
+        partition=number,
+    )
+    assert fetched.error_code == error_code
+    assert fetched.high_watermark == values["high_watermark"]
+    assert fetched.last_stable_offset == values["last_stable_offset"]
+    assert fetched.log_start_offset == (values["log_start_offset"] if version >= 5 else -1)
+    assert fetched.aborted == tuple(aborted or ())
+    assert fetched.preferred_read_replica == (preferred if version >= 11 else -1)
+    assert fetched.throttle_ms == throttle
+    assert bytes(fetched.records) == (records or b"")
+    assert fetched.current_leader == leader
+    assert fetched.diverging_epoch == diverging
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(
+    topic=names,
+    rack=st.text("abc-", max_size=200),
+    offset=int64,
+    isolation_level=st.integers(0, 1),
+    numbers=st.tuples(*[int32] * 7),
+)
+@settings(max_examples=40)
+def test_requests_are_byte_for_byte_those_of_the_library(
+    version: int, topic: str, rack: str, offset: int, isolation_level: int, numbers: tuple[int, ...]
+) -> None:
+    partition, leader_epoch, last_fetched_epoch, partition_max_bytes, max_bytes, min_bytes, max_wait_ms = numbers
+    ours = encode_request(
+        version,
+        topic=topic,
+        topic_id=TOPIC_ID,
+        partition=partition,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        last_fetched_epoch=last_fetched_epoch,
+        partition_max_bytes=partition_max_bytes,
+        max_bytes=max_bytes,
+        min_bytes=min_bytes,
+        max_wait_ms=max_wait_ms,
+        isolation_level=isolation_level,
+        rack=rack,
+    )
+    asked = FetchRequest.FetchTopic.FetchPartition(
+        partition=partition,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch,
+        log_start_offset=-1,
+        partition_max_bytes=partition_max_bytes,
+    )
+    theirs = FetchRequest(
+        version=version,
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, topic_id=TOPIC_ID, partitions=[asked])],
+        forgotten_topics_data=[],
+        rack_id=rack,
+    )
+    assert ours == bytes(theirs.encode())
+
+
+def full_body(version: int) -> memoryview:
+    """A response with everything a version can hold."""
+    tags: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    if version >= 12:
+        tags = {
+            "current_leader": Partition.LeaderIdAndEpoch(version=version, leader_id=1, leader_epoch=9),
+            "diverging_epoch": Partition.EpochEndOffset(version=version, epoch=4, end_offset=70),
+            "snapshot_id": Partition.SnapshotId(version=version, end_offset=1, epoch=2),
+        }
+    if version >= 16:
+        endpoint = FetchResponse.NodeEndpoint(version=version, node_id=1, host="broker-1", port=9092, rack="r")
+        fields["node_endpoints"] = [endpoint]
+    return response_body(version, a_partition(version, **tags), **fields)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_everything_at_once(version: int) -> None:
+    fetched = parse(full_body(version), version)
+    assert bytes(fetched.records) == b"records of any kind"
+    assert fetched.aborted == ((7, 40),)
+    if version >= 12:
+        assert fetched.current_leader == CurrentLeader(1, 9)
+        assert fetched.diverging_epoch == EpochEnd(4, 70)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_responses_cut_off_anywhere_are_malformed(version: int) -> None:
+    body = full_body(version)
+    for size in range(len(body)):
+        with pytest.raises(MalformedError):
+            parse(body[:size], version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_bytes_left_over_are_malformed(version: int) -> None:
+    with pytest.raises(MalformedError, match="left over"):
+        parse(bytes(full_body(version)) + b"\0", version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+@settings(max_examples=200)
+def test_damaged_responses_are_malformed_or_understood_but_never_anything_else(
+    version: int, data: st.DataObject
+) -> None:
+    body = bytearray(full_body(version))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        fetched = parse(body, version)
+    except MalformedError:
+        return
+    assert len(fetched.records) <= len(body)
+
+
+@given(st.binary(max_size=200), st.sampled_from(list(VERSIONS)))
+@settings(max_examples=500)
+def test_nonsense_is_malformed(nonsense: bytes, version: int) -> None:
+    try:
+        fetched = parse(nonsense, version)
+    except MalformedError:
+        return
+    assert fetched.error_code  # the only answer without a partition that makes sense
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_error_of_the_whole_response_is_handed_up(version: int) -> None:
+    if version < 7:
+        return  # these versions have no such field
+    response = FetchResponse(version=version, throttle_time_ms=8, error_code=71, session_id=0, responses=[])
+    response.with_header(correlation_id=1)
+    fetched = parse(bytes(response.encode(header=True))[4:], version)
+    assert (fetched.error_code, fetched.throttle_ms, len(fetched.records)) == (71, 8, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_to_another_question_is_malformed(version: int) -> None:
+    body = full_body(version)
+    with pytest.raises(MalformedError, match="another partition"):
+        parse(body, version, partition=4)
+    if version >= 13:
+        with pytest.raises(MalformedError, match="another topic id"):
+            parse_response(body, version, topic="flights", topic_id=uuid.UUID(int=1), partition=3)
+    else:
+        with pytest.raises(MalformedError, match="another topic"):
+            parse(body, version, topic="other")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_without_the_partition_or_with_two_is_malformed(version: int) -> None:
+    empty = FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=[])
+    empty.with_header(correlation_id=1)
+    with pytest.raises(MalformedError, match="lacks the partition"):
+        parse(bytes(empty.encode(header=True))[4:], version)
+    topic = Topic(version=version, topic="flights", topic_id=TOPIC_ID, partitions=[a_partition(version)] * 2)
+    double = FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+    double.with_header(correlation_id=1)
+    with pytest.raises(MalformedError, match="more than the one partition"):
+        parse(bytes(double.encode(header=True))[4:], version)
+
+
+def test_tags_of_the_future_are_skipped() -> None:
+    body = bytes(response_body(12, a_partition(12)))
+    assert body.endswith(b"\0\0\0")  # tag buffers of partition, topic and response, all empty
+    future = b"\x01" + unsigned_varint(900) + unsigned_varint(3) + b"new"
+    assert bytes(parse(body[:-3] + future * 3, 12).records) == b"records of any kind"
+
+
+def test_records_are_not_copied() -> None:
+    body = bytearray(full_body(16))
+    records = parse(body, 16).records
+    position = body.index(b"records of any kind")
+    body[position : position + 7] = b"RECORDS"
+    assert bytes(records).startswith(b"RECORDS")
