@@ -1,0 +1,138 @@
+"""What a failed TLS connection means and which setting to change."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import TlsError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+# X509_V_ERR_* of OpenSSL's x509_vfy.h.
+_NOT_YET_VALID: Final = 9
+_EXPIRED: Final = 10
+_UNTRUSTED: Final = (2, 18, 19, 20, 21)  # no issuer, self-signed leaf, self-signed in chain, no local issuer, one only
+_PURPOSE: Final = 26
+_OTHER_NAME: Final = (62, 64)  # host name, address
+_WEAK: Final = (66, 67, 68)  # key or digest too weak for OpenSSL's security level
+
+# Alerts of the broker (RFC 8446, 6.2) as OpenSSL names them when they arrive.
+_WANTS_CERTIFICATE: Final = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE", "BAD_CERTIFICATE")
+_DISLIKES_CERTIFICATE: Final = (
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_UNKNOWN",
+    "UNSUPPORTED_CERTIFICATE",
+    "UNKNOWN_CA",
+    "ACCESS_DENIED",
+    "DECRYPT_ERROR",
+)
+_NO_COMMON: Final = ("PROTOCOL_VERSION", "INSUFFICIENT_SECURITY", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE")
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH")
+
+
+def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str, broker: str) -> TlsError:
+    """Turn what went wrong in a handshake, or in the first read after it, into an error that says what to change.
+
+    With TLS 1.3 the client's side of the handshake ends before the broker has looked at its certificate, so a refusal
+    arrives with the first read: connections pass such an ``ssl.SSLError`` here too.
+
+    Args:
+        error: An ``ssl.SSLError``, or the connection's end (``ConnectionResetError`` and the like).
+        settings: The connection's settings.
+        host: The name the certificate was checked against.
+        broker: ``host:port`` for the error.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = _certificate_text(error, settings, host)
+    elif isinstance(error, ssl.SSLError) and error.reason:
+        text = _alert_text(error.reason, settings)
+    else:
+        # A PLAINTEXT listener takes the first bytes of TLS for the size of a request and hangs up. So does a broker
+        # that wants a client certificate and resets the connection before its alert was read.
+        text = (
+            "The connection was closed during the TLS handshake. Is it a listener without TLS (then set "
+            "kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT)?" + _missing_certificate(settings)
+        )
+    return TlsError(text, broker=broker)
+
+
+def _certificate_text(error: ssl.SSLCertVerificationError, settings: ConnectionSettings, host: str) -> str:
+    code = error.verify_code
+    if code in _OTHER_NAME:
+        return (
+            f"The broker's certificate is not made out to {host!r} ({_shorten(error.verify_message)}); use the name it "
+            "is made out to in kafka.bootstrap.servers and the broker's advertised.listeners, or, if you must, switch "
+            "the check off with an empty kafka.ssl.endpoint.identification.algorithm."
+        )
+    if code in _UNTRUSTED:
+        tls = settings.security.tls
+        if tls is None or (tls.truststore_location is None and tls.truststore_certificates is None):
+            return (
+                f"The broker's certificate is not signed by a CA this system trusts ({error.verify_message}); give the "
+                "cluster's CA in kafka.ssl.truststore.certificates or kafka.ssl.truststore.location."
+            )
+        own = "certificates" if tls.truststore_certificates is not None else "location"
+        return (
+            f"The broker's certificate is not signed by a CA in kafka.ssl.truststore.{own} ({error.verify_message}); "
+            "put the cluster's CA there."
+        )
+    if code in (_EXPIRED, _NOT_YET_VALID):
+        when = "has expired" if code == _EXPIRED else "is not valid yet"
+        return (
+            f"The broker's certificate, or one of its issuers', {when}; renew it on the broker (and check this "
+            "machine's clock)."
+        )
+    if code == _PURPOSE:
+        return "The broker's certificate is not meant for a server (extended key usage); make a new one for the broker."
+    if code in _WEAK:
+        return (
+            f"The broker's certificate is too weak ({error.verify_message}); make a new one with SHA-256 and RSA 2048."
+        )
+    return f"The broker's certificate cannot be verified: {error.verify_message}."
+
+
+def _alert_text(reason: str, settings: ConnectionSettings) -> str:
+    tls = settings.security.tls
+    has_identity = tls is not None and (tls.keystore_location or tls.certificate_chain or tls.certificate_location)
+    if not has_identity and reason.endswith(_WANTS_CERTIFICATE):
+        return (
+            f"The broker refused the handshake ({reason}): it probably wants a client certificate; give one in "
+            "kafka.ssl.keystore.location, or in kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key."
+        )
+    if reason.endswith(_DISLIKES_CERTIFICATE):
+        return (
+            f"The broker refused this client's certificate ({reason}); check that kafka.ssl.keystore.* holds a "
+            "certificate that has not expired and whose issuer is in the broker's truststore."
+        )
+    if reason.endswith(_NOT_TLS) or reason.startswith(_NOT_TLS):
+        return (
+            f"What listens there does not speak TLS ({reason}); is it a listener without TLS (then set "
+            "kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT)?"
+        )
+    if reason.endswith((*_NO_COMMON, "HANDSHAKE_FAILURE")):
+        return (
+            f"The broker and this client have no TLS version or cipher suite in common ({reason}); check "
+            "kafka.ssl.enabled.protocols and kafka.ssl.cipher.suites."
+        )
+    if reason.startswith("UNEXPECTED_EOF"):
+        return (
+            "The connection was closed during the TLS handshake. Is it a listener without TLS (then set "
+            "kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT)?" + _missing_certificate(settings)
+        )
+    return f"TLS failed: {reason}."
+
+
+def _missing_certificate(settings: ConnectionSettings) -> str:
+    tls = settings.security.tls
+    if tls is None or tls.keystore_location or tls.certificate_chain or tls.certificate_location:
+        return ""
+    return " Or does the broker want a client certificate (kafka.ssl.keystore.*)?"
+
+
+def _shorten(message: str) -> str:
+    # "Hostname mismatch, certificate is not valid for 'x'." repeats the name.
+    return message.split(",")[0].rstrip(".")
