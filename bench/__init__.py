@@ -1,0 +1,1 @@
+"""The benchmark: this package's data source beside Spark's JVM connector and two Python clients."""

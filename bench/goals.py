@@ -1,0 +1,114 @@
+"""What this data source is meant to reach against Spark's JVM connector. Reported, never asserted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from bench.latency import FIRST_BATCH, LIMIT, SHOW, Latency
+from bench.spark_peers import MAP_IN_ARROW, NOOP, VALUE
+from bench.summary import JVM, OURS, Series, find, ratio
+from bench.topics import CODECS, SIZES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.memory import Memory
+    from bench.planning import Planning
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound on the ratio to the JVM connector for one size, codec and sink."""
+
+    value_bytes: int
+    codec: str
+    sink: str
+    metric: Literal["speed", "cpu"]
+    bound: float
+
+    @property
+    def name(self) -> str:
+        """As the report names it."""
+        what = {NOOP: "all columns", VALUE: "value only", MAP_IN_ARROW: "mapInArrow"}[self.sink]
+        told = "records/s" if self.metric == "speed" else "CPU per record"
+        return f"{SIZES[self.value_bytes]} {self.codec}, {what}: {told}"
+
+
+GOALS = (
+    Goal(100, "none", NOOP, "speed", 2.5),
+    Goal(100, "none", NOOP, "cpu", 0.55),
+    Goal(100, "none", VALUE, "speed", 3.8),
+    Goal(100, "none", MAP_IN_ARROW, "speed", 2.0),
+    Goal(1024, "none", NOOP, "speed", 1.8),
+    Goal(10240, "none", NOOP, "speed", 1.3),
+    *(Goal(1024, codec, NOOP, "speed", 1.5) for codec in CODECS if codec != "none"),
+)
+
+MEMORY_BOUND_MB = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A goal, what was measured, and whether it is reached; ``None`` where the run says nothing about it."""
+
+    name: str
+    wanted: str
+    measured: str
+    reached: bool | None
+
+
+def judge(
+    everything: Sequence[Series],
+    planning: Planning | None = None,
+    memory: Memory | None = None,
+    latencies: Sequence[Latency] = (),
+) -> list[Verdict]:
+    """Hold what was measured against the goals; those that were not measured are left out."""
+    verdicts = [verdict for goal in GOALS if (verdict := _judge(goal, everything)) is not None]
+    if planning is not None and planning.warm_seconds is not None:
+        verdicts.append(_judge_planning(planning))
+    if memory is not None:
+        peak = memory.peak_bytes / 1e6
+        name = f"worker's peak memory, range of {memory.range_bytes / 1e9:.1f} GB"
+        verdicts.append(Verdict(name, f"< {MEMORY_BOUND_MB} MB", f"{peak:.0f} MB", peak < MEMORY_BOUND_MB))
+    return verdicts + _judge_latencies(latencies)
+
+
+def _judge(goal: Goal, everything: Sequence[Series]) -> Verdict | None:
+    topic = f"{SIZES[goal.value_bytes]} {goal.codec}"
+    ours, theirs = find(everything, topic, goal.sink, OURS), find(everything, topic, goal.sink, JVM)
+    if ours is None or theirs is None:
+        return None
+    compared = ratio(ours, theirs)
+    if goal.metric == "speed":
+        return Verdict(goal.name, f">= {goal.bound:g}x", f"{compared.speed:.2f}x", compared.speed >= goal.bound)
+    return Verdict(goal.name, f"<= {goal.bound:g}x", f"{compared.cpu:.2f}x", compared.cpu <= goal.bound)
+
+
+def _judge_planning(planning: Planning) -> Verdict:
+    assert planning.warm_seconds is not None
+    requests = sum((planning.requests or {}).values())
+    return Verdict(
+        f"planning {planning.partitions} partitions, on the wire",
+        "a few requests, well under 1 s",
+        f"{requests} requests, {planning.warm_seconds * 1000:.0f} ms",
+        requests <= 10 and planning.warm_seconds < 0.5,
+    )
+
+
+def _judge_latencies(latencies: Sequence[Latency]) -> list[Verdict]:
+    single = next((each.median_seconds for each in latencies if each.action == FIRST_BATCH), None)
+    verdicts = []
+    for each in latencies:
+        if each.peer != OURS or each.action not in (SHOW, LIMIT):
+            continue
+        told = f"{each.median_seconds * 1000:.0f} ms"
+        if single is not None:
+            told += f" (one fetch: {single * 1000:.0f} ms)"
+        verdicts.append(
+            Verdict(each.action, "about one fetch", told, None),
+        )
+        clean = each.trace_lines == 0
+        verdicts.append(Verdict(f"{each.action}, console", "no stack trace", f"{each.trace_lines} lines", clean))
+    return verdicts

@@ -1,0 +1,112 @@
+"""How soon the first rows of a large topic are there: ``show()`` and ``limit(10)``, beside a single fetch."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.errors import BenchError
+from bench.spark_peers import Spark, frame
+from bench.summary import JVM, OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bench.client_peers import Clients
+    from bench.host import Host
+    from bench.topics import Topic
+
+SHOW = "show()"
+LIMIT = "limit(10).collect()"
+FIRST_BATCH = "first fetch, no Spark"
+ACTIONS = (SHOW, LIMIT)
+
+_TRACE = re.compile(r"Traceback|Exception|^\s+at |\bERROR\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long an action took.
+
+    Attributes:
+        seconds: Of each run after the first, which is not counted.
+        trace_lines: Lines of the session's console, all runs together, that look like an error or a stack trace.
+    """
+
+    action: str
+    peer: str
+    seconds: tuple[float, ...]
+    trace_lines: int
+
+    @property
+    def median_seconds(self) -> float:
+        """Median of the runs."""
+        return median(self.seconds)
+
+
+def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, rounds: int, peers: list[str]) -> list[Latency]:
+    """Time the actions of both Spark sources in turn, then a single fetch through this package without Spark."""
+    chosen = [peer for peer in (JVM, OURS) if peer in peers]
+    times: dict[tuple[str, str], list[float]] = {(action, peer): [] for action in ACTIONS for peer in chosen}
+    traces = dict.fromkeys(times, 0)
+    for number in range(rounds + 1):
+        for action, peer in times:
+            before = spark.output.stat().st_size
+            took = spark.call(_act, action, peer, topic)
+            traces[action, peer] += trace_lines(spark.output, before)
+            if number:
+                times[action, peer].append(took)
+    found = [Latency(action, peer, tuple(taken), traces[action, peer]) for (action, peer), taken in times.items()]
+    if OURS in chosen:
+        taken = [clients.call(_first_batch, topic) for _ in range(rounds + 1)]
+        found.append(Latency(FIRST_BATCH, OURS, tuple(taken[1:]), 0))
+    return found
+
+
+def trace_lines(output: Path, start: int) -> int:
+    """Count the lines of a console, from a byte on, that look like an error or a stack trace."""
+    with output.open("rb") as file:
+        file.seek(start)
+        return sum(bool(_TRACE.search(line)) for line in file.read().decode(errors="replace").splitlines())
+
+
+def _act(spark: Spark, action: str, peer: str, topic: Topic) -> float:
+    started = time.perf_counter()
+    rows = _ACTIONS[action](spark, peer, topic)
+    took = time.perf_counter() - started
+    if rows != min(10, topic.records) and action == LIMIT:
+        raise BenchError(f"{peer} gave {rows} rows for {action} of {topic.name}")
+    return took
+
+
+def _show(spark: Spark, peer: str, topic: Topic) -> int:
+    frame(spark, peer, topic.name).show()
+    return 0
+
+
+def _limit(spark: Spark, peer: str, topic: Topic) -> int:
+    return len(frame(spark, peer, topic.name).limit(10).collect())
+
+
+_ACTIONS: dict[str, Callable[[Spark, str, Topic], int]] = {SHOW: _show, LIMIT: _limit}
+
+
+def _first_batch(clients: Clients, topic: Topic) -> float:
+    from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+    from pyspark_kafka_direct.records import COLUMNS
+    from pyspark_kafka_direct.wire.settings import connection_settings
+
+    settings = connection_settings({"bootstrap.servers": clients.bootstrap_servers})
+    columns = tuple(name for name in COLUMNS if name not in ("headers", "leaderEpoch"))
+    request = RangeRequest(OffsetRange(topic.name, 0, 0, topic.last_offset + 1), columns)
+    started = time.perf_counter()
+    batches = read_range(settings, request)
+    next(batches)
+    took = time.perf_counter() - started
+    batches.close()  # type: ignore[attr-defined]  # a generator, declared as an iterator
+    return took

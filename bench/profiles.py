@@ -1,0 +1,129 @@
+"""What is run: the quick profile of ``make bench`` and the whole matrix of ``make bench-full``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bench.errors import BenchError
+from bench.spark_peers import NOOP, SINKS
+from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS, PEERS
+from bench.topics import CODECS, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SPARK_PEERS = (JVM, OURS)
+# Only a share of a topic is read by the slow clients; their figures are per record.
+_CLIENT_SHARE = {CONFLUENT: 0.5, KAFKA_PYTHON: 0.05}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One topic into one sink, by several peers in turn."""
+
+    topic: Topic
+    sink: str
+    peers: tuple[str, ...]
+
+    def records(self, peer: str) -> int:
+        """How many records that peer reads."""
+        share = _CLIENT_SHARE.get(peer, 1.0)
+        return max(self.topic.partitions, int(self.topic.records * share))
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A whole benchmark.
+
+    Attributes:
+        rounds: Measured runs of each peer on each case, after one that is not counted.
+        planning_partitions: Partitions of the topic that is planned, 0 for none.
+        memory_topic: Read by one task while its memory is watched, none for not.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    rounds: int = 5
+    latency_rounds: int = 5
+    planning_partitions: int = 1000
+    memory_topic: Topic | None = None
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """Every topic once, in the order of the cases."""
+        topics = [case.topic for case in self.cases]
+        if self.memory_topic is not None:
+            topics.append(self.memory_topic)
+        return tuple(dict.fromkeys(topics))
+
+    @property
+    def latency_topic(self) -> Topic:
+        """The topic whose first rows are asked for: the one for memory, as it is the largest, or the first."""
+        return self.memory_topic or self.cases[0].topic
+
+
+def quick() -> Profile:
+    """About five minutes on 2 cores: every sink at 100 B, every codec at 1 KiB, and 10 KiB."""
+    small, large = Topic(100, "none", 2_000_000), Topic(10240, "none", 60_000)
+    cases = [Case(small, sink, _peers(sink, small)) for sink in SINKS]
+    for codec in CODECS:
+        topic = Topic(1024, codec, 300_000)
+        cases.append(Case(topic, NOOP, _peers(NOOP, topic) if codec == "none" else _SPARK_PEERS))
+    cases.append(Case(large, NOOP, _peers(NOOP, large)))
+    return Profile("quick", tuple(cases))
+
+
+def full() -> Profile:
+    """Every size, codec and sink; an hour or two on 2 cores and 6 GB of disk."""
+    records = {100: 6_000_000, 1024: 1_000_000, 10240: 100_000}
+    topics = [Topic(size, codec, count) for size, count in records.items() for codec in CODECS]
+    return Profile(
+        "full",
+        tuple(Case(topic, sink, _peers(sink, topic)) for topic in topics for sink in SINKS),
+        memory_topic=Topic(1024, "none", 2_000_000, partitions=1, purpose="memory"),
+    )
+
+
+PROFILES = {"quick": quick, "full": full}
+
+
+def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: int | None) -> Profile:
+    """Return a smaller profile for trying things out; its figures mean nothing.
+
+    Args:
+        peers: Only these.
+        scale: Of every number of records.
+        rounds: Instead of the profile's own.
+
+    Raises:
+        BenchError: A peer that does not exist, or none left.
+    """
+    chosen = set(peers)
+    if unknown := chosen - set(PEERS):
+        raise BenchError(f"There is no peer {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+    cases = [
+        replace(case, topic=_scaled(case.topic, scale), peers=tuple(peer for peer in case.peers if peer in chosen))
+        for case in profile.cases
+    ]
+    kept = tuple(case for case in cases if case.peers)
+    if not kept:
+        raise BenchError("No case is left with these peers")
+    return replace(
+        profile,
+        cases=kept,
+        rounds=rounds or profile.rounds,
+        latency_rounds=min(rounds or profile.latency_rounds, profile.latency_rounds),
+        memory_topic=_scaled(profile.memory_topic, scale) if profile.memory_topic else None,
+    )
+
+
+def _peers(sink: str, topic: Topic) -> tuple[str, ...]:
+    if sink != NOOP:  # the clients know no sinks: they are shown beside "all columns"
+        return _SPARK_PEERS
+    return PEERS
+
+
+def _scaled(topic: Topic, scale: float) -> Topic:
+    each = max(1, int(topic.records * scale) // topic.partitions)
+    return replace(topic, records=each * topic.partitions)

@@ -1,0 +1,88 @@
+"""Everything one benchmark found, and its JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench.goals import Verdict, judge
+from bench.latency import Latency
+from bench.measure import Sample
+from bench.memory import Memory
+from bench.planning import Planning
+from bench.run import Failure
+from bench.summary import JVM, Series, find, ratio
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(slots=True)
+class Results:
+    """What one run of a profile found.
+
+    Attributes:
+        started: UTC, ISO 8601.
+        minutes: The whole run took.
+        machine: See ``machine.describe``.
+        rounds: Measured runs behind every median.
+        load_seconds: By topic name.
+    """
+
+    profile: str
+    started: str
+    machine: dict[str, Any]
+    rounds: int
+    minutes: float = 0.0
+    load_seconds: dict[str, float] = field(default_factory=dict)
+    series: list[Series] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    planning: Planning | None = None
+    memory: Memory | None = None
+    latencies: list[Latency] = field(default_factory=list)
+
+    def verdicts(self) -> list[Verdict]:
+        """Hold the results against the goals."""
+        return judge(self.series, self.planning, self.memory, self.latencies)
+
+
+def write(results: Results, path: Path) -> None:
+    """Write the results, with the figures and ratios that follow from them, as JSON."""
+    document = asdict(results)
+    for entry, series in zip(document["series"], results.series, strict=True):
+        entry["figures"] = _figures(series, results.series)
+    document["goals"] = [asdict(verdict) for verdict in results.verdicts()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def read(path: Path) -> Results:
+    """Read back what ``write`` wrote, to draw and print it anew."""
+    document = json.loads(path.read_text())
+    del document["goals"]
+    for entry in document["series"]:
+        del entry["figures"]
+        entry["samples"] = tuple(Sample(**sample) for sample in entry["samples"])
+    document["series"] = [Series(**entry) for entry in document["series"]]
+    document["failures"] = [Failure(**entry) for entry in document["failures"]]
+    document["latencies"] = [Latency(**entry | {"seconds": tuple(entry["seconds"])}) for entry in document["latencies"]]
+    document["planning"] = Planning(**document["planning"]) if document["planning"] else None
+    document["memory"] = Memory(**document["memory"]) if document["memory"] else None
+    return Results(**document)
+
+
+def _figures(series: Series, everything: list[Series]) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "records_per_second": round(series.records_per_second),
+        "megabytes_per_second": round(series.megabytes_per_second, 1),
+        "core_us_per_record": round(series.core_us_per_record, 4),
+        "broker_core_us_per_record": round(series.broker_core_us_per_record, 4),
+        "median_seconds": round(series.seconds, 4),
+        "spread_seconds": [round(seconds, 4) for seconds in series.spread],
+    }
+    base = find(everything, series.topic, series.sink, JVM)
+    if base is not None:
+        compared = ratio(series, base)
+        figures["jvm_ratio"] = {"speed": round(compared.speed, 3), "cpu": round(compared.cpu, 3)}
+    return figures

@@ -1,0 +1,101 @@
+"""All runs of a profile: one broker, the topics loaded once, the peers in turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench import client_peers, spark_peers
+from bench.errors import BenchError
+from bench.summary import JVM, OURS, Series
+
+if TYPE_CHECKING:
+    from bench.client_peers import Clients
+    from bench.host import Host
+    from bench.measure import Sample
+    from bench.profiles import Case, Profile
+    from bench.spark_peers import Spark
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The processes that the peers live in."""
+
+    spark: Host[Spark]
+    clients: Host[Clients]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A peer that could not do a case."""
+
+    topic: str
+    sink: str
+    peer: str
+    error: str
+
+
+def run_cases(profile: Profile, hosts: Hosts, say: Say) -> tuple[list[Series], list[Failure]]:
+    """Run every case of a profile; a peer that fails is left out of that case and named."""
+    series: list[Series] = []
+    failures: list[Failure] = []
+    for number, case in enumerate(profile.cases, 1):
+        say(f"[{number}/{len(profile.cases)}] {case.topic.label}, {spark_peers.SINK_LABELS[case.sink]}")
+        # The session's first case finds a JVM that has compiled nothing yet.
+        done, failed = run_case(case, hosts, profile.rounds, warm_up=1 if number > 1 else 3)
+        for each in done:
+            say(f"    {each.peer:16s} {each.records_per_second / 1e6:7.3f} M records/s")
+        for failure in failed:
+            say(f"    {failure.peer:16s} failed: {failure.error}")
+        series += done
+        failures += failed
+    return series, failures
+
+
+def run_case(case: Case, hosts: Hosts, rounds: int, warm_up: int = 1) -> tuple[list[Series], list[Failure]]:
+    """Run the peers of a case in turn, each round begun by another one; the first ``warm_up`` rounds do not count."""
+    samples: dict[str, list[Sample]] = {peer: [] for peer in case.peers if _able(case, peer, hosts)}
+    failures: list[Failure] = []
+    for number in range(warm_up + rounds):
+        for peer in turn(list(samples), number):
+            try:
+                cost = _run(case, peer, hosts)
+            except BenchError as error:
+                failures.append(Failure(case.topic.label, case.sink, peer, str(error)))
+                del samples[peer]
+            else:
+                if number >= warm_up:
+                    samples[peer].append(cost)
+    topic = case.topic
+    series = [
+        Series(topic.label, case.sink, peer, case.records(peer), topic.value_bytes, topic.codec, tuple(taken))
+        for peer, taken in samples.items()
+    ]
+    return series, failures
+
+
+def turn(peers: Sequence[str], number: int) -> list[str]:
+    """Return the peers in the order of that round: each comes first as often as the others."""
+    if not peers:
+        return []
+    first = number % len(peers)
+    return [*peers[first:], *peers[:first]]
+
+
+def say_to_stderr(line: str) -> None:
+    """Show progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _able(case: Case, peer: str, hosts: Hosts) -> bool:
+    return peer in (JVM, OURS) or hosts.clients.call(client_peers.can_read, peer, case.topic.codec)
+
+
+def _run(case: Case, peer: str, hosts: Hosts) -> Sample:
+    if peer in (JVM, OURS):
+        return hosts.spark.call(spark_peers.read, peer, case.topic, case.sink)
+    return hosts.clients.call(client_peers.read, peer, case.topic, case.records(peer))
