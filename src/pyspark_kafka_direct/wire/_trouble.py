@@ -84,8 +84,7 @@ def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
         when: The circumstances.
         start: First bytes of the answer, at least four.
     """
-    # A TLS record begins with its type (0x15 alert, 0x16 handshake) and version (0x03 0x01 to 0x03 0x04).
-    if start[0] in (0x15, 0x16) and start[1] == 0x03 and when.security.tls is None:
+    if speaks_tls(start) and when.security.tls is None:
         message = "The listener speaks TLS: set kafka.security.protocol to SSL or SASL_SSL."
     elif start.startswith(b"HTTP"):
         message = "An HTTP server answered: check the port in kafka.bootstrap.servers."
@@ -95,6 +94,11 @@ def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
             f"An answer claims to be {size} bytes long: this is no Kafka broker, or the connection is out of step."
         )
     return ProtocolError(message, broker=when.broker)
+
+
+def speaks_tls(start: bytes | bytearray) -> bool:
+    """Whether bytes begin like a TLS record: type (0x15 alert, 0x16 handshake), then version (0x03 0x00 to 0x03 0x04)."""
+    return start[0] in (0x15, 0x16) and start[1] == 0x03 and start[2] <= 0x04
 
 
 def _hint(when: Circumstances) -> str:

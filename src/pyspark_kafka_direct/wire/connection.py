@@ -21,7 +21,7 @@ from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, Pro
 from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire._socket import address_text, connect
-from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, too_late
+from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, speaks_tls, too_late
 
 if TYPE_CHECKING:
     import socket
@@ -206,6 +206,9 @@ class Connection:
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000 + throttled)
         try:
             body = self._read_frame(sock, limit, correlation_id)
+        except BrokerError:  # ours already; it is an OSError too, so it comes first
+            self.close()
+            raise
         except TimeoutError:
             self.close()
             raise too_late(self._circumstances(name), deadline, throttled) from None
@@ -314,9 +317,13 @@ class Connection:
 
     def _read_frame(self, sock: socket.socket, limit: Deadline, correlation_id: int) -> memoryview:
         prefix = bytearray(_PREFIX.size)
-        self._fill(sock, memoryview(prefix), limit)
+        try:
+            self._fill(sock, memoryview(prefix), limit)
+        except OSError:
+            if not speaks_tls(prefix):
+                raise
         size, received_id = _PREFIX.unpack(prefix)
-        if not _SIZE.size <= size < MAX_FRAME:
+        if not _SIZE.size <= size < MAX_FRAME or (not self._answered and speaks_tls(prefix)):
             raise not_kafka(self._circumstances("a request"), bytes(prefix))
         if received_id != correlation_id:
             raise ProtocolError(

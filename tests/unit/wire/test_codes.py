@@ -27,12 +27,12 @@ _JAVA_DIFFERS = {ErrorCode.CORRUPT_MESSAGE}
 
 
 def library_errors() -> dict[int, Any]:
-    errors: list[Any] = list(vars(kafka.errors).values())
-    return {
-        error.errno: error
-        for error in errors
-        if inspect.isclass(error) and isinstance(getattr(error, "errno", None), int) and error.errno >= -1
-    }
+    found: dict[int, Any] = {}
+    for error in vars(kafka.errors).values():
+        number = getattr(error, "errno", None)
+        if inspect.isclass(error) and isinstance(number, int) and number >= -1:
+            found[number] = error
+    return found
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code in library_errors()])

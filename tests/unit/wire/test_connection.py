@@ -1,0 +1,450 @@
+"""Connections over real sockets to peers that answer by a script: what a Kafka broker cannot be made to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from pyspark_kafka_direct.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    ProtocolError,
+    UnsupportedBrokerError,
+)
+from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETTINGS = ConnectionSettings((("127.0.0.1", 1),), request_timeout_ms=20_000)
+KAFKA_4 = {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4)}
+
+
+class Peer:
+    """Listens on a port of its own and talks to whoever connects."""
+
+    def __init__(self, talk: Callable[[Caller], None]) -> None:
+        self._talk = talk
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.calls = 0
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._open:
+            sock.close()
+
+    def connect(self, settings: ConnectionSettings = SETTINGS, seconds: float = 20) -> Connection:
+        return Connection.open(settings, "127.0.0.1", self.port, Deadline.after(seconds))
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self.calls += 1
+                self._open.append(sock)
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            self._talk(Caller(sock))
+
+
+class Caller:
+    """The peer's side of one connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+
+    def request(self) -> tuple[int, int, int]:
+        """API key, version and correlation id of the next request."""
+        size = struct.unpack(">i", self._read(4))[0]
+        api_key, version, correlation_id = struct.unpack_from(">hhi", self._read(size))
+        return api_key, version, correlation_id
+
+    def answer(self, correlation_id: int, body: bytes) -> None:
+        self.socket.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)
+
+    def versions(self, table: dict[int, tuple[int, int]] = KAFKA_4) -> None:
+        """Answer one ApiVersions request."""
+        _, version, correlation_id = self.request()
+        keys = [
+            ApiVersionsResponse.ApiVersion(version=version, api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in table.items()
+        ]
+        response = ApiVersionsResponse(version=version, error_code=0, api_keys=keys, throttle_time_ms=0)
+        self.answer(correlation_id, bytes(response.encode()))
+
+    def stay(self) -> None:
+        """Keep the connection open until the other side closes it."""
+        while self.socket.recv(65536):
+            pass
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return data
+
+
+def echo_frames(caller: Caller) -> None:
+    """Answer each request with its correlation id, then nothing else."""
+    caller.versions()
+    while True:
+        _, _, correlation_id = caller.request()
+        caller.answer(correlation_id, b"%d" % correlation_id)
+
+
+def ask(connection: Connection, seconds: float = 20) -> memoryview:
+    connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=Deadline.after(seconds))
+    return connection.receive(Deadline.after(seconds))
+
+
+def test_the_versions_of_the_broker_are_known_after_opening() -> None:
+    with Peer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
+        assert connection.api_versions == KAFKA_4
+        assert connection.broker == f"127.0.0.1:{peer.port}"
+        assert connection.version(MetadataRequest) == 13
+        assert connection.version(MetadataRequest, most=7) == 7
+        assert connection.idle
+
+
+@pytest.mark.parametrize(("hint", "expected"), [({18: (0, 2)}, [4, 2]), ({}, [4, 0])])
+def test_a_broker_that_knows_only_older_api_versions_is_asked_again(
+    hint: dict[int, tuple[int, int]], expected: list[int]
+) -> None:
+    asked = []
+
+    def talk(caller: Caller) -> None:
+        _, version, correlation_id = caller.request()
+        asked.append(version)
+        entries = b"".join(struct.pack(">hhh", key, *span) for key, span in hint.items())
+        caller.answer(correlation_id, struct.pack(">hi", 35, len(hint)) + entries)
+        _, version, correlation_id = caller.request()
+        asked.append(version)
+        entries = b"".join(struct.pack(">hhh", key, *span) for key, span in KAFKA_4.items())
+        throttle = b"" if version == 0 else bytes(4)
+        caller.answer(correlation_id, struct.pack(">hi", 0, len(KAFKA_4)) + entries + throttle)
+
+    with Peer(talk) as peer, contextlib.closing(peer.connect()) as connection:
+        assert connection.api_versions == KAFKA_4
+    assert asked == expected
+
+
+def test_a_broker_that_is_too_old_is_refused_by_name() -> None:
+    with (
+        Peer(lambda caller: caller.versions({1: (0, 3), 2: (0, 1), 3: (0, 2), 18: (0, 0)})) as peer,
+        pytest.raises(UnsupportedBrokerError, match=r"looks like Kafka 0\.10\.1 and lacks Fetch 4") as caught,
+    ):
+        peer.connect()
+    assert caught.value.broker == f"127.0.0.1:{peer.port}"
+
+
+def test_a_silent_peer_meets_the_deadline() -> None:
+    started = time.monotonic()
+    with Peer(Caller.stay) as peer, pytest.raises(BrokerTimeoutError, match="does not speak Kafka"):
+        peer.connect(seconds=0.3)
+    assert time.monotonic() - started < 15
+
+
+def test_a_silent_peer_meets_the_limit_of_one_request() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        caller.stay()
+
+    settings = replace(SETTINGS, request_timeout_ms=200)
+    with Peer(talk) as peer:
+        connection = peer.connect(settings)
+        with pytest.raises(BrokerTimeoutError, match=r"No answer to Fetch in time.*kafka\.request\.timeout\.ms"):
+            ask(connection)
+        assert connection.closed
+
+
+def test_a_dribbling_peer_meets_the_deadline_too() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        _, _, correlation_id = caller.request()
+        caller.socket.sendall(struct.pack(">ii", 1000, correlation_id))
+        while True:
+            caller.socket.sendall(b".")
+            time.sleep(0.02)
+
+    settings = replace(SETTINGS, request_timeout_ms=300)
+    started = time.monotonic()
+    with Peer(talk) as peer, pytest.raises(BrokerTimeoutError):
+        ask(peer.connect(settings))
+    assert time.monotonic() - started < 15
+
+
+def test_a_throttled_request_may_take_longer() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        _, _, correlation_id = caller.request()
+        time.sleep(0.5)
+        caller.answer(correlation_id, b"at last")
+
+    settings = replace(SETTINGS, request_timeout_ms=250)
+    with Peer(talk) as peer, contextlib.closing(peer.connect(settings)) as connection:
+        connection.throttle(10_000)
+        assert bytes(ask(connection)) == b"at last"
+
+
+def test_throttling_is_named_when_time_runs_out() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        caller.stay()
+
+    with Peer(talk) as peer:
+        connection = peer.connect()
+        connection.throttle(60_000)
+        with pytest.raises(BrokerTimeoutError, match=r"throttles this client.*kafka\.default\.api\.timeout\.ms"):
+            ask(connection, seconds=0.2)
+
+
+@pytest.mark.parametrize(
+    ("speech", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP server"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "no Kafka broker"),
+        (b"220 mail.example.com ESMTP\r\n", "no Kafka broker"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", "set kafka.security.protocol to SSL or SASL_SSL"),
+        (struct.pack(">i", -1) + bytes(8), "claims to be -1 bytes"),
+        (struct.pack(">i", 3) + bytes(8), "claims to be 3 bytes"),
+        (struct.pack(">i", 2**31 - 1) + bytes(8), "claims to be 2147483647 bytes"),
+        (struct.pack(">ii", 10, 4711) + bytes(8), "out of step"),
+        (struct.pack(">ii", 8, 1) + b"\0\0\xff\xff", "ApiVersions version 4"),
+    ],
+)
+def test_garbage_is_named_as_such(speech: bytes, message: str) -> None:
+    def talk(caller: Caller) -> None:
+        caller.socket.sendall(speech)
+        caller.socket.shutdown(socket.SHUT_WR)
+        caller.stay()
+
+    with Peer(talk) as peer, pytest.raises(ProtocolError, match=message) as caught:
+        peer.connect()
+    assert caught.value.broker == f"127.0.0.1:{peer.port}"
+
+
+def test_a_peer_that_hangs_up_at_once_may_be_a_tls_listener() -> None:
+    with (
+        Peer(lambda caller: caller.socket.close()) as peer,
+        pytest.raises(BrokerUnreachableError, match=r"TLS listener.*SSL or SASL_SSL"),
+    ):
+        peer.connect()
+
+
+def test_a_peer_that_hangs_up_after_the_versions_may_want_a_login() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        caller.request()
+        caller.socket.close()
+
+    with Peer(talk) as peer:
+        connection = peer.connect()
+        with pytest.raises(BrokerUnreachableError, match="want a login"):
+            ask(connection)
+        assert connection.closed
+        with pytest.raises(BrokerUnreachableError, match="is closed"):
+            ask(connection)
+
+
+def test_nobody_listens() -> None:
+    with Peer(echo_frames) as peer:
+        port = peer.port
+    with pytest.raises(BrokerUnreachableError, match=r"Connection refused.*kafka\.bootstrap\.servers") as caught:
+        Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
+    assert caught.value.broker == f"127.0.0.1:{port}"
+
+
+def test_a_name_that_does_not_resolve() -> None:
+    with pytest.raises(BrokerError, match="'no-such-broker.invalid'"):
+        Connection.open(SETTINGS, "no-such-broker.invalid", 9092, Deadline.after(30))
+
+
+def test_a_name_that_cannot_be() -> None:
+    with pytest.raises(BrokerUnreachableError, match="does not resolve"):
+        Connection.open(SETTINGS, "a..b", 9092, Deadline.after(30))
+
+
+def test_a_name_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    real = socket.getaddrinfo
+
+    def stuck(host: str, port: int, family: int, kind: int, protocol: int, flags: int) -> list[Any]:
+        if not flags & socket.AI_NUMERICHOST:
+            released.wait(30)
+        return list(real("127.0.0.1" if released.is_set() else host, port, family, kind, protocol, flags))
+
+    monkeypatch.setattr(socket, "getaddrinfo", stuck)
+    try:
+        with pytest.raises(BrokerTimeoutError, match="not resolved in time"):
+            Connection.open(SETTINGS, "broker.example", 9092, Deadline.after(0.1))
+    finally:
+        released.set()
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peer(echo_frames) as dead:
+        dead_port = dead.port
+    with Peer(echo_frames) as peer:
+        addresses = [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", dead_port, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", dead_port)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", peer.port)),
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses)
+        connection = Connection.open(SETTINGS, "many.example", 9092, Deadline.after(20))
+        assert connection.broker == "many.example:9092"
+        connection.close()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses[1:2] * 2)
+        with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1: .*refused.*; 127\.0\.0\.1: .*refused"):
+            Connection.open(SETTINGS, "many.example", 9092, Deadline.after(20))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems answer differently when a backlog is full")
+def test_a_host_that_swallows_packets_meets_the_deadline() -> None:
+    with socket.socket() as listener, contextlib.ExitStack() as fillers:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # a full backlog drops further SYNs, as a firewall would
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            assert filler.connect_ex(listener.getsockname()) in (0, errno.EINPROGRESS)
+        with pytest.raises(BrokerTimeoutError, match=r"socket\.connection\.setup\.timeout\.ms"):
+            Connection.open(SETTINGS, *listener.getsockname(), Deadline.after(0.3))
+
+
+def test_requests_are_answered_in_order() -> None:
+    with Peer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
+        deadline = Deadline.after(20)
+        for _ in range(3):
+            connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
+        assert not connection.idle
+        numbers = [int(bytes(connection.receive(deadline))) for _ in range(3)]
+        assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
+        assert connection.idle
+        with pytest.raises(ProtocolError, match="no request is outstanding"):
+            connection.receive(deadline)
+
+
+def test_a_call_decodes_what_the_library_encoded() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        _, version, correlation_id = caller.request()
+        response = MetadataResponse(
+            version=version, brokers=[], cluster_id="cluster", controller_id=1, topics=[], throttle_time_ms=0
+        )
+        response.with_header(correlation_id=correlation_id)
+        caller.answer(correlation_id, bytes(response.encode(header=True))[4:])
+
+    with Peer(talk) as peer, contextlib.closing(peer.connect()) as connection:
+        assert connection.call(MetadataRequest(topics=[]), Deadline.after(20)).cluster_id == "cluster"
+
+
+SIZES = [10, 70_000, 5_000_000, 30, 9_000_000, 40_000]
+
+
+def sized_answers(caller: Caller) -> None:
+    caller.versions()
+    for number, size in enumerate(SIZES):
+        _, _, correlation_id = caller.request()
+        frame = struct.pack(">ii", size + 4, correlation_id) + bytes([number]) * size
+        for start in range(0, len(frame), 300_000):
+            caller.socket.sendall(frame[start : start + 300_000])
+
+
+def test_answers_of_any_size_arrive_whole() -> None:
+    with Peer(sized_answers) as peer, contextlib.closing(peer.connect()) as connection:
+        for number, size in enumerate(SIZES):
+            body = ask(connection)
+            assert len(body) == size
+            assert bytes(body) == bytes([number]) * size
+
+
+def test_an_answer_stays_valid_while_the_next_request_is_under_way() -> None:
+    with Peer(sized_answers) as peer, contextlib.closing(peer.connect()) as connection:
+        deadline = Deadline.after(20)
+        first = ask(connection)
+        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
+        descriptor_ready(connection)
+        assert bytes(first) == bytes(SIZES[0])
+        assert len(connection.receive(deadline)) == SIZES[1]
+
+
+def test_memory_follows_what_arrived_not_what_was_claimed() -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        _, _, correlation_id = caller.request()
+        caller.socket.sendall(struct.pack(">ii", 500 << 20, correlation_id) + b"x" * 100_000)
+        caller.socket.close()
+
+    with Peer(talk) as peer:
+        connection = peer.connect()
+        with pytest.raises(BrokerUnreachableError):
+            ask(connection)
+        assert len(connection._buffer) <= 4 << 20
+
+
+def test_an_outsized_answer_does_not_keep_its_memory() -> None:
+    with Peer(sized_answers) as peer, contextlib.closing(peer.connect()) as connection:
+        for _ in SIZES:
+            ask(connection)
+        assert len(connection._buffer) <= 4 << 20
+
+
+def test_a_child_process_does_not_use_its_parents_connection() -> None:
+    code = f"""
+import os, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_connection import *
+with Peer(echo_frames) as peer:
+    connection = peer.connect()
+    child = os.fork()
+    if child == 0:
+        try:
+            ask(connection)
+        except BrokerUnreachableError as error:
+            os._exit(0 if "parent process" in str(error) else 2)
+        os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    print(os.waitstatus_to_exitcode(status), len(ask(connection)) > 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "0 True", done.stderr
+
+
+def descriptor_ready(connection: Connection) -> None:
+    """Wait until bytes of the next answer have arrived."""
+    deadline = Deadline.after(20)
+    sock = connection._socket
+    assert sock is not None
+    while True:
+        sock.settimeout(deadline.remaining())
+        if sock.recv(1, socket.MSG_PEEK):
+            return
