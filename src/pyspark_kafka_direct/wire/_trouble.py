@@ -97,7 +97,7 @@ def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
 
 
 def speaks_tls(start: bytes | bytearray) -> bool:
-    """Whether bytes begin like a TLS record: type (0x15 alert, 0x16 handshake), then version (0x03 0x00 to 0x03 0x04)."""
+    """Whether bytes begin like a TLS record: type (0x15 alert, 0x16 handshake), then version (0x0300 to 0x0304)."""
     return start[0] in (0x15, 0x16) and start[1] == 0x03 and start[2] <= 0x04
 
 
