@@ -1,15 +1,34 @@
-"""The embedded broker itself."""
+"""The embedded broker itself: it serves, it can be stopped and killed, and it never outlives its owner."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from pyspark_kafka_direct.broker import EmbeddedKafka, unsecured_token
+from pyspark_kafka_direct.broker._probe import free_ports
+from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tests.conftest import MakeTopic
 
-    from pyspark_kafka_direct.broker import EmbeddedKafka
+    TopicsOn = Callable[[str], MakeTopic]
+
+OLD_VERSION = "3.9.2"
 
 
 def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
@@ -19,7 +38,7 @@ def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
     assert producer.flush(30) == 0
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -28,7 +47,219 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
         consumer.close()
 
 
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def config_of(kafka: EmbeddedKafka, kind: ResourceType, name: str) -> dict[str, str]:
+    resource = ConfigResource(kind, name)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # it must outlive its futures
+    described = admin.describe_configs([resource])[resource].result(30)
+    return {key: entry.value for key, entry in described.items()}
+
+
 def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic()
     write(kafka.bootstrap_servers, topic, [b"one", b"two"])
     assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
+
+
+def test_topics_get_the_asked_for_partitions_and_settings(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(5, cleanup_policy="compact")
+    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=10)
+    assert sorted(metadata.topics[topic].partitions) == [0, 1, 2, 3, 4]
+    assert config_of(kafka, ResourceType.TOPIC, topic)["cleanup.policy"] == "compact"
+
+
+def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsOn) -> None:
+    with EmbeddedKafka(reuse_running=False) as kafka:
+        servers, pid = kafka.bootstrap_servers, kafka.pids[1]
+        topic = topics_on(servers)()
+        write(servers, topic, [b"before"])
+
+        kafka.stop_broker(1)
+        assert gone(pid)
+        assert not kafka.is_alive(1)
+        assert kafka.pids == {}
+        assert "shut down completed" in kafka.log_file().read_text()
+        kafka.start_broker(1)
+        write(servers, topic, [b"between"])
+
+        kafka.kill_broker(1)
+        assert not kafka.is_alive(1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(servers.split(":")[1])), timeout=5)
+        kafka.start_broker(1)
+        assert kafka.is_alive(1)
+        write(servers, topic, [b"after"])
+
+        assert kafka.bootstrap_servers == servers
+        assert read(servers, topic, 3) == [b"before", b"between", b"after"]
+        folder, pid = kafka.log_file().parent, kafka.pids[1]
+    assert gone(pid)
+    assert not folder.exists()
+
+
+def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -> None:
+    with EmbeddedKafka(3) as kafka:
+        assert len(kafka.bootstrap_servers.split(",")) == 3
+        assert sorted(kafka.pids) == [1, 2, 3]
+        topic = topics_on(kafka.bootstrap_servers)(replication=3)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+        def leader() -> int:
+            return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+
+        first = leader()
+        write(kafka.bootstrap_servers, topic, [b"one"])
+        kafka.kill_broker(first)
+        wait_until(lambda: leader() not in (first, -1), "another leader")
+        write(kafka.bootstrap_servers, topic, [b"two"])
+        kafka.start_broker(first)
+        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "three brokers again")
+        assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
+        assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
+
+
+def test_the_old_version_serves_and_says_its_version(topics_on: TopicsOn) -> None:
+    with EmbeddedKafka(version=OLD_VERSION) as kafka:
+        topic = topics_on(kafka.bootstrap_servers)()
+        write(kafka.bootstrap_servers, topic, [b"old"])
+        assert read(kafka.bootstrap_servers, topic, 1) == [b"old"]
+        assert f"Kafka version: {OLD_VERSION}" in kafka.log_file().read_text()
+
+
+@pytest.mark.parametrize("version", [None, OLD_VERSION])
+def test_every_way_in_lets_its_clients_in_and_others_not(version: str | None) -> None:
+    names = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
+    with EmbeddedKafka(version=version, security=names) as kafka:
+        certificates, alice = kafka.certificates, kafka.users[0]
+        ours = {"ssl.ca.location": str(certificates.ca)}
+        pair = {"ssl.certificate.location": str(certificates.client), "ssl.key.location": str(certificates.client_key)}
+        store = {"ssl.keystore.location": str(certificates.client_p12), "ssl.keystore.password": certificates.password}
+        alien = {"ssl.certificate.location": str(certificates.stranger)}
+        alien["ssl.key.location"] = str(certificates.stranger_key)
+        user = {"sasl.username": alice.username, "sasl.password": alice.password}
+        token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
+
+        def refusal(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 10) -> str | None:
+            conf = {"bootstrap.servers": kafka.listener(name), "security.protocol": protocol, "log_level": 0}
+            try:
+                AdminClient({**conf, "reconnect.backoff.ms": 500, **settings}).list_topics(timeout=seconds)
+            except KafkaException as error:
+                return str(error)
+            return None
+
+        assert refusal("SSL", "SSL", ours) is None
+        assert refusal("MTLS", "SSL", ours | pair) is None
+        assert refusal("MTLS", "SSL", ours | store) is None
+        assert refusal("SSL", "SSL", {"ssl.ca.location": str(certificates.wrong_ca)}, 2)
+        assert refusal("MTLS", "SSL", ours, 2)
+        assert refusal("MTLS", "SSL", ours | alien, 2)
+        for name, more in (("SASL_PLAINTEXT", {}), ("SASL_SSL", ours)):
+            for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+                assert refusal(name, name, {**more, **user, "sasl.mechanism": mechanism}) is None, (name, mechanism)
+            assert refusal(name, name, {**more, **token}) is None, name
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            wrong = {**user, "sasl.password": "wrong", "sasl.mechanism": mechanism}
+            assert refusal("SASL_PLAINTEXT", "SASL_PLAINTEXT", wrong, 2)
+
+
+def test_acls_count_for_users_and_properties_are_passed_on(topics_on: TopicsOn) -> None:
+    properties = {"message.max.bytes": "12345"}
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True, properties=properties) as kafka:
+        assert config_of(kafka, ResourceType.BROKER, "1")["message.max.bytes"] == "12345"
+        topic = topics_on(kafka.bootstrap_servers)()  # the PLAINTEXT listener may do everything
+        bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": kafka.users[1].password}
+        servers = {"bootstrap.servers": kafka.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
+        seen = AdminClient({**servers, **bob}).list_topics(topic, timeout=10)
+        assert "TOPIC_AUTHORIZATION_FAILED" in str(seen.topics[topic].error)
+
+
+def test_brokers_die_with_their_owner_even_when_that_is_killed() -> None:
+    program = """
+import json, sys, time
+from pyspark_kafka_direct.broker import EmbeddedKafka
+with EmbeddedKafka(reuse_running=False) as kafka:
+    print(json.dumps([kafka.pids[1], str(kafka.log_file().parent)]), flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, folder = json.loads(owner.stdout.readline())
+        assert not gone(pid)
+        owner.kill()
+    wait_until(lambda: gone(pid), "the broker's end")
+    wait_until(lambda: not Path(folder).exists(), "its folder's removal")
+
+
+def test_a_broker_that_cannot_start_says_why_and_keeps_its_log() -> None:
+    with pytest.raises(BrokerError) as caught, EmbeddedKafka(properties={"num.network.threads": "none"}):
+        pass
+    assert "num.network.threads" in str(caught.value)
+
+
+def test_a_broker_that_ends_while_starting_leaves_a_log() -> None:
+    with pytest.raises(BrokerError) as caught, EmbeddedKafka(properties={"metric.reporters": "no.such.Reporter"}):
+        pass
+    message = str(caught.value)
+    assert "no.such.Reporter" in message
+    log = Path(message.rsplit("See ", 1)[1])
+    assert "no.such.Reporter" in log.read_text()
+    shutil.rmtree(log.parent)
+
+
+def test_a_port_that_is_lost_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def unlucky(count: int) -> list[int]:
+            calls.append(count)
+            ports = free_ports(count)
+            return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
+
+        monkeypatch.setattr("pyspark_kafka_direct.broker._cluster.free_ports", unlucky)
+        with EmbeddedKafka(reuse_running=False) as kafka:
+            assert len(calls) == 2
+            assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).brokers) == 1
+
+
+def test_a_taken_port_that_was_asked_for_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BrokerError, match=f"Port {port} is taken"), EmbeddedKafka(port=port):
+            pass
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Signals) -> None:
+    [port] = free_ports(1)
+    command = [
+        sys.executable,
+        "-m",
+        "pyspark_kafka_direct.broker",
+        "--port",
+        str(port),
+        "--property",
+        "num.partitions=7",
+    ]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == f"127.0.0.1:{port}\n"
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        assert len(admin.list_topics(timeout=10).brokers) == 1
+        [broker] = [child for child in psutil.Process(program.pid).children(recursive=True) if child.name() == "java"]
+        program.send_signal(ending)
+        _, said = program.communicate(timeout=30)
+    assert program.returncode == 0
+    assert said.endswith("Stopped.\n")
+    assert "Traceback" not in said
+    assert gone(broker.pid)

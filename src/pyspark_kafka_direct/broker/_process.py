@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,6 +51,7 @@ class BrokerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                bufsize=0,  # nothing is left to be written when the pipe is closed after the other end is gone
                 start_new_session=True,  # Ctrl-C in a terminal is for Python, which then closes the cluster
             )
         assert self._supervisor.stdout is not None
@@ -98,11 +100,8 @@ class BrokerProcess:
 
     def _tell(self, command: bytes) -> None:
         assert self._supervisor.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it is gone, or it was reaped before
             self._supervisor.stdin.write(command)
-            self._supervisor.stdin.flush()
-        except (BrokenPipeError, ValueError):  # it is gone, or it was reaped before
-            pass
 
     def _reap(self, deadline: float) -> None:
         self._supervisor.wait(deadline)

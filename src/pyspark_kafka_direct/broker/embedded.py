@@ -160,8 +160,10 @@ class EmbeddedKafka:
         Raises:
             OptionError: There is no such listener.
         """
+        if name == PLAINTEXT:
+            return self.bootstrap_servers
         cluster = self._own("listener")
-        if name not in (PLAINTEXT, *self._security):
+        if name not in self._security:
             raise OptionError(f"This embedded Kafka has no listener {name!r}: name it in security")
         return cluster.address(name)
 
