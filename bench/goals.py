@@ -13,6 +13,7 @@ from bench.topics import CODECS, SIZES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.decoding import Decoding
     from bench.memory import Memory
     from bench.planning import Planning
 
@@ -60,12 +61,15 @@ class Verdict:
 
 def judge(
     everything: Sequence[Series],
+    decoding: Decoding | None = None,
     planning: Planning | None = None,
     memory: Memory | None = None,
     latencies: Sequence[Latency] = (),
 ) -> list[Verdict]:
     """Hold what was measured against the goals; those that were not measured are left out."""
     verdicts = [verdict for goal in GOALS if (verdict := _judge(goal, everything)) is not None]
+    if decoding is not None:
+        verdicts += _judge_decoding(decoding)
     if planning is not None and planning.warm_seconds is not None:
         verdicts.append(_judge_planning(planning))
     if memory is not None:
@@ -84,6 +88,15 @@ def _judge(goal: Goal, everything: Sequence[Series]) -> Verdict | None:
     if goal.metric == "speed":
         return Verdict(goal.name, f">= {goal.bound:g}x", f"{compared.speed:.2f}x", compared.speed >= goal.bound)
     return Verdict(goal.name, f"<= {goal.bound:g}x", f"{compared.cpu:.2f}x", compared.cpu <= goal.bound)
+
+
+def _judge_decoding(decoding: Decoding) -> list[Verdict]:
+    name = f"decoder alone ({decoding.implementation}), 100 B"
+    records, gigabytes = decoding.records_per_second / 1e6, decoding.gigabytes_per_second
+    return [
+        Verdict(f"{name}: records/s per core", ">= 10 M", f"{records:.1f} M", records >= 10),
+        Verdict(f"{name}: bytes/s per core", ">= 1 GB", f"{gigabytes:.2f} GB", gigabytes >= 1),
+    ]
 
 
 def _judge_planning(planning: Planning) -> Verdict:

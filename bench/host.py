@@ -53,7 +53,10 @@ class Host(Generic[Context]):
 
     def call(self, function: Callable[Concatenate[Context, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``function(context, *args, **kwargs)`` in the process and return its result."""
-        self._pipe.send((function, args, kwargs))
+        try:
+            self._pipe.send((function, args, kwargs))
+        except OSError:
+            raise BenchError(f"The process of {function.__name__} had ended before") from None
         answer: T = self._answer(function.__name__)
         return answer
 
@@ -78,9 +81,10 @@ class Host(Generic[Context]):
     def _answer(self, what: str) -> Any:
         try:
             if not self._pipe.poll(_CALL_DEADLINE):
+                self._process.kill()  # whatever it answers later would be taken for the answer to something else
                 raise BenchError(f"{what} took longer than {_CALL_DEADLINE:.0f} s")
             answer = self._pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             said = self.output.read_text(errors="replace")[-2000:]
             raise BenchError(f"The process died in {what}; it last said:\n{said}") from None
         if isinstance(answer, _Failure):

@@ -56,21 +56,22 @@ class WorkerWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._look()
+        self.look()
         self._stop.set()
         self._thread.join()
 
-    def _watch(self) -> None:
-        while not self._stop.wait(_INTERVAL):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look once."""
         for process in psutil.Process().children(recursive=True):
             try:
                 if any("pyspark" in word for word in process.cmdline()) and "java" not in process.name():
                     self.peak_bytes = max(self.peak_bytes, peak_rss(process))
             except psutil.Error:  # it has ended
                 continue
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_INTERVAL):
+            self.look()
 
 
 def peak_rss(process: psutil.Process) -> int:

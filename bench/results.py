@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bench.decoding import Decoding
 from bench.goals import Verdict, judge
 from bench.latency import Latency
 from bench.measure import Sample
@@ -38,13 +39,14 @@ class Results:
     load_seconds: dict[str, float] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    decoding: Decoding | None = None
     planning: Planning | None = None
     memory: Memory | None = None
     latencies: list[Latency] = field(default_factory=list)
 
     def verdicts(self) -> list[Verdict]:
         """Hold the results against the goals."""
-        return judge(self.series, self.planning, self.memory, self.latencies)
+        return judge(self.series, self.decoding, self.planning, self.memory, self.latencies)
 
 
 def write(results: Results, path: Path) -> None:
@@ -67,6 +69,7 @@ def read(path: Path) -> Results:
     document["series"] = [Series(**entry) for entry in document["series"]]
     document["failures"] = [Failure(**entry) for entry in document["failures"]]
     document["latencies"] = [Latency(**entry | {"seconds": tuple(entry["seconds"])}) for entry in document["latencies"]]
+    document["decoding"] = Decoding(**document["decoding"]) if document["decoding"] else None
     document["planning"] = Planning(**document["planning"]) if document["planning"] else None
     document["memory"] = Memory(**document["memory"]) if document["memory"] else None
     return Results(**document)

@@ -1,0 +1,37 @@
+"""The record decoder alone at the size the goals speak of; ``bench.kernel`` has the whole table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.client_peers import Clients
+
+_VALUE_BYTES = 100
+_BATCH_BYTES = 16 << 10  # a Java producer's default
+_TOTAL_BYTES = 32 << 20
+_RUNS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Record bytes in memory to Arrow, on one core, uncompressed, CRC checked, values of 100 B, seven columns.
+
+    Attributes:
+        gigabytes_per_second: Of values, in 10^9 bytes.
+    """
+
+    implementation: str
+    records_per_second: float
+    gigabytes_per_second: float
+
+
+def measure(clients: Clients) -> Decoding:
+    """Measure the decoder that is in use."""
+    from bench import kernel
+    from pyspark_kafka_direct.records import IMPLEMENTATION
+
+    load = kernel.make_load(_VALUE_BYTES, "none", _BATCH_BYTES, _TOTAL_BYTES)
+    seconds = kernel.measure(dict(kernel.decoders())[IMPLEMENTATION], load, kernel.SEVEN, _RUNS)
+    return Decoding(IMPLEMENTATION, load.records / seconds, load.value_bytes / seconds / 1e9)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from bench.errors import BenchError
+from bench.measure import Sample
+from bench.profiles import Case
+from bench.run import Failure, Hosts, run_case, turn
+from bench.spark_peers import NOOP
+from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS
+from bench.topics import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CASE = Case(Topic(100, "lz4", 100), NOOP, (JVM, OURS, CONFLUENT, KAFKA_PYTHON))
+
+
+class Recorder:
+    """Stands where the peers' processes are and notes who was asked."""
+
+    def __init__(self, broken: str | None = None) -> None:
+        self.asked: list[str] = []
+        self.broken = broken
+
+    def call(self, function: Callable[..., Any], peer: str, *_: object) -> object:
+        if function.__name__ == "can_read":
+            return peer != KAFKA_PYTHON
+        self.asked.append(peer)
+        if peer == self.broken:
+            raise BenchError("no")
+        return Sample(float(len(self.asked)), 0.5)
+
+
+def run(recorder: Recorder, rounds: int, warm_up: int = 1) -> tuple[list[Any], list[Failure]]:
+    return run_case(CASE, Hosts(cast("Any", recorder), cast("Any", recorder)), rounds, warm_up)
+
+
+def test_each_peer_comes_first_as_often_as_the_others() -> None:
+    assert [turn("abc", number) for number in range(4)] == [list("abc"), list("bca"), list("cab"), list("abc")]
+    assert turn([], 3) == []
+
+
+def test_peers_take_turns_and_the_first_round_does_not_count() -> None:
+    recorder = Recorder()
+    series, failures = run(recorder, rounds=2)
+    assert recorder.asked == [JVM, OURS, CONFLUENT, OURS, CONFLUENT, JVM, CONFLUENT, JVM, OURS]
+    assert [(each.peer, [sample.seconds for sample in each.samples]) for each in series] == [
+        (JVM, [6.0, 8.0]),
+        (OURS, [4.0, 9.0]),
+        (CONFLUENT, [5.0, 7.0]),
+    ]
+    assert failures == []
+
+
+def test_more_rounds_to_warm_up() -> None:
+    series, _ = run(Recorder(), rounds=1, warm_up=3)
+    assert [len(each.samples) for each in series] == [1, 1, 1]
+
+
+def test_a_peer_that_fails_is_named_and_left_out() -> None:
+    recorder = Recorder(broken=OURS)
+    series, failures = run(recorder, rounds=2)
+    assert [each.peer for each in series] == [JVM, CONFLUENT]
+    assert failures == [Failure("100 B lz4", NOOP, OURS, "no")]
+    assert recorder.asked.count(OURS) == 1
