@@ -169,7 +169,7 @@ SASL: Final = (
     Setting(
         "sasl.login.connect.timeout.ms",
         Use.APPLIED,
-        "longest wait for a connection to the token endpoint, in ms; never past the connection's own deadline",
+        "time for a connection to the token endpoint, in ms; with sasl.login.read.timeout.ms it bounds the request",
         Kind.INT,
         10_000,
         low=1,
@@ -178,7 +178,7 @@ SASL: Final = (
     Setting(
         "sasl.login.read.timeout.ms",
         Use.APPLIED,
-        "longest wait for the token endpoint's answer, in ms",
+        "time for the token endpoint's answer, in ms; never past the connection's own deadline",
         Kind.INT,
         10_000,
         low=1,

@@ -1,0 +1,171 @@
+"""Tokens from a URL: the client-credentials grant over HTTP(S), or a file (KIP-768).
+
+POST <url>                                                       RFC 6749, 4.4
+Authorization: Basic base64(client id ":" client secret)
+grant_type=client_credentials[&scope=...]
+
+200 {"access_token":"...","expires_in":3600}      or      4xx {"error":"...","error_description":"..."}
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote_plus, unquote, urlencode, urlsplit
+
+from pyspark_kafka_direct.errors import AuthenticationError, OptionError
+from pyspark_kafka_direct.wire._secret import MASK, Secret
+from pyspark_kafka_direct.wire._tls import tls_context
+from pyspark_kafka_direct.wire._token import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire._security import OAuthSettings
+
+_ATTEMPTS: Final = 3
+_FIRST_PAUSE: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)
+_LARGEST_ANSWER: Final = 1 << 20
+_LONGEST_REASON: Final = 300
+
+
+def from_url(oauth: OAuthSettings) -> Callable[[Deadline], Token]:
+    """Give a function that fetches a token from ``oauth.token_endpoint_url``."""
+    url = oauth.token_endpoint_url or ""
+    if urlsplit(url).scheme == "file":
+        return lambda _: _from_file(unquote(urlsplit(url).path), oauth)
+    return lambda deadline: _Endpoint(oauth, url).token(deadline)
+
+
+class _Endpoint:
+    def __init__(self, oauth: OAuthSettings, url: str) -> None:
+        self._oauth = oauth
+        self._url = url
+        self._host = urlsplit(url).hostname or ""
+
+    def token(self, deadline: Deadline) -> Token:
+        seconds = (self._oauth.connect_timeout_ms + self._oauth.read_timeout_ms) / 1000
+        limit = deadline.sooner(seconds)
+        for attempt in range(_ATTEMPTS):
+            last = attempt + 1 == _ATTEMPTS or limit.expired
+            try:
+                return self._read(self._post(limit))
+            except urllib.error.HTTPError as error:
+                with error:
+                    if last or (error.code < 500 and error.code != 429):
+                        raise self._refused(error) from None
+            except OSError as error:
+                reason = error.reason if isinstance(error, urllib.error.URLError) else error
+                if last or isinstance(reason, ssl.SSLCertVerificationError):
+                    raise self._error(self._failure(reason)) from None
+            except http.client.HTTPException as error:
+                raise self._error(f"does not speak HTTP ({type(error).__name__})") from None
+            time.sleep(min(_FIRST_PAUSE * 2**attempt, limit.remaining()))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _post(self, limit: Deadline) -> bytes:
+        oauth = self._oauth
+        form = {"grant_type": "client_credentials"}
+        if oauth.scope:
+            form["scope"] = oauth.scope
+        secret = oauth.client_secret.reveal() if oauth.client_secret else ""
+        pair = (oauth.client_id or "", secret)
+        if oauth.urlencode_header:
+            pair = (quote_plus(pair[0]), quote_plus(pair[1]))
+        request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
+            self._url,
+            data=urlencode(form).encode(),
+            method="POST",
+            headers={
+                "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+                "Content-Type": "application/x-www-form-urlencoded",
+                "Accept": "application/json",
+            },
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=tls_context(oauth.endpoint_tls)), _NoRedirects()
+        )
+        with opener.open(request, timeout=max(limit.remaining(), 0.001)) as response:
+            answer: bytes = response.read(_LARGEST_ANSWER)
+            return answer
+
+    def _read(self, answer: bytes) -> Token:
+        content = _json_object(answer)
+        # Java also takes an id_token where there is no access_token.
+        text = content.get("access_token") or content.get("id_token")
+        if not isinstance(text, str) or not text.isascii() or not text.isprintable():
+            raise self._error("answered without an access_token")
+        lifetime = content.get("expires_in")
+        try:
+            expires_at = None if lifetime is None else time.time() + float(lifetime)
+        except (TypeError, ValueError):
+            expires_at = None
+        return Token(Secret(text), expires_at, self._oauth.extensions)
+
+    def _refused(self, error: urllib.error.HTTPError) -> AuthenticationError:
+        content = _json_object(error.read(_LARGEST_ANSWER))
+        said = ": ".join(str(content[key]) for key in ("error", "error_description") if content.get(key))
+        if self._oauth.client_secret:
+            said = said.replace(self._oauth.client_secret.reveal(), MASK)
+        said = "".join(character if character.isprintable() else " " for character in said)[:_LONGEST_REASON]
+        if 300 <= error.code < 400:
+            check = "it redirects, which is not followed with a secret in hand; write the address it redirects to"
+        elif error.code in (400, 401, 403):
+            check = "check client id, client secret and scope"
+        elif error.code == 404:
+            check = "check the path of the address"
+        else:
+            check = "the endpoint has a problem of its own"
+        return self._error(f"answered HTTP {error.code}" + (f' "{said}"' if said else "") + f"; {check}")
+
+    def _failure(self, reason: object) -> str:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return (
+                f"has a certificate that cannot be verified ({reason.verify_message}); give its CA as "
+                'ssl.truststore.location="..." inside kafka.sasl.jaas.config'
+            )
+        if isinstance(reason, TimeoutError):
+            return "did not answer in time (kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms)"
+        text = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
+        return f"cannot be reached ({text})"
+
+    def _error(self, what: str) -> AuthenticationError:
+        return AuthenticationError(
+            f"No token: the token endpoint on {self._host} (kafka.sasl.oauthbearer.token.endpoint.url) {what}."
+        )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Client id and secret are for one address: a redirect is an error, not a hint."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow nothing; the answer itself becomes an ``HTTPError``."""
+
+
+def _from_file(path: str, oauth: OAuthSettings) -> Token:
+    # Read each time: whoever put the token there (Kubernetes, a sidecar) renews it there.
+    option = "option kafka.sasl.oauthbearer.token.endpoint.url"
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read(_LARGEST_ANSWER).strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise OptionError(f"{option}: the token file {path!r} cannot be read ({reason})") from None
+    if not text or not text.isprintable():
+        raise OptionError(f"{option}: the token file {path!r} holds no token")
+    return Token(Secret(text), None, oauth.extensions)
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
