@@ -5,17 +5,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.errors import (
-    BrokerError,
-    BrokerTimeoutError,
-    BrokerUnreachableError,
-    ProtocolError,
-    TlsError,
-)
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, ProtocolError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.wire._deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import SecuritySettings
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 class Circumstances(NamedTuple):
@@ -23,13 +17,15 @@ class Circumstances(NamedTuple):
 
     Attributes:
         broker: ``host:port``.
-        security: How the connection was to be secured.
+        settings: The connection's settings.
+        host: Name or address of the broker as it was written.
         doing: Name of the request under way.
         answered: Names of the requests that this connection answered before.
     """
 
     broker: str
-    security: SecuritySettings
+    settings: ConnectionSettings
+    host: str
     doing: str
     answered: frozenset[str]
 
@@ -61,17 +57,13 @@ def broken(when: Circumstances, error: OSError) -> BrokerError:
         when: The circumstances.
         error: What the socket said.
     """
-    if when.security.tls is not None:
+    if when.settings.security.tls is not None:
         import ssl
 
         if isinstance(error, ssl.SSLError):
-            # With TLS 1.3 a broker that dislikes the client's certificate says so only after the handshake.
-            reason = error.reason or error.strerror or "unknown reason"
-            return TlsError(
-                f"TLS failed during {when.doing}: {reason}. If the listener wants a client certificate, check "
-                "kafka.ssl.keystore.* and that the broker trusts its issuer.",
-                broker=when.broker,
-            )
+            from pyspark_kafka_direct.wire._tls_failures import explain_tls_failure
+
+            return explain_tls_failure(error, when.settings, when.host, when.broker)
     reason = error.strerror or "the broker closed it"
     message = f"The connection broke during {when.doing}: {reason}.{_hint(when)}"
     return BrokerUnreachableError(message, broker=when.broker)
@@ -84,7 +76,7 @@ def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
         when: The circumstances.
         start: First bytes of the answer, at least four.
     """
-    if speaks_tls(start) and when.security.tls is None:
+    if speaks_tls(start) and when.settings.security.tls is None:
         message = "The listener speaks TLS: set kafka.security.protocol to SSL or SASL_SSL."
     elif start.startswith(b"HTTP"):
         message = "An HTTP server answered: check the port in kafka.bootstrap.servers."
@@ -103,13 +95,16 @@ def speaks_tls(start: bytes | bytearray) -> bool:
 
 def _hint(when: Circumstances) -> str:
     if not when.answered:
-        if when.security.tls is None:
+        if when.settings.security.tls is None:
             return (
                 " No request was answered yet: is this a TLS listener (then set kafka.security.protocol to SSL or "
                 "SASL_SSL), or no Kafka broker?"
             )
-        return " No request was answered yet: is this a Kafka broker?"
-    if when.answered == {"ApiVersions"} and when.security.sasl is None:
+        return (
+            " No request was answered yet: does the broker want a client certificate (kafka.ssl.keystore.*), or is "
+            "this no Kafka broker?"
+        )
+    if when.answered == {"ApiVersions"} and when.settings.security.sasl is None:
         return (
             " Only the versions were answered: does the listener want a login (then set kafka.security.protocol to "
             "SASL_PLAINTEXT or SASL_SSL)?"

@@ -288,7 +288,7 @@ class Connection:
         return self._correlation_id
 
     def _circumstances(self, name: str) -> Circumstances:
-        return Circumstances(self.broker, self.settings.security, name, frozenset(self._answered))
+        return Circumstances(self.broker, self.settings, self.host, name, frozenset(self._answered))
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
