@@ -362,8 +362,9 @@ impl Walk<'_> {
                 return Ok(Stop::Finished);
             }
             if offset >= self.range.from {
+                let size = head.end - open.at;
                 let rows = self.columns.rows();
-                if rows >= self.limits.rows || (rows > 0 && *self.bytes + head.size > self.limits.bytes) {
+                if rows >= self.limits.rows || (rows > 0 && *self.bytes + size > self.limits.bytes) {
                     return Ok(Stop::Full);
                 }
                 let record = head.record().map_err(|flaw| (flaw, offset))?;
@@ -378,7 +379,7 @@ impl Walk<'_> {
                         milliseconds.checked_mul(MICROSECONDS).ok_or_else(|| (overflow(milliseconds), offset))?;
                 }
                 self.columns.push(&record, offset, microseconds);
-                *self.bytes += head.size;
+                *self.bytes += size;
                 self.position = offset + 1;
             }
             open.last_delta = delta;

@@ -22,8 +22,6 @@ pub(crate) struct Head<'a> {
     pub offset_delta: i32,
     /// Key, value and headers, not yet read.
     rest: &'a [u8],
-    /// Bytes of the record behind its length field.
-    pub size: usize,
     /// Where the next record starts.
     pub end: usize,
 }
@@ -54,7 +52,7 @@ impl<'a> Head<'a> {
         let mut inside = 1; // behind the attributes
         match (varlong(record, &mut inside), varint(record, &mut inside)) {
             (Some(timestamp_delta), Some(offset_delta)) => {
-                Ok(Head { timestamp_delta, offset_delta, rest: &record[inside..], size: record.len(), end })
+                Ok(Head { timestamp_delta, offset_delta, rest: &record[inside..], end })
             }
             _ => Err(malformed()),
         }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CREATE_TIME = 0
 _LOG_APPEND_TIME = 1
+_SAFE_MILLISECONDS = (1 << 63) // 1000  # less than this, either way, fits 64-bit microseconds
 _ABORT = 0  # type of the control record that ends an aborted transaction
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 
@@ -63,7 +64,8 @@ def is_abort(header: Header, batch: bytes) -> bool:
     """Whether a control batch holds an ABORT marker: its first record's key is version int16, type int16."""
     try:
         records = _plain(header, batch)
-        key, _, _ = read_fields(records, read_head(records, 0))
+        _, _, fields, end = read_head(records, 0)
+        key, _, _ = read_fields(records, fields, end)
         if key is None or len(key) < _MARKER_KEY.size:
             raise BadRecordError("a control record's key is shorter than its version and type")
     except BadRecordError as error:
@@ -81,32 +83,32 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
     expected = header.base_offset
     try:
         records = _plain(header, batch)
-        timestamp_type = _LOG_APPEND_TIME if header.is_log_append_time else _CREATE_TIME
-        last_delta, at = -1, 0
+        append_time = header.is_log_append_time
+        timestamp_type = _LOG_APPEND_TIME if append_time else _CREATE_TIME
+        last_delta, end = -1, 0
         for _ in range(header.records):
             # Until its own is known, a record's offset is the one after its predecessor's.
             expected = header.base_offset + last_delta + 1
-            head = read_head(records, at)
-            delta = head.offset_delta
+            start = end
+            timestamp_delta, delta, at, end = read_head(records, start)
             if not last_delta < delta <= header.last_offset_delta:
                 raise BadRecordError(
                     f"a record's offset delta {delta} is not after its predecessor's ({last_delta}) "
                     f"or beyond its batch's last ({header.last_offset_delta})"
                 )
-            last_delta, at = delta, head.end
+            last_delta = delta
             offset = header.base_offset + delta
             if offset >= request.until_offset:
                 return
             if offset < from_offset:
                 continue
             expected = offset
-            key, value, headers = read_fields(records, head)
-            timestamp = header.max_timestamp
-            if timestamp_type == _CREATE_TIME:
-                timestamp = java_long(header.base_timestamp + head.timestamp_delta)
-            check_timestamp(timestamp, request)
-            yield Row(offset, timestamp, timestamp_type, header.leader_epoch, key, value, headers, head.size)
-        if at != len(records):
+            key, value, headers = read_fields(records, at, end)
+            timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
+            if not -_SAFE_MILLISECONDS < timestamp < _SAFE_MILLISECONDS:
+                timestamp = checked_timestamp(timestamp, request)
+            yield Row(offset, timestamp, timestamp_type, header.leader_epoch, key, value, headers, end - start)
+        if end != len(records):
             expected = header.last_offset
             raise BadRecordError("a record batch has bytes behind its last record")
     except BadRecordError as error:
@@ -114,21 +116,18 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
         raise
 
 
-def check_timestamp(milliseconds: int, request: DecodeRequest) -> None:
-    """Checks that a timestamp fits 64-bit microseconds, where timestamps are wanted.
+def checked_timestamp(milliseconds: int, request: DecodeRequest) -> int:
+    """Returns a timestamp as Java has it: 64 bits, wrapped around, as Kafka's client adds them.
 
     Raises:
-        BadRecordError: It does not.
+        BadRecordError: It does not fit 64-bit microseconds, and timestamps are wanted.
     """
+    milliseconds = (milliseconds + (1 << 63)) % (1 << 64) - (1 << 63)
     if "timestamp" in request.columns and not -(1 << 63) <= milliseconds * 1000 < 1 << 63:
         raise BadRecordError(
             f"the timestamp {milliseconds} ms does not fit Spark's 64-bit microseconds", kind="timestamp"
         )
-
-
-def java_long(number: int) -> int:
-    """Wraps around like Java's 64-bit addition, which Kafka's client uses for timestamps."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    return milliseconds
 
 
 def _plain(header: Header, batch: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records._failures import record_error
@@ -47,15 +47,14 @@ class PythonDecoder:
     def read(self) -> pa.RecordBatch | None:
         """See ``RecordDecoder``."""
         rows: list[Row] = []
+        size = 0
         try:
-            size = 0
             while (row := self._next_row()) is not None:
                 if rows and (len(rows) == self._request.max_rows or size + row.size > self._request.max_bytes):
                     self._pending = row
                     break
                 rows.append(row)
                 size += row.size
-                self._progress.hand_out(row)
         except BadRecordError as error:
             self._rows = None
             offset = error.offset if error.offset is not None else self._progress.position
@@ -64,6 +63,9 @@ class PythonDecoder:
                 error.kind, error.message, topic=place.topic, partition=place.partition, offset=offset
             )
         if rows:
+            self._progress.position = max(self._progress.position, rows[-1].offset + 1)
+            self._progress.records += len(rows)
+            self._progress.bytes += size
             return build(rows, self._request)
         if self._failure is not None:
             raise self._failure
@@ -82,9 +84,10 @@ class PythonDecoder:
     @property
     def counts(self) -> DecodeCounts:
         """See ``RecordDecoder``."""
-        known = self._progress.counts
-        passed = min(self._progress.position, self._request.until_offset) - self._request.from_offset
-        return replace(known, holes=max(passed - known.records - known.control - known.aborted, 0))
+        so_far = self._progress
+        passed = min(so_far.position, self._request.until_offset) - self._request.from_offset
+        holes = max(passed - so_far.records - so_far.control - so_far.aborted, 0)
+        return DecodeCounts(so_far.records, so_far.bytes, so_far.control, so_far.aborted, holes)
 
     def _next_row(self) -> Row | None:
         row, self._pending = self._pending, None
@@ -97,19 +100,13 @@ class PythonDecoder:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a decoder is, and what it met on the way.
-
-    Attributes:
-        position: The next offset to hand out: all before it are dealt with.
-        counts: What was handed out and passed over; holes are not counted here.
-    """
+    """How far a decoder is (all offsets before ``position`` are dealt with), and what it met on the way."""
 
     position: int
-    counts: DecodeCounts = DecodeCounts()  # noqa: RUF009 (immutable)
-
-    def hand_out(self, row: Row) -> None:
-        self.position = row.offset + 1
-        self.counts += DecodeCounts(records=1, bytes=row.size)
+    records: int = 0
+    bytes: int = 0
+    control: int = 0
+    aborted: int = 0
 
 
 def _rows(
@@ -140,9 +137,9 @@ def _rows(
         if header.is_control:
             if marker and header.records and is_abort(header, batch):
                 aborted.end(header.producer_id)
-            progress.counts += DecodeCounts(control=passed)
+            progress.control += passed
         elif header.is_transactional and header.producer_id in aborted:
-            progress.counts += DecodeCounts(aborted=passed)
+            progress.aborted += passed
         elif header.records:
             yield from rows_of_batch(header, batch, progress.position, request)
         progress.position = max(progress.position, after)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python import _lz4_frame
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch import Row, check_timestamp
+from pyspark_kafka_direct.records._python._batch import Row, checked_timestamp
 from pyspark_kafka_direct.records._python._codecs import decompress
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def rows_of_old_batch(batch: bytes, extent: Extent, from_offset: int, request: D
             if offset >= request.until_offset:
                 return
             if offset >= from_offset:
-                check_timestamp(message.timestamp, request)
+                checked_timestamp(message.timestamp, request)
                 yield _row(message)
     except BadRecordError as error:
         error.offset = offset

@@ -1,0 +1,250 @@
+"""What a decoder does with good records."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pyspark_kafka_direct.errors import TimestampError
+from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_next_offset
+from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
+from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
+from tests.unit.records.decoding import CREATORS, both, request, run
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def numbered(base: int, count: int, **more: object) -> Batch:
+    records = tuple(Rec(value=f"value {base + place}".encode()) for place in range(count))
+    return Batch(records, base, **more)  # type: ignore[arg-type]
+
+
+@both
+def test_every_column(implementation: str) -> None:
+    record = Rec(b"value", b"key", 5, ((b"name", b"content"),))
+    (row,) = run(implementation, Batch((record,), 42, leader_epoch=9).encode(), request(42)).rows()
+    assert row == {
+        "key": b"key",
+        "value": b"value",
+        "topic": "flights",
+        "partition": 7,
+        "offset": 42,
+        "timestamp": EPOCH + timedelta(milliseconds=1_700_000_000_005),
+        "timestampType": 0,
+        "headers": [{"key": "name", "value": b"content"}],
+        "leaderEpoch": 9,
+    }
+
+
+@both
+def test_null_is_not_empty(implementation: str) -> None:
+    records = (Rec(None, b""), Rec(b"", None), Rec(None, None), Rec(b"", b""))
+    outcome = run(implementation, Batch(records).encode())
+    assert outcome.column("key") == [b"", None, None, b""]
+    assert outcome.column("value") == [None, b"", None, b""]
+
+
+@both
+def test_headers(implementation: str) -> None:
+    records = (
+        Rec(headers=((b"a", None), (b"a", b""), (b"", b"x"))),
+        Rec(),
+        Rec(headers=(("größe".encode(), b"\xff"), (b"\xff\xed\xa0", b"1"))),
+    )
+    assert run(implementation, Batch(records).encode()).column("headers") == [
+        [{"key": "a", "value": None}, {"key": "a", "value": b""}, {"key": "", "value": b"x"}],
+        None,
+        [{"key": "größe", "value": b"\xff"}, {"key": "\ufffd\ufffd\ufffd", "value": b"1"}],
+    ]
+
+
+@both
+def test_timestamps_go_back_and_forth(implementation: str) -> None:
+    records = (Rec(time=0), Rec(time=-70_000), Rec(time=300), Rec(time=-1_700_000_000_001))
+    timestamps = run(implementation, Batch(records).encode()).column("timestamp")
+    assert [(stamp - EPOCH) // timedelta(milliseconds=1) for stamp in timestamps] == [
+        1_700_000_000_000,
+        1_699_999_930_000,
+        1_700_000_000_300,
+        -1,
+    ]
+
+
+@both
+def test_log_append_time_is_the_batches(implementation: str) -> None:
+    batch = Batch((Rec(time=1), Rec(time=2)), attributes=LOG_APPEND_TIME, max_timestamp=1_234)
+    outcome = run(implementation, batch.encode() + Batch(base_offset=2).encode())
+    assert outcome.column("timestampType") == [1, 1, 0]
+    assert outcome.column("timestamp")[:2] == [EPOCH + timedelta(milliseconds=1_234)] * 2
+
+
+@both
+def test_a_timestamp_beyond_microseconds(implementation: str) -> None:
+    most = (1 << 63) // 1000
+    good, bad = Batch(base_timestamp=most - 1), Batch((Rec(time=1),), 1, base_timestamp=most)
+    outcome = run(implementation, good.encode() + bad.encode(), request(columns=("offset", "timestamp")))
+    assert outcome.column("offset") == [0]
+    assert isinstance(outcome.error, TimestampError)
+    assert (outcome.error.topic, outcome.error.partition, outcome.error.offset) == ("flights", 7, 1)
+    without = run(implementation, good.encode() + bad.encode(), request(columns=("offset",)))
+    assert without.column("offset") == [0, 1]
+    assert without.error is None
+
+
+@both
+def test_no_leader_epoch_is_null(implementation: str) -> None:
+    batches = (numbered(0, 1, leader_epoch=-1), numbered(1, 2, leader_epoch=0), numbered(3, 1, leader_epoch=-1))
+    outcome = run(implementation, b"".join(batch.encode() for batch in batches))
+    assert outcome.column("leaderEpoch") == [None, 0, 0, None]
+
+
+@both
+@pytest.mark.parametrize(("from_offset", "until_offset"), [(0, 30), (5, 6), (9, 11), (10, 20), (3, 27), (29, 30)])
+def test_only_the_range(implementation: str, from_offset: int, until_offset: int) -> None:
+    data = b"".join(numbered(base, 10).encode() for base in (0, 10, 20))
+    outcome = run(implementation, data, request(from_offset, until_offset))
+    assert outcome.column("offset") == list(range(from_offset, until_offset))
+    assert outcome.column("value") == [f"value {offset}".encode() for offset in range(from_offset, until_offset)]
+    assert outcome.done
+    assert outcome.counts.records == until_offset - from_offset
+    assert outcome.counts.holes == 0
+
+
+@both
+def test_an_empty_range_is_done_at_once(implementation: str) -> None:
+    assert CREATORS[implementation](request(5, 5)).done
+
+
+@both
+def test_a_batch_cut_off_is_for_the_next_fetch(implementation: str) -> None:
+    first, second = numbered(0, 3).encode(), numbered(3, 3).encode()
+    for cut in (1, 11, 12, 16, 17, 26, 60, 61, len(second) - 1):
+        decoder = CREATORS[implementation](request(0, 6, ("offset",)))
+        decoder.feed(first + second[:cut])
+        assert decoder.next_offset == 3
+        assert decoder.read() is not None
+        assert decoder.read() is None
+        assert not decoder.done
+        decoder.feed(second)
+        batch = decoder.read()
+        assert batch is not None
+        assert batch.column("offset").to_pylist() == [3, 4, 5]
+        assert decoder.done
+
+
+@both
+def test_nothing_but_a_cut_off_batch(implementation: str) -> None:
+    decoder = CREATORS[implementation](request(0, 6))
+    decoder.feed(numbered(0, 6).encode()[:-1])
+    assert (decoder.next_offset, decoder.read(), decoder.done) == (0, None, False)
+
+
+@both
+def test_holes_are_counted(implementation: str) -> None:
+    records = (Rec(delta=1), Rec(delta=4))
+    data = Batch(records, 10, last_offset_delta=9).encode() + Batch((), 20, last_offset_delta=4).encode()
+    outcome = run(implementation, data + numbered(30, 2).encode(), request(8, 40))
+    assert outcome.column("offset") == [11, 14, 30, 31]
+    assert outcome.counts == DecodeCounts(records=4, bytes=outcome.counts.bytes, holes=20)
+    assert (outcome.next_offset, outcome.done) == (32, False)
+    behind = run(implementation, data + numbered(50, 2).encode(), request(8, 40))
+    assert behind.column("offset") == [11, 14]
+    assert (behind.counts.holes, behind.done) == (30, True)
+
+
+@both
+def test_a_batch_fed_twice_gives_its_records_once(implementation: str) -> None:
+    first, second = numbered(0, 5).encode(), numbered(5, 5).encode()
+    assert run(implementation, [first, first + second]).column("offset") == list(range(10))
+    assert run(implementation, first + first + second).column("offset") == list(range(10))
+
+
+@both
+def test_rows_are_bounded(implementation: str) -> None:
+    data = b"".join(numbered(base, 10).encode() for base in (0, 10, 20))
+    outcome = run(implementation, data, request(max_rows=4))
+    assert [batch.num_rows for batch in outcome.batches] == [4, 4, 4, 4, 4, 4, 4, 2]
+    assert outcome.column("offset") == list(range(30))
+
+
+@both
+def test_bytes_are_bounded_and_a_larger_record_comes_alone(implementation: str) -> None:
+    sizes = (10, 10, 500, 10, 10, 10, 80)
+    data = Batch(tuple(Rec(b"v" * size) for size in sizes)).encode()
+    outcome = run(implementation, data, request(max_bytes=100))
+    assert [[len(value) for value in batch.column("value").to_pylist()] for batch in outcome.batches] == [
+        [10, 10],
+        [500],
+        [10, 10, 10],
+        [80],
+    ]
+    assert outcome.counts.bytes == len(data) - 61
+
+
+@both
+def test_a_buffer_may_be_used_again_once_fed(implementation: str) -> None:
+    buffer = bytearray(numbered(0, 3).encode())
+    decoder = CREATORS[implementation](request(columns=("value",)))
+    decoder.feed(memoryview(buffer))
+    buffer[:] = b"\xff" * len(buffer)
+    batch = decoder.read()
+    assert batch is not None
+    assert batch.column("value").to_pylist() == [b"value 0", b"value 1", b"value 2"]
+
+
+@both
+def test_feeding_too_early_is_refused(implementation: str) -> None:
+    decoder = CREATORS[implementation](request())
+    decoder.feed(numbered(0, 3).encode())
+    with pytest.raises(RuntimeError, match="read"):
+        decoder.feed(numbered(3, 3).encode())
+
+
+@both
+def test_arrow_batches_outlive_their_decoder(implementation: str) -> None:
+    decoder = CREATORS[implementation](request())
+    decoder.feed(numbered(0, 3).encode())
+    batch = decoder.read()
+    expected = batch.to_pylist() if batch else []
+    decoder.feed(b"") if decoder.read() is None else None
+    del decoder
+    assert batch is not None
+    assert batch.to_pylist() == expected
+
+
+@pytest.mark.parametrize("scan", [scan_next_offset, python_scan])
+def test_scanning_headers(scan: type[scan_next_offset]) -> None:
+    first, second = numbered(5, 5).encode(), Batch((), 10, last_offset_delta=89).encode()
+    assert scan(b"", 3) == 3
+    assert scan(first[:-1], 3) == 3
+    assert scan(first, 3) == 10
+    assert scan(first, 12) == 12
+    assert scan(memoryview(first + second + first[:20]), 5) == 100
+    assert scan(bytearray(first + b"\xff" * 80), 5) == 10
+
+
+def test_the_face_makes_the_chosen_decoder() -> None:
+    decoder = create_decoder(topic="t", partition=1, from_offset=0, until_offset=3, columns=COLUMNS)
+    decoder.feed(numbered(0, 3).encode())
+    batch = decoder.read()
+    assert batch is not None
+    assert batch.num_rows == 3
+    assert decoder.done
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"columns": ("valu",)}, "no column 'valu'"),
+        ({"columns": ("value", "value")}, "named twice"),
+        ({"from_offset": -1}, "offsets"),
+        ({"from_offset": 5, "until_offset": 4}, "offsets"),
+        ({"max_rows": 0}, "max_rows"),
+        ({"max_bytes": 1 << 31}, "max_bytes"),
+    ],
+)
+def test_bad_arguments(wrong: dict[str, object], message: str) -> None:
+    right = {"topic": "t", "partition": 0, "from_offset": 0, "until_offset": 3, "columns": COLUMNS}
+    with pytest.raises(ValueError, match=message):
+        create_decoder(**(right | wrong))  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""Control records and aborted transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.errors import CorruptRecordError
+from pyspark_kafka_direct.records import AbortedTransaction
+from tests.unit.records.batches import CONTROL, TRANSACTIONAL, Batch, Rec, marker
+from tests.unit.records.decoding import both, request, run
+
+
+def sent(base: int, count: int, producer_id: int, codec: str = "none") -> bytes:
+    records = tuple(Rec(b"%d" % (base + place)) for place in range(count))
+    return Batch(records, base, codec, producer_id=producer_id, attributes=TRANSACTIONAL).encode()
+
+
+def aborts(base: int, producer_id: int) -> bytes:
+    return marker(base, producer_id, commit=False).encode()
+
+
+def commits(base: int, producer_id: int) -> bytes:
+    return marker(base, producer_id, commit=True).encode()
+
+
+@both
+def test_control_records_are_passed_over(implementation: str) -> None:
+    data = sent(0, 3, 1) + commits(3, 1) + Batch(base_offset=4).encode()
+    outcome = run(implementation, data, request(0, 5))
+    assert outcome.column("offset") == [0, 1, 2, 4]
+    assert (outcome.counts.control, outcome.counts.holes, outcome.done) == (1, 0, True)
+
+
+@both
+def test_a_range_of_nothing_but_markers_is_empty(implementation: str) -> None:
+    outcome = run(implementation, commits(0, 1) + aborts(1, 2), request(0, 2))
+    assert (outcome.batches, outcome.counts.control, outcome.done) == ((), 2, True)
+
+
+@both
+def test_uncommitted_reads_see_aborted_records(implementation: str) -> None:
+    assert run(implementation, sent(0, 2, 1) + aborts(2, 1)).column("offset") == [0, 1]
+
+
+@both
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_aborted_records_are_dropped_up_to_their_marker(implementation: str, codec: str) -> None:
+    data = b"".join(
+        (
+            sent(0, 2, 1, codec),  # committed before
+            commits(2, 1),
+            sent(3, 2, 1, codec),  # aborted
+            sent(5, 2, 2, codec),  # committed
+            Batch((Rec(), Rec()), 7, codec, producer_id=1).encode(),  # the same producer, outside a transaction
+            sent(9, 2, 1, codec),  # still aborted
+            aborts(11, 1),
+            sent(12, 2, 1, codec),  # the next transaction of the same producer
+            commits(14, 2),
+            commits(15, 1),
+        )
+    )
+    outcome = run(implementation, data, request(0, 16), [AbortedTransaction(1, 3)])
+    assert outcome.column("offset") == [0, 1, 5, 6, 7, 8, 12, 13]
+    assert (outcome.counts.aborted, outcome.counts.control, outcome.counts.holes) == (4, 4, 0)
+    assert outcome.done
+
+
+@both
+def test_several_aborted_transactions_of_one_producer(implementation: str) -> None:
+    data = sent(0, 1, 1) + aborts(1, 1) + sent(2, 1, 1) + commits(3, 1) + sent(4, 1, 1) + aborts(5, 1)
+    listed = [AbortedTransaction(1, 4), AbortedTransaction(1, 0)]  # in no order
+    assert run(implementation, data, None, listed).column("offset") == [2]
+
+
+@both
+def test_a_list_belongs_to_its_response(implementation: str) -> None:
+    first, second = sent(0, 2, 1), sent(2, 2, 1)
+    outcome = run(implementation, [first, second], None, [AbortedTransaction(1, 0)])
+    assert outcome.column("offset") == []
+    fresh = run(implementation, [first, second], None)
+    assert fresh.column("offset") == [0, 1, 2, 3]
+
+
+@both
+def test_a_range_that_starts_inside_an_aborted_transaction(implementation: str) -> None:
+    data = sent(0, 4, 1) + sent(4, 2, 2) + aborts(6, 1) + sent(7, 1, 1)
+    outcome = run(implementation, data, request(2, 8), [AbortedTransaction(1, 0)])
+    assert outcome.column("offset") == [4, 5, 7]
+    assert outcome.counts.aborted == 2
+
+
+@both
+def test_a_marker_before_the_wanted_offset_counts(implementation: str) -> None:
+    data = sent(0, 2, 1) + aborts(2, 1) + sent(3, 2, 1)
+    assert run(implementation, data, request(3, 5), [AbortedTransaction(1, 0)]).column("offset") == [3, 4]
+
+
+@both
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
+def test_a_marker_without_a_type(implementation: str, key: bytes | None) -> None:
+    bad = Batch((Rec(key=key),), 2, producer_id=1, attributes=TRANSACTIONAL | CONTROL)
+    listed = [AbortedTransaction(1, 0)]
+    outcome = run(implementation, sent(0, 2, 1) + bad.encode(), None, listed)
+    assert isinstance(outcome.error, CorruptRecordError)
+    assert outcome.error.offset == 2
+    assert run(implementation, sent(0, 2, 1) + bad.encode()).error is None
+
+
+@both
+def test_an_empty_control_batch(implementation: str) -> None:
+    empty = Batch((), 2, producer_id=1, attributes=TRANSACTIONAL | CONTROL, last_offset_delta=0)
+    outcome = run(implementation, sent(0, 2, 1) + empty.encode(), request(0, 3), [AbortedTransaction(1, 0)])
+    assert (outcome.counts.control, outcome.counts.aborted, outcome.counts.holes) == (0, 2, 1)
+    assert outcome.done
