@@ -1,0 +1,25 @@
+"""Small helpers for messages: close matches and lists that stay short."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """``"; did you mean 'earliest'?"`` for the closest candidate (case does not count), or nothing."""
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
+    close = difflib.get_close_matches(word.strip().lower(), by_lower, n=1, cutoff=0.7)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+
+
+def listed(items: Iterable[object], most: int = 10) -> str:
+    """The items in a row, at most ``most`` of them and how many more there are."""
+    texts = [str(item) for item in items]
+    if not texts:
+        return "none"
+    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + rest

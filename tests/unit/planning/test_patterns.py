@@ -1,0 +1,95 @@
+"""Translation itself is tested against Java in tests/integration/test_java_patterns.py; here: the face and refusals."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
+from pyspark_kafka_direct.planning.patterns import TopicPattern
+
+
+def test_the_whole_name_must_match() -> None:
+    pattern = TopicPattern("flights")
+    assert pattern.matches("flights")
+    assert not pattern.matches("flights-2")
+    assert pattern.occurs_in("my.flights-2")
+    assert not pattern.occurs_in("clicks")
+
+
+def test_alternatives_are_anchored_as_a_whole() -> None:
+    pattern = TopicPattern("a|ab")
+    assert pattern.matches("ab")
+    assert not pattern.matches("abc")
+    assert not pattern.matches("xa")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("\\Qa.b\\E.*", "a.b-1", "axb-1"),
+        ("(?<eu>eu)-\\k<eu>", "eu-eu", "eu-us"),
+        ("[a-z&&[^b]]+", "ac", "ab"),
+        ("[a-c[0-9]]+", "a1", "d1"),
+        ("a*+a?", "aaa", "b"),
+        ("(?>a|ab)c", "ac", "abc"),
+        ("\\p{Lower}+", "abc", "Abc"),
+        ("(?i)abc", "ABC", "ABD"),
+        ("a(?i:b)", "aB", "AB"),
+        ("\\H+\\z", "abc", ""),
+        (".*(?<!offsets)", "topic", "__consumer_offsets"),
+    ],
+)
+def test_constructs_python_writes_differently(pattern: str, matching: str, other: str) -> None:
+    assert TopicPattern(pattern).matches(matching)
+    assert not other or not TopicPattern(pattern).matches(other)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "position"),
+    [
+        ("a**", "a quantifier on a quantifier", 2),
+        ("*a", "'*' has nothing to repeat", 0),
+        ("a{,2}", "illegal repetition", 1),
+        ("a{3,2}", "illegal repetition range", 1),
+        ("a(b", "unclosed group", 1),
+        ("ab)", "unmatched '\\)'", 2),
+        ("[ab", "unclosed character class", 0),
+        ("x[b-a]", "illegal character range", 2),
+        ("[a&&]", "needs both of its sides", 4),
+        ("ab\\y", "\\\\y is not supported", 2),
+        ("[\\b]", "\\\\b is not supported within a class", 1),
+        ("\\p{IsGreek}", "the property 'IsGreek' is not supported", 0),
+        ("(?i)\\p{Lower}", "in different Java versions", 4),
+        ("(?x)a", "inline flag 'x'", 0),
+        ("(?P<n>a)", "inline flag 'P'", 0),
+        ("\\Ga", "\\\\G is not supported", 0),
+        ("\\Xa", "\\\\X is not supported", 0),
+        ("(a)*\\1", "back reference to a group within a quantifier", 4),
+        ("\\1(a)", "group that is not closed", 0),
+        ("(?<n>a)(?<n>b)", "used twice", 7),
+        ("(?<=a|bc)d", "one fixed width", 0),
+        ("(?=a)*b", "something without width", 5),
+        ("(?:(?=a)|a){3}", "assertion only", 11),
+        ("(?iu)\u212a", "outside ASCII", 6),
+        ("a\\", "ends too early", 2),
+        ("(" * 5000, "nested too deeply", 0),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_with_its_place(pattern: str, reason: str, position: int) -> None:
+    with pytest.raises(OptionError, match=reason) as caught:
+        TopicPattern(pattern, "subscribePattern")
+    assert "subscribePattern=" in str(caught.value)
+    assert f"(at position {position})" in str(caught.value)
+
+
+def test_patterns_travel_between_processes() -> None:
+    pattern = pickle.loads(pickle.dumps(TopicPattern("a.*")))
+    assert pattern == TopicPattern("a.*")
+    assert pattern.matches("ab")
+
+
+def test_a_name_no_topic_can_have_is_not_judged() -> None:
+    with pytest.raises(OffsetPlanError, match="not a legal topic name"):
+        TopicPattern(".*").matches("a b")
