@@ -51,12 +51,7 @@ def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str,
     elif isinstance(error, ssl.SSLError) and error.reason:
         text = _alert_text(error.reason, settings)
     else:
-        # A PLAINTEXT listener takes the first bytes of TLS for the size of a request and hangs up. So does a broker
-        # that wants a client certificate and resets the connection before its alert was read.
-        text = (
-            "The connection was closed during the TLS handshake. Is it a listener without TLS (then set "
-            "kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT)?" + _missing_certificate(settings)
-        )
+        text = _closed_text(settings)
     return TlsError(text, broker=broker)
 
 
@@ -96,9 +91,7 @@ def _certificate_text(error: ssl.SSLCertVerificationError, settings: ConnectionS
 
 
 def _alert_text(reason: str, settings: ConnectionSettings) -> str:
-    tls = settings.security.tls
-    has_identity = tls is not None and (tls.keystore_location or tls.certificate_chain or tls.certificate_location)
-    if not has_identity and reason.endswith(_WANTS_CERTIFICATE):
+    if not _has_identity(settings) and reason.endswith(_WANTS_CERTIFICATE):
         return (
             f"The broker refused the handshake ({reason}): it probably wants a client certificate; give one in "
             "kafka.ssl.keystore.location, or in kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key."
@@ -119,18 +112,24 @@ def _alert_text(reason: str, settings: ConnectionSettings) -> str:
             "kafka.ssl.enabled.protocols and kafka.ssl.cipher.suites."
         )
     if reason.startswith("UNEXPECTED_EOF"):
-        return (
-            "The connection was closed during the TLS handshake. Is it a listener without TLS (then set "
-            "kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT)?" + _missing_certificate(settings)
-        )
+        return _closed_text(settings)
     return f"TLS failed: {reason}."
 
 
-def _missing_certificate(settings: ConnectionSettings) -> str:
+def _closed_text(settings: ConnectionSettings) -> str:
+    # A PLAINTEXT listener takes the first bytes of TLS for the size of a request and hangs up. So does a broker that
+    # dislikes the client's certificate, or the lack of one, if it resets the connection before its alert was read.
+    doubt = "refuse this client's" if _has_identity(settings) else "want a client"
+    return (
+        "The broker closed the connection during the TLS handshake. Is it a listener without TLS (then set "
+        f"kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT)? Or does it {doubt} certificate "
+        "(kafka.ssl.keystore.*)?"
+    )
+
+
+def _has_identity(settings: ConnectionSettings) -> bool:
     tls = settings.security.tls
-    if tls is None or tls.keystore_location or tls.certificate_chain or tls.certificate_location:
-        return ""
-    return " Or does the broker want a client certificate (kafka.ssl.keystore.*)?"
+    return tls is not None and bool(tls.keystore_location or tls.certificate_chain or tls.certificate_location)
 
 
 def _shorten(message: str) -> str:
