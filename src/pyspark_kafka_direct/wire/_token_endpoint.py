@@ -56,7 +56,7 @@ class _Endpoint:
         for attempt in range(_ATTEMPTS):
             last = attempt + 1 == _ATTEMPTS or limit.expired
             try:
-                return self._read(self._post(limit))
+                answer = self._post(limit)
             except urllib.error.HTTPError as error:
                 with error:
                     if last or (error.code < 500 and error.code != 429):
@@ -67,6 +67,8 @@ class _Endpoint:
                     raise self._error(self._failure(reason)) from None
             except http.client.HTTPException as error:
                 raise self._error(f"does not speak HTTP ({type(error).__name__})") from None
+            else:
+                return self._read(answer)
             time.sleep(min(_FIRST_PAUSE * 2**attempt, limit.remaining()))
         raise AssertionError("the last attempt returns or raises")
 
