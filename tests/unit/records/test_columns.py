@@ -19,10 +19,10 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-
-from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 from tests.unit.records.batches import Batch, Rec
 from tests.unit.records.decoding import both, request, run
+
+from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 
 SPARK = StructType(
     [
@@ -42,7 +42,8 @@ SPARK = StructType(
 
 DATA = b"".join(
     Batch(
-        tuple(Rec(b"v%d" % n, None if n % 2 else b"k", headers=((b"h", b"x"),) if n % 3 else ()) for n in range(5)), base
+        tuple(Rec(b"v%d" % n, None if n % 2 else b"k", headers=((b"h", b"x"),) if n % 3 else ()) for n in range(5)),
+        base,
     ).encode()
     for base in (0, 5)
 )
@@ -102,6 +103,7 @@ def test_bad_columns(bad: list[str]) -> None:
 
 
 def test_importing_records_is_cheap() -> None:
-    code = "import sys, pyspark_kafka_direct.records; print([m for m in ('pyarrow', 'pyspark', 'kafka') if m in sys.modules])"
+    heavy = "('pyarrow', 'pyspark', 'kafka')"
+    code = f"import sys, pyspark_kafka_direct.records; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
-
-from pyspark_kafka_direct.errors import CorruptRecordError, RecordError, UnsupportedRecordError
 from tests.unit.records.batches import Batch, Rec, encode_record, varint
 from tests.unit.records.decoding import CREATORS, both, request, run
+
+from pyspark_kafka_direct.errors import CorruptRecordError, RecordError, UnsupportedRecordError
 
 GOOD = Batch((Rec(), Rec()), 0)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
+from tests.unit.records.decoding import CREATORS, both, request, run
 
 from pyspark_kafka_direct.errors import TimestampError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_next_offset
 from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
-from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
-from tests.unit.records.decoding import CREATORS, both, request, run
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.records.batches import CONTROL, TRANSACTIONAL, Batch, Rec, marker
+from tests.unit.records.decoding import both, request, run
 
 from pyspark_kafka_direct.errors import CorruptRecordError
 from pyspark_kafka_direct.records import AbortedTransaction
-from tests.unit.records.batches import CONTROL, TRANSACTIONAL, Batch, Rec, marker
-from tests.unit.records.decoding import both, request, run
 
 
 def sent(base: int, count: int, producer_id: int, codec: str = "none") -> bytes:

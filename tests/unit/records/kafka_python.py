@@ -1,0 +1,13 @@
+"""kafka-python's builders of record batches: a view of the formats that is not ours."""
+
+from __future__ import annotations
+
+import warnings
+
+with warnings.catch_warnings():
+    # kafka-python reads its message files through a deprecated function of importlib.
+    warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+    from kafka.record.default_records import DefaultRecordBatchBuilder
+    from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+__all__ = ["DefaultRecordBatchBuilder", "LegacyRecordBatchBuilder"]

@@ -1,0 +1,58 @@
+"""Which decoder serves, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pyspark_kafka_direct.records import IMPLEMENTATION
+
+DECODE = """
+import logging, sys
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
+{before}
+from pyspark_kafka_direct.records import IMPLEMENTATION, create_decoder
+print("implementation", IMPLEMENTATION)
+for partition in (0, 1):
+    create_decoder(topic="t", partition=partition, from_offset=0, until_offset=1, columns=["value"])
+"""
+NO_NATIVE = 'sys.modules["pyspark_kafka_direct.records._native"] = None  # as if it had not been built'
+
+
+def python(forced: str | None = None, before: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_KAFKA_DIRECT_DECODER"}
+    if forced is not None:
+        environment["PYSPARK_KAFKA_DIRECT_DECODER"] = forced
+    code = DECODE.format(before=before)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+
+
+def test_python_on_demand_says_nothing() -> None:
+    found = python("python")
+    assert found.stdout.splitlines() == ["implementation python"]
+
+
+@pytest.mark.skipif(IMPLEMENTATION != "native", reason="the native decoder was not built (no Rust toolchain)")
+def test_native_where_it_was_built() -> None:
+    for forced in (None, "", "native"):
+        assert python(forced).stdout.splitlines() == ["implementation native"]
+
+
+def test_the_fallback_says_so_once() -> None:
+    lines = python(before=NO_NATIVE).stdout.splitlines()
+    assert lines[0] == "implementation python"
+    (said,) = lines[1:]
+    assert said.startswith("pyspark_kafka_direct.records WARNING Records are decoded in Python, many times slower")
+
+
+def test_native_on_demand_must_be_there() -> None:
+    found = python("native", NO_NATIVE)
+    assert found.returncode != 0
+    assert "OptionError: PYSPARK_KAFKA_DIRECT_DECODER is 'native', but it cannot be loaded" in found.stderr
+
+
+def test_no_other_decoder() -> None:
+    assert "must be 'native' or 'python', not 'rust'" in python("rust").stderr

@@ -1,0 +1,178 @@
+"""Message formats 0 and 1, made by kafka-python and by hand."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import replace
+
+import pytest
+from tests.unit.records.batches import Batch, Rec, compress, xerial
+from tests.unit.records.decoding import CREATORS, Outcome, both, request, run
+from tests.unit.records.kafka_python import LegacyRecordBatchBuilder
+
+from pyspark_kafka_direct.errors import CorruptRecordError, RecordError
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
+COLUMNS = ("key", "value", "offset", "timestampType", "headers", "leaderEpoch")
+
+
+def by_kafka_python(magic: int, codec: str, count: int) -> bytes:
+    builder = LegacyRecordBatchBuilder(magic, CODECS[codec], 1 << 20)
+    for place in range(count):
+        builder.append(place, 1000 + place if magic else None, b"k%d" % place, b"v%d" % place)
+    data = bytearray(builder.build())
+    if codec != "none":
+        struct.pack_into(">q", data, 0, count - 1)  # a broker gives a wrapper its last message's offset
+    return bytes(data)
+
+
+def message(
+    offset: int,
+    value: bytes | None,
+    key: bytes | None = None,
+    *,
+    magic: int = 1,
+    attributes: int = 0,
+    timestamp: int = 5,
+) -> bytes:
+    covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+    for data in (key, value):
+        covered += struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+    return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
+
+
+def wrapper(offset: int, inner: bytes, codec: str, *, magic: int = 1, attributes: int = 0, timestamp: int = 5) -> bytes:
+    packed = compress(codec, inner)
+    return message(offset, packed, magic=magic, attributes=attributes | CODECS[codec], timestamp=timestamp)
+
+
+def milliseconds(outcome: Outcome) -> list[int]:
+    return [round(stamp.timestamp() * 1000) for stamp in outcome.column("timestamp")]
+
+
+@both
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_what_kafka_python_writes(implementation: str, magic: int, codec: str) -> None:
+    outcome = run(implementation, by_kafka_python(magic, codec, 5), request(0, 5))
+    assert outcome.error is None
+    assert outcome.done
+    assert outcome.column("key") == [b"k%d" % place for place in range(5)]
+    assert outcome.column("value") == [b"v%d" % place for place in range(5)]
+    assert outcome.column("offset") == list(range(5))
+    assert outcome.column("timestampType") == [0 if magic else -1] * 5
+    assert milliseconds(outcome) == ([1000, 1001, 1002, 1003, 1004] if magic else [-1] * 5)
+    assert outcome.column("headers") == outcome.column("leaderEpoch") == [None] * 5
+
+
+@both
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+def test_offsets_in_wrappers(implementation: str, codec: str) -> None:
+    relative = b"".join(message(place, b"%d" % place) for place in (0, 1, 4))
+    absolute = b"".join(message(10 + place, b"%d" % place, magic=0) for place in (0, 1, 4))
+    one = run(implementation, wrapper(14, relative, codec), request(10, 15))
+    zero = run(implementation, wrapper(14, absolute, codec, magic=0), request(10, 15))
+    assert one.column("offset") == zero.column("offset") == [10, 11, 14]
+    assert one.counts.holes == zero.counts.holes == 2
+
+
+@both
+def test_snappy_framing_in_a_wrapper(implementation: str) -> None:
+    data = message(1, xerial(message(0, b"a") + message(1, b"b")), attributes=2)
+    assert run(implementation, data).column("value") == [b"a", b"b"]
+
+
+@both
+def test_the_old_wrong_checksum_of_lz4(implementation: str) -> None:
+    packed = bytearray(compress("lz4", message(7, b"a", magic=0)))
+    packed[14 if packed[4] & 0x08 else 6] ^= 0xFF
+    data = message(7, bytes(packed), magic=0, attributes=3)
+    assert run(implementation, data).column("value") == [b"a"]
+    newer = message(7, bytes(packed), magic=1, attributes=3)
+    assert isinstance(run(implementation, newer).error, CorruptRecordError)
+
+
+@both
+def test_the_brokers_time_of_a_wrapper_counts(implementation: str) -> None:
+    inner = message(0, b"a", timestamp=1) + message(1, b"b", timestamp=2)
+    outcome = run(implementation, wrapper(1, inner, "gzip", attributes=0x08, timestamp=99))
+    assert milliseconds(outcome) == [99, 99]
+    assert outcome.column("timestampType") == [1, 1]
+    own = run(implementation, wrapper(1, inner, "gzip", timestamp=99))
+    assert milliseconds(own) == [1, 2]
+
+
+@both
+def test_null_is_not_empty(implementation: str) -> None:
+    outcome = run(implementation, message(0, None, b"") + message(1, b"", None))
+    assert (outcome.column("key"), outcome.column("value")) == ([b"", None], [None, b""])
+
+
+@both
+def test_a_log_that_was_upgraded(implementation: str) -> None:
+    """Formats may change within a response, and from one response to the next."""
+    old = b"".join(message(offset, b"old", magic=offset % 2) for offset in range(4))
+    new = Batch((Rec(b"new"),) * 3, 4).encode()
+    newest = Batch((Rec(b"newest"),), 7).encode()
+    for feeds in ([old + new, newest], [old, new + newest], [old[:40], old + new[:-1], new, newest]):
+        outcome = run(implementation, feeds, request(1, 8, ("offset", "value")))
+        assert outcome.error is None
+        assert outcome.done
+        assert outcome.column("offset") == list(range(1, 8))
+        assert outcome.counts.records == 7
+        assert outcome.counts.holes == 0
+
+
+@both
+def test_only_the_range(implementation: str) -> None:
+    inner = b"".join(message(place, b"x") for place in range(5))
+    data = message(9, b"x") + wrapper(14, inner, "gzip") + message(15, b"x") + message(16, b"x")
+    outcome = run(implementation, data, request(11, 16))
+    assert outcome.column("offset") == [11, 12, 13, 14, 15]
+    assert outcome.done
+    outcome = run(implementation, data, replace(request(11, 13), max_rows=1))
+    assert [batch.num_rows for batch in outcome.batches] == [1, 1]
+    assert outcome.done
+
+
+@both
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(message(5, b"x")[:-1] + b"y", id="crc"),
+        pytest.param(message(5, None, attributes=1), id="wrapper without a value"),
+        pytest.param(message(5, b"junk", attributes=1), id="wrapper of junk"),
+        pytest.param(wrapper(5, b"", "gzip"), id="empty wrapper"),
+        pytest.param(wrapper(5, message(0, b"a")[:-1], "gzip"), id="inner message cut off"),
+        pytest.param(wrapper(5, message(0, b"a")[:-1] + b"b", "gzip"), id="crc of an inner message"),
+        pytest.param(wrapper(5, message(0, b"a", magic=0), "gzip"), id="inner message of another format"),
+        pytest.param(wrapper(5, wrapper(0, message(0, b"a"), "gzip"), "gzip"), id="wrapper in a wrapper"),
+        pytest.param(wrapper(5, message(1, b"a") + message(0, b"a"), "gzip"), id="inner offsets out of order"),
+        pytest.param(wrapper(5, message(9, b"a", magic=0), "gzip", magic=0), id="inner offset behind its wrapper"),
+        pytest.param(wrapper(5, message(0, b"a") + message(9, b"b"), "gzip"), id="inner offset below zero"),
+        pytest.param(message(5, b"x", attributes=4), id="zstd"),
+        pytest.param(struct.pack(">qiIbb", 5, 14, zlib.crc32(b"\1\0" + bytes(8)), 1, 0) + bytes(8), id="no lengths"),
+    ],
+)
+def test_malformed_messages(implementation: str, bad: bytes) -> None:
+    outcome = run(implementation, message(0, b"good") + bad)
+    assert outcome.column("value") == [b"good"]
+    assert isinstance(outcome.error, RecordError)
+    assert outcome.error.topic == "flights"
+
+
+def test_messages_go_to_the_python_decoder_only_while_they_last() -> None:
+    if "native" not in CREATORS:
+        pytest.skip("there is no native decoder to switch from")
+    decoder = CREATORS["native"](request())
+    decoder.feed(message(0, b"old"))
+    assert decoder.next_offset == 1
+    with pytest.raises(RuntimeError):
+        decoder.feed(message(1, b"early"))
+    assert decoder.read() is not None
+    assert decoder.read() is None
+    decoder.feed(Batch(base_offset=1).encode())
+    assert decoder.next_offset == 2
+    assert decoder.read() is not None
+    assert decoder.counts.records == 2
