@@ -7,7 +7,6 @@ then finds nothing although its offset lies below the high watermark.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import random
 import time
@@ -18,13 +17,10 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     CorruptRecordError,
     KafkaDirectError,
-    TopicNotFoundError,
 )
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.loss import LogState, judge
 from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire._deadline import Deadline
-from pyspark_kafka_direct.wire.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.reading._replica import Replica
@@ -38,17 +34,24 @@ _log = logging.getLogger("pyspark_kafka_direct.reading")
 TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
 """Errors that another try may cure."""
 
-# How often something must be seen in a row before it is believed: right after an election or a restart, a broker's
-# metadata and high watermark may lag for a moment.
-_TIMES_TO_BELIEVE = 3
+# How often in a row the cluster must deny a topic that the plan has seen: a broker's metadata may lag behind. With the
+# default back-off that takes about 1.5 s.
+_DENIALS_TO_BELIEVE = 5
 
-_EARLIEST_LOCAL = -4  # ListOffsets: first offset on the broker's own disk, not in tiered storage (KIP-405)
+# How often in a row the leader must say that nothing is left, although its log goes on. Each takes fetch.max.wait.ms.
+_EMPTIES_TO_BELIEVE = 2
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
+
+# Java's consumer tries these again, although they are not of Kafka's retriable kind.
+_ALSO_RETRIABLE = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 class Recovery:
     """Decides, for one range, what follows an answer without records.
+
+    The ``after_`` methods return the offset to go on from; all may raise ``DataLossError`` and, from their questions to
+    the cluster, ``TROUBLE`` and ``TopicNotFoundError``. Patience ends in ``check_time`` only.
 
     Args:
         settings: How to reach the cluster.
@@ -72,79 +75,73 @@ class Recovery:
         return self._deadline
 
     def progressed(self) -> None:
-        """Records arrived: patience starts anew."""
+        """Records arrived, or were handed out: patience starts anew."""
         self._deadline = Deadline.after(self._request.poll_timeout)
         self._pause = self._settings.retry_backoff_ms / 1000
-        self._missing = 0
-        self._empty = 0
+        self._denials = 0
+        self._empties = 0
+        self._last: KafkaDirectError | None = None
 
-    def after_trouble(self, error: KafkaDirectError) -> None:
-        """The connection failed: look for the leader again after a pause.
+    def check_time(self) -> None:
+        """Gives up when nothing has come for too long.
 
         Raises:
-            BrokerTimeoutError: The time without progress is used up.
+            BrokerTimeoutError: With the last trouble as its cause.
         """
-        self._replica.drop()
+        if not self._deadline.expired:
+            return
+        last = self._last
+        raise BrokerTimeoutError(
+            f"No record came for {self._request.poll_timeout:g} s (option kafkaConsumer.pollTimeoutMs)"
+            + ("." if last is None else f"; the last try: {last.message}"),
+            topic=self._request.offsets.topic,
+            partition=self._request.offsets.partition,
+            offset=None if last is None else last.offset,
+            broker=self._replica.broker if last is None else last.broker or self._replica.broker,
+        ) from last
+
+    def after_trouble(self, error: KafkaDirectError) -> None:
+        """The connection failed, or the leader moved: look for the leader again after a pause."""
+        if self._replica.on_leader:
+            self._replica.drop()
+        else:
+            self._replica.return_to_leader()
+        self._denials = 0
         self._wait(error)
 
     def after_missing(self, position: int, error: KafkaDirectError) -> int:
-        """The topic or partition is unknown: believe it when it is seen repeatedly.
-
-        Returns:
-            The offset to go on from.
-
-        Raises:
-            DataLossError: It was deleted, or deleted and created again.
-            BrokerTimeoutError: The time without progress is used up.
-        """
+        """The cluster says that there is no such topic or partition, or that it has another id."""
         self._replica.drop()
-        topic = self._replica.topic()
-        if topic is not None and self._request.topic_id not in (None, topic.topic_id):
-            return self._judge(position, LogState(0, 0, topic.topic_id))
-        if topic is not None and self._request.offsets.partition in topic.partitions:
-            self._missing = 0
-        else:
-            self._missing += 1
-            if self._missing >= _TIMES_TO_BELIEVE:
-                return self._judge(position, None)
-        self._wait(error)
-        return position
+        self._denials += 1
+        if self._denials < _DENIALS_TO_BELIEVE:
+            self._wait(error)
+            return position
+        topic_id = self._replica.recreated_as
+        return self._judge(position, None if topic_id is None else LogState(0, 0, topic_id))
 
     def after_code(self, position: int, fetched: FetchedPartition) -> int:
         """The answer carries an error code.
 
-        Returns:
-            The offset to go on from.
-
         Raises:
-            DataLossError: Records are gone.
-            BrokerTimeoutError: The time without progress is used up.
             KafkaDirectError: The code is one that trying again does not cure.
         """
         code = fetched.error_code
         error = self._error(code, position)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if not self._replica.on_leader:
-                self._replica.return_to_leader()
-                return position
-            return self._judge(position, self._log_state())
-        if code in _GONE:
-            return self.after_missing(position, error)
-        if not lookup(code).retriable:
+            if self._replica.on_leader:
+                return self._judge(position, self._replica.log_state(self._deadline))
+            self._replica.return_to_leader()
+            return position
+        if code not in _GONE and code not in _ALSO_RETRIABLE and not lookup(code).retriable:
             raise error
-        self.after_trouble(error)
+        self.after_trouble(error)  # which asks for metadata: if the topic is gone, that says so
         return position
 
     def after_empty(self, position: int, fetched: FetchedPartition) -> int:
         """The answer is good but holds no complete record batch.
 
-        Returns:
-            The offset to go on from.
-
         Raises:
             CorruptRecordError: There are bytes, but no whole batch: a broker always sends one (KIP-74).
-            DataLossError: The leader's log ends before the range does.
-            BrokerTimeoutError: The time without progress is used up.
         """
         if fetched.preferred_read_replica >= 0:
             self._replica.prefer(fetched.preferred_read_replica)
@@ -154,24 +151,23 @@ class Recovery:
                 f"The broker sent {len(fetched.records)} bytes that hold no complete record batch.",
                 **self._place(position),
             )
-        if fetched.throttle_ms or fetched.high_watermark < 0:
-            self._check_time(self._error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, position))
+        if fetched.high_watermark < 0:  # throttled: the broker itself makes us wait
+            self._last = self._error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, position)
             return position
-        self._empty += 1
-        self._check_time(self._nothing_came(position, fetched))
-        if self._empty < _TIMES_TO_BELIEVE:
-            return position
-        self._empty = 0
         if not self._replica.on_leader:
             self._replica.return_to_leader()
             return position
         if position >= fetched.high_watermark:
-            return self._judge(position, self._log_state())
+            return self._judge(position, self._replica.log_state(self._deadline))
         end = self._visible_end(fetched)
-        if position < end and position >= self._ask_offset(_EARLIEST_LOCAL):
-            next_offset = min(end, self._request.offsets.until_offset)
-            self._counts.holes += next_offset - position
-            return next_offset
+        self._empties += 1
+        if position < end and self._empties >= _EMPTIES_TO_BELIEVE:
+            self._empties = 0
+            if position >= self._replica.local_start(self._deadline):
+                next_offset = min(end, self._request.offsets.until_offset)
+                self._counts.holes += next_offset - position
+                return next_offset
+        self._wait(self._nothing_came(position, fetched))
         return position
 
     def _judge(self, position: int, log: LogState | None) -> int:
@@ -191,20 +187,6 @@ class Recovery:
             self._wait(self._error(ErrorCode.OFFSET_OUT_OF_RANGE, position))
         return verdict.next_offset
 
-    def _log_state(self) -> LogState | None:
-        try:
-            topic = self._replica.topic()
-            topic_id = None if topic is None else topic.topic_id
-            return LogState(self._ask_offset(EARLIEST), self._ask_offset(LATEST), topic_id)
-        except TopicNotFoundError:
-            return None
-
-    def _ask_offset(self, position: int) -> int:
-        # The high watermark is wanted, also under read_committed: an open transaction is no loss.
-        cluster = Cluster(dataclasses.replace(self._settings, isolation_level="read_uncommitted"))
-        partition = self._request.offsets.topic_partition
-        return cluster.offsets({partition: position})[partition].offset
-
     def _visible_end(self, fetched: FetchedPartition) -> int:
         if self._settings.isolation_level == "read_committed" and fetched.last_stable_offset >= 0:
             return min(fetched.last_stable_offset, fetched.high_watermark)
@@ -212,34 +194,23 @@ class Recovery:
 
     def _wait(self, error: KafkaDirectError) -> None:
         self._counts.retries += 1
-        self._check_time(error)
+        self._last = error
         time.sleep(min(self._pause * random.uniform(0.8, 1.2), self._deadline.remaining()))  # noqa: S311
         self._pause = min(self._pause * 2, self._settings.retry_backoff_max_ms / 1000)
 
-    def _check_time(self, error: KafkaDirectError) -> None:
-        if self._deadline.expired:
-            raise BrokerTimeoutError(
-                f"No record came for {self._request.poll_timeout:g} s (option kafkaConsumer.pollTimeoutMs). "
-                f"The last try: {error.message}",
-                topic=self._request.offsets.topic,
-                partition=self._request.offsets.partition,
-                offset=error.offset,
-                broker=error.broker,
-            ) from error
-
     def _nothing_came(self, position: int, fetched: FetchedPartition) -> KafkaDirectError:
         end = self._visible_end(fetched)
-        if position >= end and end < fetched.high_watermark:
-            why = f"a transaction is open: read_committed may read up to {end}, the range ends later"
+        if position >= end:
+            why = (
+                f"with isolation.level=read_committed the partition can be read up to offset {end} now, because a "
+                f"transaction is open there; end the range at {end}, or wait until the transaction is over."
+            )
         else:
-            why = "the broker sends no records at this offset"
-        return TopicNotFoundError(why, **self._place(position))
+            why = f"the broker sends no records, although its log goes on to offset {end}."
+        return BrokerTimeoutError(why, **self._place(position))
 
     def _error(self, code: int, position: int) -> KafkaDirectError:
-        place = self._place(position)
-        error = error_for(code, "fetching records", topic=place["topic"], partition=place["partition"])
-        error.offset, error.broker = position, self._replica.broker
-        return error
+        return error_for(code, "fetching records", **self._place(position))
 
     def _place(self, position: int) -> dict[str, Any]:
         offsets = self._request.offsets

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.pool import POOL
@@ -15,46 +17,52 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.wire._deadline import Deadline
-    from pyspark_kafka_direct.wire.cluster import TopicMetadata
+    from pyspark_kafka_direct.wire.cluster import Node
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+_EARLIEST_LOCAL = -4  # ListOffsets: first offset on the broker's own disk, not in tiered storage (KIP-405)
 
 
 class Replica:
     """The broker that one task fetches from, and the connection to it.
 
     One fetch request may be outstanding. It belongs to the connection: whatever drops the connection drops it too.
+    Nothing is tried twice here; that is for the caller, who counts the tries and the time.
 
     Args:
         settings: How to reach the cluster.
         partition: What to fetch.
-        topic_id: The topic's id, or ``None`` where the cluster has none.
+        topic_id: The id the topic must have; ``None`` where the cluster has no ids.
 
     Attributes:
-        cluster: For questions to the leader.
-        on_leader: Whether the last answer came from the leader. Only then it may be believed about what is lost.
-        broker: ``host:port`` of the broker last fetched from.
+        on_leader: Whether we fetch from the leader. Only then the answer may be believed about what is lost.
+        broker: ``host:port`` of the broker fetched from last.
+        recreated_as: The topic's id, if the cluster knows it under another id than the wanted one.
     """
 
     def __init__(self, settings: ConnectionSettings, partition: TopicPartition, topic_id: UUID | None) -> None:
-        self.cluster = Cluster(settings)
         self.on_leader = True
         self.broker: str | None = None
+        self.recreated_as: UUID | None = None
         self._settings = settings
+        # What makes a fetch differ makes no difference to a connection: all uses share those in the pool. Uncommitted,
+        # so that the end of the log is the high watermark: an open transaction is no loss.
+        shared = dataclasses.replace(settings, isolation_level="read_uncommitted", client_rack="")
+        self._cluster = Cluster(shared, retries=0)
         self._partition = partition
         self._topic_id = topic_id
         self._channel: FetchChannel | None = None
         self._leader_epoch = -1
         self._asked: int | None = None
         self._preferred: int | None = None
-        self._preferred_until = 0.0
         self._leader_only = not settings.client_rack
 
     def ask(self, offset: int, max_bytes: int, deadline: Deadline) -> None:
         """Send the fetch request for ``offset``, unless it is under way.
 
         Raises:
-            TopicNotFoundError: The partition does not exist (now).
+            TopicNotFoundError: The partition does not exist, or its topic has another id.
             BrokerError: No connection to the replica.
         """
         if self._asked == offset:
@@ -62,8 +70,7 @@ class Replica:
         if self._asked is not None:
             self.drop()
         channel = self._channel or self._open(deadline)
-        epoch = self._leader_epoch
-        channel.request(offset, epoch, max_bytes, deadline=deadline)
+        channel.request(offset, self._leader_epoch, max_bytes, deadline=deadline)
         self._asked = offset
 
     def answer(self, deadline: Deadline) -> FetchedPartition:
@@ -77,16 +84,31 @@ class Replica:
         self._asked = None
         return fetched
 
-    def topic(self) -> TopicMetadata | None:
-        """The topic as the cluster knows it now; ``None`` if there is none of that name."""
-        return self.cluster.topics([self._partition.topic]).get(self._partition.topic)
+    def log_state(self, deadline: Deadline) -> LogState:
+        """What the leader, looked up anew, says of its log.
+
+        Raises:
+            TopicNotFoundError: The partition does not exist, or its topic has another id.
+            BrokerError: The leader could not be asked.
+        """
+        self.drop()
+        self._look_up(deadline)
+        start, end = (self._list_offset(position, deadline) for position in (EARLIEST, LATEST))
+        return LogState(start, end, self._topic_id)
+
+    def local_start(self, deadline: Deadline) -> int:
+        """First offset on the leader's own disk; what lies before it is in tiered storage, and slow to come.
+
+        Raises:
+            TopicNotFoundError: The partition does not exist.
+            BrokerError: The leader could not be asked.
+        """
+        return self._list_offset(_EARLIEST_LOCAL, deadline)
 
     def prefer(self, broker_id: int) -> None:
-        """Go on at another replica, for as long as metadata is believed (KIP-392)."""
+        """Go on at another replica (KIP-392)."""
         self.drop()
-        if not self._leader_only:
-            self._preferred = broker_id
-            self._preferred_until = time.monotonic() + self._settings.metadata_max_age_ms / 1000
+        self._preferred = broker_id
 
     def return_to_leader(self) -> None:
         """Fetch the rest from the leader: the follower could not help, and the leader's word is needed."""
@@ -101,13 +123,13 @@ class Replica:
             POOL.give_back(channel.connection)  # which closes it if an answer is still outstanding
 
     def _open(self, deadline: Deadline) -> FetchChannel:
-        self.cluster.refresh([self._partition.topic])
-        leader = self.cluster.leader(self._partition)
-        self._leader_epoch = self.cluster.partition(self._partition).leader_epoch
-        node = self.cluster.nodes.get(self._follower(), leader)
+        node = leader = self._look_up(deadline)
+        if self._preferred is not None:
+            node = self._cluster.nodes.get(self._preferred, leader)
+            self._leader_only = node.id == leader.id  # the follower is gone: do not be sent to it again
         self.on_leader = node.id == leader.id
         self.broker = str(node)
-        connection = POOL.borrow(self._settings, node.host, node.port, deadline)
+        connection = self._cluster.connect(node, deadline)
         # Without a rack the leader serves us itself instead of sending us to a follower.
         settings = dataclasses.replace(self._settings, client_rack="") if self._leader_only else self._settings
         self._channel = FetchChannel(
@@ -119,8 +141,18 @@ class Replica:
         )
         return self._channel
 
-    def _follower(self) -> int:
-        if self._preferred is None or time.monotonic() >= self._preferred_until:
-            self._preferred = None
-            return -1
-        return self._preferred
+    def _look_up(self, deadline: Deadline) -> Node:
+        """Asks for the leader, and whether the topic is still the one that was planned."""
+        topic = self._cluster.topics([self._partition.topic], deadline=deadline).get(self._partition.topic)
+        self.recreated_as = None
+        if topic is not None and topic.topic_id is not None and self._topic_id not in (None, topic.topic_id):
+            self.recreated_as = topic.topic_id
+            raise TopicNotFoundError(
+                f"The topic was deleted and created again: its id is {topic.topic_id}, not {self._topic_id}.",
+                topic=self._partition.topic,
+            )
+        self._leader_epoch = self._cluster.partition(self._partition).leader_epoch
+        return self._cluster.leader(self._partition, deadline=deadline)
+
+    def _list_offset(self, position: int, deadline: Deadline) -> int:
+        return self._cluster.offsets({self._partition: position}, deadline=deadline)[self._partition].offset

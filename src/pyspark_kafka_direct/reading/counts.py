@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class ReadCounts:
         lost: Offsets skipped because their records are gone (``failOnDataLoss=false`` only).
         wait_seconds: Time spent waiting for brokers.
         total_seconds: Time from the first request to the end.
+        brokers: ``host:port`` of the brokers that answered, in the order of their first answer.
     """
 
     records: int = 0
@@ -36,17 +37,26 @@ class ReadCounts:
     lost: int = 0
     wait_seconds: float = 0.0
     total_seconds: float = 0.0
+    brokers: list[str] = field(default_factory=list)
+
+    def fetched(self, broker: str | None, size: int) -> None:
+        """Count one answer with ``size`` bytes of records."""
+        self.fetches += 1
+        self.record_bytes += size
+        if broker is not None and broker not in self.brokers:
+            self.brokers.append(broker)
 
     def take(self, decoded: DecodeCounts) -> None:
-        """Add what the decoder has counted; it sees lost offsets as holes, so those are told apart here."""
+        """Add what a decoder has counted, once it is done with."""
         self.records += decoded.records
         self.control += decoded.control
         self.aborted += decoded.aborted
-        self.holes += max(0, decoded.holes - self.lost)
+        self.holes += decoded.holes
 
     def __str__(self) -> str:
         text = (
-            f"{self.records} records, {self.record_bytes} bytes in {self.fetches} fetches, "
+            f"{self.records} records, {self.record_bytes} bytes in {self.fetches} fetches from "
+            f"{', '.join(self.brokers) or 'no broker'}, "
             f"{self.wait_seconds:.3f} s of {self.total_seconds:.3f} s waiting for brokers"
         )
         extras = {"retries": self.retries, "control": self.control, "aborted": self.aborted, "holes": self.holes}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.records import RecordDecoder
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
@@ -91,72 +92,88 @@ def read_range(
 
 class _RangeReader:
     def __init__(self, settings: ConnectionSettings, request: RangeRequest, counts: ReadCounts) -> None:
+        self._settings = settings
         self._request = request
         self._counts = counts
-        self._fetch_bytes = settings.max_partition_fetch_bytes
         self._replica = Replica(settings, request.offsets.topic_partition, request.topic_id)
         self._recovery = Recovery(settings, request, self._replica, counts)
         self._started = time.monotonic()
-        self._decoder = create_decoder(
-            topic=request.offsets.topic,
-            partition=request.offsets.partition,
-            from_offset=request.offsets.from_offset,
-            until_offset=request.offsets.until_offset,
-            columns=request.columns,
-            check_crcs=settings.check_crcs,
-            max_rows=request.max_rows,
-            max_bytes=request.max_bytes,
-        )
+        self._decoder = self._decoder_from(request.offsets.from_offset)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         position, until = self._request.offsets.from_offset, self._request.offsets.until_offset
-        decoder = self._decoder
         while position < until:
+            self._recovery.check_time()
             try:
-                fetched = self._fetch(position)
-            except TopicNotFoundError as error:
-                position = self._recovery.after_missing(position, error)
-                continue
+                position = self._fetch_once(position)
             except TROUBLE as error:
                 self._recovery.after_trouble(error)
                 continue
-            if fetched.error_code:
-                position = self._recovery.after_code(position, fetched)
+            except TopicNotFoundError as error:
+                position = self._go_on_from(position, self._recovery.after_missing(position, error))
                 continue
-            decoder.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
-            if decoder.next_offset <= position:
-                position = self._recovery.after_empty(position, fetched)
-                continue
-            position = decoder.next_offset
-            self._recovery.progressed()
-            self._ask_ahead(position)
-            while (batch := decoder.read()) is not None:
+            while (batch := self._decoder.read()) is not None:
                 if batch.num_rows:
                     yield batch
+                    self._recovery.progressed()  # whoever takes the batches may be slow: that is not the brokers' time
 
     def close(self) -> None:
         self._replica.drop()
         self._counts.take(self._decoder.counts)
         self._counts.total_seconds = time.monotonic() - self._started
-        _log.info("%s: %s", self._request.offsets, self._counts)
+        offsets = self._request.offsets
+        _log.info("%s [%d, %d): %s", offsets.topic_partition, offsets.from_offset, offsets.until_offset, self._counts)
 
-    def _fetch(self, position: int) -> FetchedPartition:
+    def _fetch_once(self, position: int) -> int:
+        """Feeds the decoder with the next answer, if it brings records; returns where to go on."""
+        fetched = self._await_answer(position)
+        if fetched.error_code:
+            return self._go_on_from(position, self._recovery.after_code(position, fetched))
+        self._decoder.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
+        next_offset = self._decoder.next_offset
+        if next_offset <= position:
+            return self._go_on_from(position, self._recovery.after_empty(position, fetched))
+        self._recovery.progressed()
+        self._ask_ahead(next_offset)
+        return next_offset
+
+    def _await_answer(self, position: int) -> FetchedPartition:
         deadline = self._recovery.deadline
         started = time.monotonic()
         try:
-            self._replica.ask(position, self._fetch_bytes, deadline)
+            self._replica.ask(position, self._settings.max_partition_fetch_bytes, deadline)
             fetched = self._replica.answer(deadline)
         finally:
             self._counts.wait_seconds += time.monotonic() - started
-        self._counts.fetches += 1
-        self._counts.record_bytes += len(fetched.records)
+        self._counts.fetched(self._replica.broker, len(fetched.records))
         return fetched
 
     def _ask_ahead(self, position: int) -> None:
         if position >= self._request.offsets.until_offset:
             return
         try:
-            self._replica.ask(position, self._fetch_bytes, self._recovery.deadline)
+            self._replica.ask(position, self._settings.max_partition_fetch_bytes, self._recovery.deadline)
         except (TopicNotFoundError, *TROUBLE):
             # The records at hand come first; the loop asks again, and then the trouble counts.
             self._replica.drop()
+
+    def _go_on_from(self, position: int, next_offset: int) -> int:
+        if next_offset != position:
+            # Offsets were skipped. A new decoder, for the batch at next_offset may begin with records before it, which
+            # DeleteRecords has deleted but not removed.
+            self._counts.take(self._decoder.counts)
+            self._decoder = self._decoder_from(next_offset)
+        return next_offset
+
+    def _decoder_from(self, offset: int) -> RecordDecoder:
+        request = self._request
+        return create_decoder(
+            topic=request.offsets.topic,
+            partition=request.offsets.partition,
+            from_offset=offset,
+            until_offset=request.offsets.until_offset,
+            columns=request.columns,
+            check_crcs=self._settings.check_crcs,
+            max_rows=request.max_rows,
+            max_bytes=request.max_bytes,
+        )

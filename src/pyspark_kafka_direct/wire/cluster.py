@@ -65,8 +65,12 @@ class Cluster:
         """The brokers by id, as of the last metadata; empty before the first question."""
         return dict(self._nodes)
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+    def topics(self, names: Iterable[str], *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
         """Metadata of topics, fresh; a topic that does not exist is absent.
+
+        Args:
+            names: The topics.
+            deadline: End of the wait instead of ``default.api.timeout.ms``, for a question within a longer operation.
 
         Raises:
             AuthorizationError: The principal may not see one of them.
@@ -76,7 +80,7 @@ class Cluster:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        return self._ask_topics(wanted, self._deadline())
+        return self._ask_topics(wanted, deadline or self._deadline())
 
     def all_topics(self) -> dict[str, TopicMetadata]:
         """Metadata of all topics the principal may see, internal ones included, fresh.
@@ -99,15 +103,19 @@ class Cluster:
         """
         return self._known_partition(partition, self._known_topics({partition.topic}, self._deadline()))
 
-    def leader(self, partition: TopicPartition) -> Node:
+    def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
         """The leader of a partition; waits for one while there is none.
+
+        Args:
+            partition: The partition.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             TopicNotFoundError: There is no such partition.
             BrokerUnreachableError: It has no leader, and got none in time.
             BrokerError: The cluster could not be asked.
         """
-        deadline = self._deadline()
+        deadline = deadline or self._deadline()
         retry = self._retry(deadline)
         topics = self._known_topics({partition.topic}, deadline)
         while True:
@@ -118,19 +126,22 @@ class Cluster:
             retry.after(_failure(ErrorCode.LEADER_NOT_AVAILABLE, "looking for its leader", partition, None))
             topics = self._ask_topics([partition.topic], deadline)
 
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
         """Offsets of partitions, one request to each leader. Ends follow ``isolation.level``.
 
         Args:
             wanted: For each partition -2 (log start), -1 (end; the last stable offset if ``read_committed``) or a
                 time in milliseconds: then the first offset whose record is at least that new, or -1 if none is.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             TopicNotFoundError: A topic or partition does not exist.
             AuthorizationError: The principal may not read a topic.
             BrokerError: A leader could not be asked, or none was elected in time.
         """
-        deadline = self._deadline()
+        deadline = deadline or self._deadline()
         retry = self._retry(deadline)
         found: dict[TopicPartition, ListedOffset] = {}
         missing = dict(wanted)
@@ -143,6 +154,22 @@ class Cluster:
                 retry.after(next(iter(failures.values())))
                 topics = self._ask_topics(sorted({partition.topic for partition in missing}), deadline)
         return {partition: found[partition] for partition in wanted}
+
+    def connect(self, node: Node, deadline: Deadline) -> Connection:
+        """A connection from the pool to one broker; give it back there.
+
+        Raises:
+            BrokerError: As ``Connection.open``.
+        """
+        try:
+            return POOL.borrow(self.settings, node.host, node.port, deadline)
+        except _TROUBLE as error:
+            if (node.host, node.port) not in self.settings.bootstrap_servers:
+                error.message += (
+                    f" The address is the one broker {node.id} advertises (its advertised.listeners), not one from "
+                    "kafka.bootstrap.servers; it must be reachable from here too."
+                )
+            raise
 
     def _ask_leaders(
         self, wanted: Mapping[TopicPartition, int], topics: Mapping[str, TopicMetadata], deadline: Deadline
@@ -162,7 +189,7 @@ class Cluster:
             under_way: list[tuple[Connection, Any, list[Question]]] = []
             for leader, questions in by_leader.items():
                 try:
-                    connection = self._connect(self._nodes[leader], deadline)
+                    connection = self.connect(self._nodes[leader], deadline)
                     lent.callback(POOL.give_back, connection)
                     request = offsets_request(connection, questions, self.settings.request_timeout_ms)
                     connection.submit(request, deadline)
@@ -274,17 +301,6 @@ class Cluster:
             except (*_TROUBLE, ProtocolError) as error:
                 failures.append(error)
         raise _unreachable(failures)
-
-    def _connect(self, node: Node, deadline: Deadline) -> Connection:
-        try:
-            return POOL.borrow(self.settings, node.host, node.port, deadline)
-        except _TROUBLE as error:
-            if (node.host, node.port) not in self.settings.bootstrap_servers:
-                error.message += (
-                    f" The address is the one broker {node.id} advertises (its advertised.listeners), not one from "
-                    "kafka.bootstrap.servers; it must be reachable from here too."
-                )
-            raise
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.settings.default_api_timeout_ms / 1000)

@@ -104,7 +104,7 @@ class FetchedPartition:
 
     Attributes:
         error_code: See ``_codes``; 0 is success. The reader decides what it means for the range.
-        high_watermark: End of what is replicated; -1 with most errors.
+        high_watermark: End of what is replicated; -1 with most errors, and in the empty answer to a throttled client.
         last_stable_offset: End of what ``read_committed`` may see; -1 if unknown.
         log_start_offset: First offset that exists; -1 if unknown (Kafka before 1.0).
         aborted: Producer id and first offset of the aborted transactions that touch ``records`` (``read_committed``).
@@ -303,6 +303,8 @@ def parse_response(
     if error_code:
         return FetchedPartition(error_code, -1, -1, -1, (), -1, None, None, throttle_ms, body[:0])
     if fetched is None:
+        if throttle_ms > 0:  # a quota is used up: the broker answers at once, with no topics at all (KIP-219)
+            return FetchedPartition(0, -1, -1, -1, (), -1, None, None, throttle_ms, body[:0])
         raise MalformedError("it lacks the partition asked for")
     return fetched
 

@@ -1,0 +1,158 @@
+"""A workbench for the tests of one range: writes records, reads ranges, asks and changes the cluster."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from uuid import UUID
+
+    import pyarrow as pa
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Read:
+    """What one read gave: its rows, batch by batch, and its counts."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    counts: ReadCounts = field(default_factory=ReadCounts)
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for batch in self.batches for row in batch.to_pylist()]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [row["offset"] for row in self.rows]
+
+    @property
+    def values(self) -> list[bytes]:
+        return [row["value"] for row in self.rows]
+
+
+class Workbench:
+    """One cluster, and what a test does with it."""
+
+    def __init__(self, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.make_topic = make_topic
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def producer(self, **config: Any) -> Producer:
+        """A producer that makes one batch of whatever lies between two ``flush``."""
+        settings = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 1000, "enable.idempotence": True}
+        return Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
+
+    def write(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0, **config: Any) -> None:
+        """Writes values, one batch if they fit."""
+        producer = self.producer(**config)
+        for value in values:
+            while True:
+                try:
+                    producer.produce(topic, value, partition=partition)
+                    break
+                except BufferError:
+                    producer.poll(1)
+        assert producer.flush(60) == 0
+
+    def settings(self, **kafka: object) -> ConnectionSettings:
+        """Settings under Java's names, with underscores for dots."""
+        names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
+        return connection_settings({"bootstrap.servers": self.bootstrap_servers} | names)
+
+    def topic_id(self, topic: str) -> UUID:
+        topic_id = Cluster(self.settings()).topics([topic])[topic].topic_id
+        assert topic_id is not None
+        return topic_id
+
+    def request(self, topic: str, from_offset: int, until_offset: int, **fields: Any) -> RangeRequest:
+        partition: int = fields.pop("partition", 0)
+        usual: dict[str, Any] = {"columns": ("offset", "value"), "topic_id": self.topic_id(topic), "poll_timeout": 60.0}
+        return RangeRequest(offsets=OffsetRange(topic, partition, from_offset, until_offset), **(usual | fields))
+
+    def read(
+        self,
+        topic: str,
+        from_offset: int,
+        until_offset: int,
+        *,
+        kafka: Mapping[str, object] | None = None,
+        **fields: Any,
+    ) -> Read:
+        """Reads a range to its end."""
+        return self.run(self.request(topic, from_offset, until_offset, **fields), **(kafka or {}))
+
+    def run(self, request: RangeRequest, **kafka: object) -> Read:
+        """Reads what is requested to its end."""
+        read = Read()
+        read.batches.extend(read_range(self.settings(**kafka), request, read.counts))
+        return read
+
+    def open(
+        self, request: RangeRequest, counts: ReadCounts | None = None, **kafka: object
+    ) -> Iterator[pa.RecordBatch]:
+        """Starts a read that the test takes batch by batch."""
+        return read_range(self.settings(**kafka), request, counts)
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        return self._offset(topic, partition, OffsetSpec.latest())
+
+    def start(self, topic: str, partition: int = 0) -> int:
+        return self._offset(topic, partition, OffsetSpec.earliest())
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        """Moves the log start offset, as retention does."""
+        place = ClientPartition(topic, partition, before)
+        self.admin.delete_records([place])[place].result(30)
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic; returns when the brokers no longer know it."""
+        self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+        self.wait_until(lambda: topic not in Cluster(self.settings()).topics([topic]), "topic deleted")
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+        return -1 if (node := described.partitions[partition].leader) is None else int(node.id)
+
+    @staticmethod
+    def wait_until(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+            time.sleep(0.05)
+
+    def _offset(self, topic: str, partition: int, spec: OffsetSpec) -> int:
+        place = ClientPartition(topic, partition)
+        return int(self.admin.list_offsets({place: spec})[place].result(30).offset)
+
+
+@pytest.fixture(scope="session")
+def workbench_for(topics_on: Callable[[str], MakeTopic]) -> Callable[[EmbeddedKafka], Workbench]:
+    """A workbench at a cluster of the test's own."""
+    return lambda kafka: Workbench(kafka.bootstrap_servers, topics_on(kafka.bootstrap_servers))
+
+
+@pytest.fixture(scope="session")
+def bench(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Workbench:
+    """The workbench at the broker that all tests share."""
+    return Workbench(kafka.bootstrap_servers, make_topic)
