@@ -1,0 +1,149 @@
+"""A year of real flights through a real Kafka into a Spark DataFrame, with no connector jar. Run it by ``make demo``.
+
+Set ``KAFKA_BOOTSTRAP_SERVERS`` to use a Kafka that is there; the demo then takes a topic of its own and deletes it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import _flights
+import _plot
+from _steps import Progress, Steps
+from pyspark_kafka_direct.broker import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONS = 6
+OUTPUT = Path(__file__).parent.parent / "demo-output"
+
+NEXT = """
+What to try next:
+  python -m pyspark_kafka_direct.broker    a Kafka to play with, on 127.0.0.1:9092 (in .venv/bin)
+  .schema("value binary, offset long")     before .load(): only these columns are decoded, at half the cost
+  .option("startingTimestamp", "1372636800000").option("startingOffsets", "latest")
+                                           only what is not older than July 2013
+  docs/options.md                          every option
+  make bench                               how fast it is, beside Spark's own connector
+"""
+
+
+def main() -> int:
+    """Run the demo; return 1 if a flight is missing or came twice."""
+    OUTPUT.mkdir(exist_ok=True)
+    steps = Steps(7)
+    kafka = EmbeddedKafka()
+    own = "KAFKA_BOOTSTRAP_SERVERS" not in os.environ
+    topic = "flights" if own else f"flights-{uuid.uuid4().hex[:8]}"
+    with steps.step("Starting Apache Kafka" if own else "Using the Kafka of KAFKA_BOOTSTRAP_SERVERS"):
+        kafka.start()
+        steps.say(f"It serves on {kafka.bootstrap_servers}.")
+    try:
+        with steps.step(f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topic}, {PARTITIONS} partitions"):
+            _flights.load(kafka.bootstrap_servers, topic, PARTITIONS, Progress(_flights.FLIGHTS, "flights").at)
+        try:
+            complete = _use_spark(steps, kafka.bootstrap_servers, topic)
+        finally:
+            if not own:
+                _flights.delete(kafka.bootstrap_servers, topic)
+    finally:
+        kafka.close()
+    print(f"\n{steps.summary()}")
+    print(f"\nFlights: {OUTPUT / 'flights.parquet'}\nPicture: {OUTPUT / 'delays.png'}")
+    print(NEXT, end="", flush=True)
+    return 0 if complete else 1
+
+
+def _use_spark(steps: Steps, servers: str, topic: str) -> bool:
+    with steps.step("Starting Spark"):
+        spark = start_spark()
+        from pyspark_kafka_direct.records import IMPLEMENTATION
+
+        kernel = "in the native kernel" if IMPLEMENTATION == "native" else "in Python (slow: no Rust toolchain)"
+        steps.say(f"PySpark {spark.version}; records are decoded {kernel}.")
+    try:
+        with steps.step("Reading the topic"):
+            flights = read_flights(spark, servers, topic).cache()
+            count = flights.count()
+            steps.say(f"{count:,} records")
+        with steps.step("Checking that every flight arrived, and only once"):
+            distinct = flights.select(*_flights.IDENTITY).distinct().count()
+            complete: bool = count == distinct == _flights.FLIGHTS
+            verdict = "yes" if complete else "NO"
+            steps.say(f"{count:,} records, {distinct:,} different flights, {_flights.FLIGHTS:,} in the file: {verdict}")
+        with steps.step("Writing Parquet"):
+            flights.write.mode("overwrite").parquet(str(OUTPUT / "flights.parquet"))
+        with steps.step("Counting departures and their delay by origin and hour"):
+            rows = delays(flights)
+            steps.say(as_table(rows))
+            _plot.draw(rows, OUTPUT / "delays.png")
+    finally:
+        spark.stop()
+    return complete
+
+
+def start_spark() -> SparkSession:
+    """Start a local Spark that keeps quiet."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.appName("flights")
+        .master("local[*]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", str(sys.stdout.isatty()).lower())
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .getOrCreate()
+    )
+
+
+def read_flights(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    """Read the topic, and the JSON in its values. This is all it takes: no jar, nothing to register."""
+    from pyspark.sql.functions import col, from_json
+
+    df = (
+        spark.read.format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .load()
+    )  # fmt: skip
+    parsed = df.select("partition", "offset", from_json(col("value").cast("string"), _flights.SCHEMA).alias("flight"))
+    return parsed.select("partition", "offset", "flight.*")
+
+
+def delays(flights: DataFrame) -> list[tuple[str, int, int, float]]:
+    """Departures and their mean delay in minutes, by origin and scheduled hour; cancelled flights left no delay."""
+    from pyspark.sql.functions import avg, count
+
+    grouped = (
+        flights.where("dep_delay is not null")
+        .groupBy("origin", "hour")
+        .agg(count("*").alias("departures"), avg("dep_delay").alias("delay"))
+        .orderBy("origin", "hour")
+    )
+    return [(row.origin, row.hour, row.departures, row.delay) for row in grouped.collect()]
+
+
+def as_table(rows: list[tuple[str, int, int, float]]) -> str:
+    """The hours downwards, the airports across."""
+    origins = sorted({origin for origin, *_ in rows})
+    cells = {(origin, hour): f"{count:11,}{delay:+7.1f} min" for origin, hour, count, delay in rows}
+    empty = " " * 22
+    lines = ["hour" + "".join(f"{origin:>11}      delay" for origin in origins)]
+    lines += [
+        f"{hour:>3}h" + "".join(cells.get((origin, hour), empty) for origin in origins)
+        for hour in sorted({hour for _, hour, *_ in rows})
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
