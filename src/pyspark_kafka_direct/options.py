@@ -200,7 +200,7 @@ def _sort(texts: Mapping[str, str], use: Use) -> tuple[dict[str, str], dict[str,
     own: dict[str, str] = {}
     warnings: list[str] = []
     ours = [option.name for option in TABLE if not option.name.startswith("kafka.")]
-    our_groups = [name.split(".")[0] for name in ours if "." in name]
+    our_groups = {name.lower().split(".")[0] for name in ours if "." in name}
     for name, text in texts.items():
         option = BY_NAME.get(name)
         if option is not None and not name.startswith("kafka."):
@@ -208,8 +208,8 @@ def _sort(texts: Mapping[str, str], use: Use) -> tuple[dict[str, str], dict[str,
                 own[name] = text
             else:
                 warnings.append(f"the option {option.name} is ignored: {option.ignored}")
-        elif name.startswith("kafka.") or ("." in name and not did_you_mean(name.split(".")[0], our_groups)):
-            # A name with a dot that does not look like one of ours is a client setting without its prefix.
+        elif name.startswith("kafka.") or ("." in name and name.split(".")[0] not in our_groups):
+            # Names with a dot are client settings, with or without their prefix, but for two groups of Spark's.
             setting = name.removeprefix("kafka.")
             if kafka.setdefault(setting, text) != text:
                 raise OptionError(f"kafka.{setting} and {setting} are given with different values; give one of them")
