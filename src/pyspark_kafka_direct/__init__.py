@@ -1,5 +1,67 @@
-"""Apache Kafka for PySpark with no connector jar: ``spark.read.format("kafka-direct")``."""
+"""Apache Kafka for PySpark with no connector jar: ``spark.read.format("kafka-direct")``.
+
+Spark imports every installed package whose name starts with ``pyspark_`` when it first looks for a data source, so
+this module stays cheap to import: whatever needs Spark, Arrow or a Kafka client is imported where it is used.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    CorruptRecordError,
+    DataLossError,
+    KafkaDirectError,
+    OffsetPlanError,
+    OptionError,
+    ProtocolError,
+    RecordError,
+    TimestampError,
+    TlsError,
+    TopicNotFoundError,
+    UnsupportedBrokerError,
+    UnsupportedRecordError,
+)
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.structured.source import KafkaDirectSource as DefaultSource
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerError",
+    "BrokerTimeoutError",
+    "BrokerUnreachableError",
+    "CorruptRecordError",
+    "DataLossError",
+    "DefaultSource",
+    "KafkaDirectError",
+    "OffsetPlanError",
+    "OffsetRange",
+    "OptionError",
+    "ProtocolError",
+    "RecordError",
+    "TimestampError",
+    "TlsError",
+    "TopicNotFoundError",
+    "TopicPartition",
+    "UnsupportedBrokerError",
+    "UnsupportedRecordError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Spark asks for `DefaultSource` by hasattr, and only then PySpark's data source classes are needed.
+    if name == "DefaultSource":
+        from pyspark_kafka_direct.structured.source import KafkaDirectSource
+
+        return KafkaDirectSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -58,8 +58,9 @@ class KafkaDirectError(Exception):
         return self.message + _place(self.topic, self.partition, self.offset, self.broker)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Keyword-only arguments do not survive Exception's own pickling; Spark and tests send errors between processes.
-        return (_rebuild, (type(self), self.message, self.topic, self.partition, self.offset, self.broker, self.__dict__))
+        # Keyword-only arguments do not survive Exception's own pickling; Spark sends errors between processes.
+        place = (self.topic, self.partition, self.offset, self.broker)
+        return (_rebuild, (type(self), self.message, *place, self.__dict__))
 
 
 class OptionError(KafkaDirectError, ValueError):

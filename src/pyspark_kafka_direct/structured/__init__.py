@@ -1,0 +1,1 @@
+"""Spark's Structured data source: the batch reader of ``format("kafka-direct")``."""

@@ -1,0 +1,65 @@
+"""Planning a batch against the cluster: the look-ups behind ``planning.batch``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ranges, plan_positions
+from pyspark_kafka_direct.planning.select import Selected, SubscribePattern, select_partitions
+from pyspark_kafka_direct.wire.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options import BatchOptions
+    from pyspark_kafka_direct.planning.pushdown import Pushdown
+    from pyspark_kafka_direct.wire.cluster import TopicMetadata
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+
+def plan_batch(
+    settings: ConnectionSettings, options: BatchOptions, pushed: Pushdown | None
+) -> tuple[BatchPlan, dict[str, TopicMetadata]]:
+    """Plans a batch with a handful of requests, whatever the number of partitions.
+
+    Returns:
+        The plan, and the metadata of the topics in it.
+
+    Raises:
+        KafkaDirectError: The cluster can't be asked, or the positions do not fit what it has.
+    """
+    retries = max(options.fetch_retries - 1, 0)
+    cluster = Cluster(settings, retries=retries, retry_interval=options.fetch_retry_interval_ms / 1000)
+    tuning = Tuning(
+        fail_on_data_loss=options.fail_on_data_loss,
+        read_committed=settings.isolation_level == "read_committed",
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+
+    def look_up(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {partition: listed.offset for partition, listed in cluster.offsets(wanted).items()}
+
+    if options.offset_ranges is not None:
+        topics = cluster.topics(wanted.topic for wanted in options.offset_ranges)
+        return plan_given_ranges(options.offset_ranges, _numbers(topics), look_up, tuning, pushed), topics
+    topics = _topics(cluster, options)
+    selected = _select(options, topics)
+    plan = plan_positions(options.start, options.end, selected.partitions, look_up, tuning, pushed)
+    return BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings), topics
+
+
+def _topics(cluster: Cluster, options: BatchOptions) -> dict[str, TopicMetadata]:
+    if isinstance(options.selection, SubscribePattern):
+        return cluster.all_topics()
+    return cluster.topics(options.selection.topics)
+
+
+def _select(options: BatchOptions, topics: Mapping[str, TopicMetadata]) -> Selected:
+    internal = {name for name, topic in topics.items() if topic.internal}
+    return select_partitions(options.selection, _numbers(topics), internal)
+
+
+def _numbers(topics: Mapping[str, TopicMetadata]) -> dict[str, set[int]]:
+    return {name: set(topic.partitions) for name, topic in topics.items()}

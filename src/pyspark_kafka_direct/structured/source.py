@@ -1,0 +1,60 @@
+"""The Structured data source ``kafka-direct``: the class Spark finds, and nothing that costs time to import.
+
+Spark looks for data sources in every installed package whose name starts with ``pyspark_`` and asks it for
+``DefaultSource``; the package's ``__init__`` answers with this class.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyspark_kafka_direct.options import BatchOptions, parse_options
+from pyspark_kafka_direct.structured._schema import full_schema, read_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger("pyspark_kafka_direct.structured")
+
+
+class KafkaDirectSource(DataSource):
+    """``spark.read.format("kafka-direct")``: Kafka records as rows, with the options and columns of Spark's connector.
+
+    Options are listed in docs/options.md. Columns are ``key``, ``value``, ``topic``, ``partition``, ``offset``,
+    ``timestamp``, ``timestampType`` and, with ``includeHeaders``, ``headers``. A schema given with ``.schema(...)``
+    may name any of them in any order; only those are then decoded.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kafka-direct"
+
+    def schema(self) -> StructType:
+        """Spark's columns.
+
+        Raises:
+            OptionError: An option's value cannot be used.
+        """
+        return full_schema(self._batch_options().include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader.
+
+        Raises:
+            OptionError: An option's value, or the schema, cannot be used.
+        """
+        from pyspark_kafka_direct.structured import batch
+
+        options = self._batch_options()
+        for warning in options.warnings:
+            _log.warning(warning)
+        kind = batch.FilteringBatchReader if options.push_down_filters else batch.KafkaBatchReader
+        return kind(options, read_schema(schema))
+
+    def _batch_options(self) -> BatchOptions:
+        return parse_options(dict(self.options), "batch")
