@@ -1,0 +1,496 @@
+"""Every way into a secured cluster, and what a closed door says, against a real broker.
+
+One broker serves the module: TLS, mutual TLS, SASL with and without TLS, ACLs. ``alice`` and the client certificate may
+read the topic ``allowed``; nobody may read ``forbidden``; sessions over SASL_PLAINTEXT last a second or two (KIP-368).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import ssl
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka, unsecured_token
+from pyspark_kafka_direct.broker._jars import kafka_jars
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    BrokerUnreachableError,
+    KafkaDirectError,
+    OptionError,
+    ProtocolError,
+    TlsError,
+)
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark_kafka_direct.broker import Certificates
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+HANG = 30.0  # seconds after which a wait is a hang
+SESSION = 1.5  # seconds a log-in over SASL_PLAINTEXT lasts
+ALICE = Credentials("alice", "alice-secret")
+ODD = Credentials("o=d,d one", 'p"a\\s=s, wörd Ⅸ;')
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+MECHANISMS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[EmbeddedKafka]:
+    properties = {
+        f"listener.name.sasl_plaintext.{mechanism}.connections.max.reauth.ms": str(int(SESSION * 1000))
+        for mechanism in ("plain", "scram-sha-256", "oauthbearer")
+    }
+    # So that there is a mechanism which one listener has and the other has not.
+    properties["listener.name.sasl_plaintext.sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,OAUTHBEARER"
+    with EmbeddedKafka(
+        security=("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"),
+        users=(ALICE,),
+        authorizer=True,
+        properties=properties,
+        reuse_running=False,
+    ) as kafka:
+        _set_up(kafka)
+        yield kafka
+
+
+def _set_up(kafka: EmbeddedKafka) -> None:
+    """Topics with a record each, ACLs, and a user whose name no command line takes."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        NewTopic,
+        ResourcePatternType,
+        ResourceType,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialUpsertion,
+    )
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    created = admin.create_topics([NewTopic("allowed", 2), NewTopic("forbidden", 1)], operation_timeout=HANG)
+    for topic in created.values():
+        topic.result(HANG)
+    everyone = (ALICE.username, ODD.username, "CN=client", "tokens")
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    acls = [
+        AclBinding(ResourceType.TOPIC, "allowed", literal, f"User:{name}", "*", AclOperation.READ, allow)
+        for name in everyone
+    ]
+    for acl in admin.create_acls(acls).values():
+        acl.result(HANG)
+    upsertions = [
+        UserScramCredentialUpsertion(ODD.username, ScramCredentialInfo(mechanism, 4096), ODD.password.encode())
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    ]
+    for upsertion in upsertions:
+        for changed in admin.alter_user_scram_credentials([upsertion]).values():
+            changed.result(HANG)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce("allowed", b"x", partition=0)
+    assert producer.flush(HANG) == 0
+
+
+def settings_for(kafka: EmbeddedKafka, listener: str, provider: str | None = None, **more: str) -> ConnectionSettings:
+    """``sasl_mechanism`` stands for ``sasl.mechanism``. The CA is trusted where nothing else is said."""
+    protocol = "SSL" if listener == "MTLS" else listener
+    params = {"bootstrap.servers": kafka.listener(listener), "security.protocol": protocol}
+    if protocol.endswith("SSL"):
+        params["ssl.truststore.location"] = str(kafka.certificates.ca)
+    named = {name.replace("_", "."): text for name, text in more.items()}
+    return connection_settings(params | named, oauth_token_provider=provider)
+
+
+def login(kafka: EmbeddedKafka, listener: str, mechanism: str, user: Credentials = ALICE) -> ConnectionSettings:
+    escaped = user.password.replace("\\", "\\\\").replace('"', '\\"')
+    jaas = f'{MECHANISMS[mechanism]} required username="{user.username}" password="{escaped}";'
+    return settings_for(kafka, listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas)
+
+
+def offsets_of(settings: ConnectionSettings, topic: str = "allowed") -> list[int]:
+    """The ends of the topic's partitions: a metadata request and a ListOffsets request."""
+    cluster = Cluster(settings)
+    partitions = [TopicPartition(topic, number) for number in cluster.topics([topic])[topic].partitions]
+    found = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    assert all(each.offset == 0 for each in cluster.offsets(dict.fromkeys(partitions, EARLIEST)).values())
+    return [found[partition].offset for partition in sorted(partitions)]
+
+
+def refusal(settings: ConnectionSettings) -> KafkaDirectError:
+    """The error, which must come at once: no retry makes a password right."""
+    started = time.monotonic()
+    with pytest.raises(KafkaDirectError) as caught:
+        offsets_of(settings)
+    assert time.monotonic() - started < 10
+    assert "secret" not in str(caught.value)
+    return caught.value
+
+
+# Ways in
+
+
+def test_plaintext(secured: EmbeddedKafka) -> None:
+    assert offsets_of(settings_for(secured, "PLAINTEXT")) == [1, 0]
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_tls(secured: EmbeddedKafka, version: str) -> None:
+    assert offsets_of(settings_for(secured, "SSL", ssl_enabled_protocols=version)) == [1, 0]
+
+
+def test_tls_with_nothing_on_the_executors(secured: EmbeddedKafka) -> None:
+    """All as text: settings that were pickled need no file."""
+    certificates = secured.certificates
+    settings = settings_for(
+        secured,
+        "MTLS",
+        ssl_truststore_location="",
+        ssl_truststore_certificates=certificates.ca.read_text(),
+        ssl_keystore_certificate_chain=certificates.client.read_text(),
+        ssl_keystore_key=certificates.client_encrypted_key.read_text(),
+        ssl_key_password=certificates.key_password,
+    )
+    assert offsets_of(settings) == [1, 0]
+
+
+MUTUAL: dict[str, Callable[[Certificates], dict[str, str]]] = {
+    "PEM files": lambda made: {
+        "ssl_certificate_location": str(made.client),
+        "ssl_key_location": str(made.client_key),
+    },
+    "an encrypted key": lambda made: {
+        "ssl_certificate_location": str(made.client),
+        "ssl_key_location": str(made.client_encrypted_key),
+        "ssl_key_password": made.key_password,
+    },
+    "PKCS12 stores": lambda made: {
+        "ssl_truststore_location": str(made.truststore_p12),
+        "ssl_truststore_password": made.password,
+        "ssl_truststore_type": "PKCS12",
+        "ssl_keystore_location": str(made.client_p12),
+        "ssl_keystore_password": made.password,
+        "ssl_keystore_type": "PKCS12",
+    },
+}
+
+
+@pytest.mark.parametrize("way", MUTUAL)
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_mutual_tls(secured: EmbeddedKafka, way: str, version: str) -> None:
+    given = MUTUAL[way](secured.certificates)
+    assert offsets_of(settings_for(secured, "MTLS", ssl_enabled_protocols=version, **given)) == [1, 0]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_sasl_over_tls(secured: EmbeddedKafka, mechanism: str) -> None:
+    assert offsets_of(login(secured, "SASL_SSL", mechanism)) == [1, 0]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_sasl_without_tls(secured: EmbeddedKafka, mechanism: str) -> None:
+    assert offsets_of(login(secured, "SASL_PLAINTEXT", mechanism)) == [1, 0]
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_with_odd_names_and_passwords(secured: EmbeddedKafka, mechanism: str) -> None:
+    assert offsets_of(login(secured, "SASL_SSL", mechanism, ODD)) == [1, 0]
+
+
+SCRAM_FORMATTER = """
+import java.nio.charset.StandardCharsets;
+import java.util.HexFormat;
+import org.apache.kafka.common.security.scram.internals.ScramFormatter;
+
+public class Normalize {
+    public static void main(String[] words) {
+        String text = new String(HexFormat.of().parseHex(words[0]), StandardCharsets.UTF_8);
+        System.out.println(HexFormat.of().formatHex(ScramFormatter.normalize(text)));
+    }
+}
+"""
+
+
+def test_kafka_does_not_saslprep_passwords(tmp_path: Path) -> None:
+    """Were this to change, passwords of such characters would have to be prepared here too."""
+    (tmp_path / "Normalize.java").write_text(SCRAM_FORMATTER)
+    told = "a\u00a0\u2168\u00ad".encode()  # a no-break space, a Roman nine, a soft hyphen: SASLprep changes all three
+    classpath = os.pathsep.join(map(str, kafka_jars("4.3.0")))
+    command = ["java", "-cp", classpath, str(tmp_path / "Normalize.java"), told.hex()]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert bytes.fromhex(ran.stdout.strip()) == told
+
+
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_oauthbearer_unsigned(secured: EmbeddedKafka, listener: str) -> None:
+    jaas = f'{OAUTH} required unsecuredLoginStringClaim_sub="tokens" unsecuredLoginExtension_pool="p-1";'
+    settings = settings_for(secured, listener, sasl_mechanism="OAUTHBEARER", sasl_jaas_config=jaas)
+    assert offsets_of(settings) == [1, 0]
+
+
+PROVIDER = """
+import time
+from pyspark_kafka_direct.broker import unsecured_token
+
+given = []
+
+def good():
+    def token():
+        given.append(unsecured_token("tokens"))
+        return given[-1], time.time() + 3600
+    return token
+
+def brief():
+    def token():
+        given.append(unsecured_token("tokens", 2.0))
+        return given[-1]
+    return token
+
+def late():
+    return lambda: unsecured_token("tokens", -60.0)
+"""
+
+
+@pytest.fixture
+def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of token providers, imported by name as on an executor."""
+    import importlib
+    import sys
+
+    (tmp_path / "token_providers.py").write_text(PROVIDER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "token_providers", raising=False)
+    return importlib.import_module("token_providers")
+
+
+def test_oauthbearer_from_a_provider(secured: EmbeddedKafka, provider: Any) -> None:
+    settings = settings_for(secured, "SASL_SSL", "token_providers:good", sasl_mechanism="OAUTHBEARER")
+    assert offsets_of(settings) == [1, 0]
+    assert len(provider.given) == 1
+
+
+@pytest.fixture
+def token_endpoint(secured: EmbeddedKafka) -> Iterator[str]:
+    """An https endpoint of the client-credentials grant, certified by the cluster's CA."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            text = f'{{"access_token":"{unsecured_token("tokens")}","expires_in":3600}}'.encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(secured.certificates.broker, secured.certificates.broker_key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}/token"
+    server.shutdown()
+    server.server_close()
+    thread.join(HANG)
+
+
+def test_oauthbearer_from_an_endpoint(
+    secured: EmbeddedKafka, token_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+    def settings(trust: Path | None) -> ConnectionSettings:
+        tls = "" if trust is None else f'ssl.truststore.location="{trust}"'
+        return settings_for(
+            secured,
+            "SASL_SSL",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=token_endpoint,
+            sasl_jaas_config=f'{OAUTH} required clientId="me" clientSecret="my-secret" {tls};',
+        )
+
+    assert offsets_of(settings(secured.certificates.ca)) == [1, 0]
+    error = refusal(settings(None))
+    assert isinstance(error, AuthenticationError)
+    assert "the token endpoint on 127.0.0.1" in error.message
+    assert 'ssl.truststore.location="..." inside kafka.sasl.jaas.config' in error.message
+
+
+# Closed doors
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("user", [Credentials("alice", "not-her-secret"), Credentials("nobody", "a-secret")])
+def test_a_wrong_password_or_user(secured: EmbeddedKafka, mechanism: str, user: Credentials) -> None:
+    error = refusal(login(secured, "SASL_SSL", mechanism, user))
+    assert isinstance(error, AuthenticationError)
+    assert error.broker == secured.listener("SASL_SSL")
+    assert f"refused the user '{user.username}' ({mechanism})" in error.message
+    assert "uthentication failed" in error.message  # the broker's own words
+    assert "kafka.sasl.jaas.config" in error.message
+
+
+def test_an_expired_token(secured: EmbeddedKafka, provider: Any) -> None:
+    settings = settings_for(secured, "SASL_SSL", "token_providers:late", sasl_mechanism="OAUTHBEARER")
+    error = refusal(settings)
+    assert isinstance(error, AuthenticationError)
+    assert "refused the token (OAUTHBEARER)" in error.message
+    assert "oauthTokenProvider" in error.message
+
+
+def test_a_mechanism_the_listener_lacks(secured: EmbeddedKafka) -> None:
+    error = refusal(login(secured, "SASL_PLAINTEXT", "SCRAM-SHA-512"))
+    assert isinstance(error, AuthenticationError)
+    assert "does not offer SCRAM-SHA-512; it offers OAUTHBEARER, PLAIN, SCRAM-SHA-256" in error.message
+
+
+def test_the_wrong_ca(secured: EmbeddedKafka) -> None:
+    wrong = str(secured.certificates.wrong_ca)
+    error = refusal(settings_for(secured, "SSL", ssl_truststore_location=wrong))
+    assert isinstance(error, TlsError)
+    assert "kafka.ssl.truststore.location" in error.message
+    assert error.broker == secured.listener("SSL")
+
+
+def test_a_java_keystore_names_the_line_that_converts_it(secured: EmbeddedKafka) -> None:
+    jks = str(secured.certificates.truststore_jks)
+    error = refusal(settings_for(secured, "SSL", ssl_truststore_location=jks, ssl_truststore_password="store-secret"))
+    assert isinstance(error, OptionError)
+    assert f"keytool -importkeystore -srckeystore {jks}" in error.message
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_no_client_certificate(secured: EmbeddedKafka, version: str) -> None:
+    error = refusal(settings_for(secured, "MTLS", ssl_enabled_protocols=version))
+    assert isinstance(error, TlsError)
+    assert "client certificate" in error.message
+    assert "kafka.ssl.keystore" in error.message
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_client_certificate_of_another_ca(secured: EmbeddedKafka, version: str) -> None:
+    made = secured.certificates
+    stranger = {"ssl_certificate_location": str(made.stranger), "ssl_key_location": str(made.stranger_key)}
+    error = refusal(settings_for(secured, "MTLS", ssl_enabled_protocols=version, **stranger))
+    assert isinstance(error, BrokerError)
+    assert "kafka.ssl.keystore" in error.message
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol", "kind", "advice"),
+    [
+        ("SSL", "PLAINTEXT", ProtocolError, "set kafka.security.protocol to SSL"),
+        ("PLAINTEXT", "SSL", TlsError, "set kafka.security.protocol to PLAINTEXT"),
+        ("SASL_PLAINTEXT", "PLAINTEXT", BrokerUnreachableError, "set kafka.security.protocol to SASL_PLAINTEXT"),
+        ("PLAINTEXT", "SASL_PLAINTEXT", AuthenticationError, "set kafka.security.protocol to PLAINTEXT"),
+        ("SASL_SSL", "SASL_PLAINTEXT", ProtocolError, "set kafka.security.protocol to SSL or SASL_SSL"),
+    ],
+)
+def test_another_protocol_than_the_listeners(
+    secured: EmbeddedKafka, listener: str, protocol: str, kind: type[BrokerError], advice: str
+) -> None:
+    more = {"security_protocol": protocol, "default_api_timeout_ms": "5000"}
+    if protocol.startswith("SASL"):
+        more |= {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "alice-secret"}
+    if protocol == "SSL":
+        more["ssl_truststore_location"] = str(secured.certificates.ca)
+    error = refusal(settings_for(secured, listener, **more))
+    assert isinstance(error, kind), repr(error)
+    assert advice in error.message
+
+
+@pytest.mark.parametrize("listener", ["MTLS", "SASL_SSL"])
+def test_a_topic_without_an_acl(secured: EmbeddedKafka, listener: str) -> None:
+    made = secured.certificates
+    client = {"ssl_certificate_location": str(made.client), "ssl_key_location": str(made.client_key)}
+    settings = settings_for(secured, "MTLS", **client) if listener == "MTLS" else login(secured, listener, "PLAIN")
+    assert offsets_of(settings) == [1, 0]
+    with pytest.raises(AuthorizationError) as caught:
+        offsets_of(settings, "forbidden")
+    assert caught.value.topic == "forbidden"
+
+
+# Sessions
+
+
+def use(connection: Connection) -> None:
+    from kafka.protocol.metadata import MetadataRequest
+
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    assert connection.call(request, Deadline.after(HANG)).brokers
+
+
+def use_until(connection: Connection, end: float) -> None:
+    """Keep it busy, as reading does, until this point of ``time.monotonic()``."""
+    while time.monotonic() < end:
+        use(connection)
+        threading.Event().wait(0.02)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_session_is_renewed_before_it_ends(secured: EmbeddedKafka, mechanism: str) -> None:
+    settings = login(secured, "SASL_PLAINTEXT", mechanism)
+    host, port = settings.bootstrap_servers[0]
+    connection = Connection.open(settings, host, port, Deadline.after(HANG))
+    use_until(connection, time.monotonic() + 3 * SESSION)
+    connection.close()
+
+
+def test_each_renewal_takes_a_new_token(secured: EmbeddedKafka, provider: Any) -> None:
+    settings = settings_for(secured, "SASL_SSL", "token_providers:brief", sasl_mechanism="OAUTHBEARER")
+    host, port = settings.bootstrap_servers[0]
+    connection = Connection.open(settings, host, port, Deadline.after(HANG))
+    use_until(connection, time.monotonic() + 4.5)  # each token is good for two seconds
+    connection.close()
+    assert 3 <= len(provider.given) <= 6
+
+
+def test_without_a_renewal_the_broker_hangs_up(secured: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the renewal is for: the broker of the tests above does end sessions."""
+    settings = login(secured, "SASL_PLAINTEXT", "PLAIN")
+    host, port = settings.bootstrap_servers[0]
+    connection = Connection.open(settings, host, port, Deadline.after(HANG))
+    monkeypatch.setattr(connection, "_keep_session", lambda _: None)
+    with pytest.raises(BrokerUnreachableError):
+        use_until(connection, time.monotonic() + HANG)
+
+
+# What is seen
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_password_is_logged(secured: EmbeddedKafka, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings = login(secured, "SASL_PLAINTEXT" if mechanism != "SCRAM-SHA-512" else "SASL_SSL", mechanism)
+    host, port = settings.bootstrap_servers[0]
+    with caplog.at_level(logging.DEBUG):
+        Connection.open(settings, host, port, Deadline.after(HANG)).close()
+        wrong = login(secured, "SASL_SSL", mechanism, Credentials("alice", "wrong-secret"))
+        with pytest.raises(AuthenticationError):
+            Connection.open(wrong, *wrong.bootstrap_servers[0], Deadline.after(HANG))
+    assert "secret" not in caplog.text
+    assert "secret" not in repr(dataclasses.asdict(settings))
