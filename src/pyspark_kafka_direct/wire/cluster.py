@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -289,7 +290,9 @@ class Cluster:
 
     def _reach_any(self, deadline: Deadline) -> Connection:
         """A connection to a known broker, or to a bootstrap server, whichever answers first in that order."""
-        known = [(node.host, node.port) for node in self._nodes.values()]
+        nodes = list(self._nodes.values())
+        first = int(_ROTATION * len(nodes))
+        known = [(node.host, node.port) for node in nodes[first:] + nodes[:first]]
         addresses = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
         failures: list[BrokerError] = []
         for index, (host, port) in enumerate(addresses):
@@ -311,6 +314,10 @@ class Cluster:
             return Retry(deadline, self._retries, self._retry_interval, self._retry_interval)
         return Retry(deadline, self._retries, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
 
+
+# Which of the known brokers a process asks first: another one in each process spreads the load, and always the same one
+# in a process lets its connection be used again.
+_ROTATION = random.random()  # noqa: S311
 
 # What another try may cure.
 _TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)

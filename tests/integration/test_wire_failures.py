@@ -1,0 +1,389 @@
+"""Brokers that restart, leaders that move, listeners of another kind, sessions that end: on clusters of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
+from confluent_kafka.admin import ResourceType as AclResource
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    TlsError,
+)
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.wire._codes import ErrorCode
+from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.fetch import FetchChannel
+from pyspark_kafka_direct.wire.pool import POOL
+from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import MakeTopic
+
+    TopicsOn = Callable[[str], MakeTopic]
+
+LIFETIME = 3.0
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """One broker with TLS and logins, ACLs, short sessions, short quota windows, and topics created on demand."""
+    properties = {
+        "connections.max.reauth.ms": str(int(LIFETIME * 1000)),
+        "quota.window.num": "2",
+        "auto.create.topics.enable": "true",
+    }
+    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SSL"], authorizer=True, properties=properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(brokers=3) as cluster:
+        yield cluster
+
+
+def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
+    return connection_settings({"bootstrap.servers": kafka.bootstrap_servers, **params})
+
+
+def logged_in(kafka: EmbeddedKafka, name: str = "alice", password: str = "alice-secret") -> ConnectionSettings:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return connection_settings(
+        {
+            "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f'{module} required username="{name}" password="{password}";',
+        }
+    )
+
+
+def soon() -> Deadline:
+    return Deadline.after(30)
+
+
+def write(bootstrap: str, topic: str, partition: int, count: int, value: bytes = b"value") -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
+    for _ in range(count):
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def create(kafka: EmbeddedKafka, topics_on: TopicsOn, partitions: int, *, replication: int) -> str:
+    """A topic that every broker has heard of."""
+    topic = topics_on(kafka.bootstrap_servers)(partitions, replication=replication)
+    alone = [replace(plain(kafka), bootstrap_servers=(each,)) for each in plain(kafka).bootstrap_servers]
+    wait_until(lambda: all(topic in Cluster(settings).topics([topic]) for settings in alone))
+    return topic
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def test_a_restarted_broker_is_found_again(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(guarded.bootstrap_servers)()
+    write(guarded.bootstrap_servers, topic, 0, 3)
+    partition = TopicPartition(topic, 0)
+    cluster = Cluster(plain(guarded))
+    assert cluster.offsets({partition: LATEST})[partition].offset == 3
+    guarded.kill_broker(1)
+    guarded.start_broker(1)
+    # The pooled connection is dead; nobody has looked at it since.
+    assert cluster.offsets({partition: LATEST})[partition].offset == 3
+    assert cluster.topics([topic])[topic].partitions[0].leader == 1
+
+
+def test_a_broker_that_comes_back_in_time_is_waited_for(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(guarded.bootstrap_servers)()
+    partition = TopicPartition(topic, 0)
+    cluster = Cluster(plain(guarded))
+    cluster.offsets({partition: LATEST})
+    guarded.kill_broker(1)
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(cluster.offsets({partition: EARLIEST})[partition].offset))
+    asking.start()
+    guarded.start_broker(1)
+    asking.join(90)
+    assert found == [0]
+
+
+def test_a_broker_that_stays_away_is_given_up(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    partition = TopicPartition(topics_on(guarded.bootstrap_servers)(), 0)
+    cluster = Cluster(replace(plain(guarded), default_api_timeout_ms=1500))
+    cluster.offsets({partition: LATEST})
+    guarded.kill_broker(1)
+    try:
+        with pytest.raises(BrokerUnreachableError) as caught:
+            cluster.offsets({partition: LATEST})
+        assert guarded.bootstrap_servers in str(caught.value)
+    finally:
+        guarded.start_broker(1)
+
+
+def test_asking_for_a_missing_topic_does_not_create_it(guarded: EmbeddedKafka) -> None:
+    name = f"missing-{uuid.uuid4().hex[:6]}"
+    cluster = Cluster(plain(guarded))
+    for _ in range(2):
+        assert cluster.topics([name]) == {}
+    assert name not in cluster.all_topics()
+    # The broker would create it for whoever does not say no.
+    producer = Producer({"bootstrap.servers": guarded.bootstrap_servers, "allow.auto.create.topics": True})
+    producer.produce(name, b"value")
+    assert producer.flush(60) == 0
+    wait_until(lambda: name in cluster.topics([name]))
+
+
+def test_a_client_without_login_is_told_so(guarded: EmbeddedKafka) -> None:
+    bare = connection_settings({"bootstrap.servers": guarded.listener("SASL_PLAINTEXT")})
+    with pytest.raises(BrokerUnreachableError, match="does the listener want a login"):
+        Cluster(bare, retries=1).all_topics()
+
+
+def test_a_client_without_tls_is_told_so(guarded: EmbeddedKafka) -> None:
+    bare = connection_settings({"bootstrap.servers": guarded.listener("SSL")})
+    with pytest.raises(BrokerError, match=r"(speaks TLS|TLS listener).*kafka\.security\.protocol"):
+        Cluster(bare, retries=1).all_topics()
+
+
+def test_a_client_with_tls_on_a_plain_listener_is_told_so(guarded: EmbeddedKafka) -> None:
+    secured = connection_settings({"bootstrap.servers": guarded.bootstrap_servers, "security.protocol": "SSL"})
+    with pytest.raises(TlsError, match="listener without TLS"):
+        Cluster(secured).all_topics()
+
+
+def test_a_wrong_password_is_not_tried_twice(guarded: EmbeddedKafka) -> None:
+    started = time.monotonic()
+    with pytest.raises(AuthenticationError) as caught:
+        Cluster(logged_in(guarded, password="hunter2")).all_topics()
+    assert time.monotonic() - started < 30
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_topic_without_permission_is_named(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    make = topics_on(guarded.bootstrap_servers)
+    allowed, forbidden = make(prefix="allowed"), make(prefix="forbidden")
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
+    rule = AclBinding(
+        AclResource.TOPIC,
+        "allowed",
+        ResourcePatternType.PREFIXED,
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin.create_acls([rule])[rule].result(30)
+    cluster = Cluster(logged_in(guarded))
+    wait_until(lambda: allowed in cluster.all_topics())
+    assert set(cluster.topics([allowed])) == {allowed}
+    assert cluster.offsets({TopicPartition(allowed, 0): LATEST})[TopicPartition(allowed, 0)].offset == 0
+    assert forbidden not in cluster.all_topics()
+    with pytest.raises(AuthorizationError, match="READ") as caught:
+        cluster.topics([allowed, forbidden])
+    assert caught.value.topic == forbidden
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_session_is_renewed_before_it_ends(
+    guarded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, renewed: bool
+) -> None:
+    from pyspark_kafka_direct.wire import _sasl
+
+    logins: list[float | None] = []
+    authenticate = _sasl.authenticate
+
+    def counting(connection: Connection, deadline: Deadline) -> float | None:
+        logins.append(authenticate(connection, deadline))
+        return logins[-1] if renewed else None
+
+    monkeypatch.setattr(_sasl, "authenticate", counting)
+    settings = logged_in(guarded)
+    host, port = settings.bootstrap_servers[0]
+    connection = Connection.open(settings, host, port, soon())
+    assert logins == [pytest.approx(LIFETIME, abs=1)]
+    from kafka.protocol.metadata import MetadataRequest
+
+    end = time.monotonic() + 2 * LIFETIME
+    try:
+        while time.monotonic() < end:
+            connection.call(MetadataRequest(version=4, topics=[], allow_auto_topic_creation=False), soon())
+            time.sleep(0.1)
+    except BrokerUnreachableError:
+        assert not renewed  # the broker ends sessions that are not renewed, without a word (KIP-368)
+    else:
+        assert renewed
+        assert len(logins) >= 2
+    finally:
+        connection.close()
+
+
+def test_the_pool_does_not_hand_out_what_the_broker_closed(guarded: EmbeddedKafka) -> None:
+    settings = plain(guarded)
+    host, port = settings.bootstrap_servers[0]
+    first = POOL.borrow(settings, host, port, soon())
+    POOL.give_back(first)
+    again = POOL.borrow(settings, host, port, soon())
+    assert again is first
+    POOL.give_back(again)
+    guarded.kill_broker(1)
+    guarded.start_broker(1)
+    fresh = POOL.borrow(settings, host, port, soon())
+    assert fresh is not first
+    assert first.closed
+    POOL.give_back(fresh)
+
+
+def test_a_throttled_client_is_told_and_served(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(guarded.bootstrap_servers)()
+    write(guarded.bootstrap_servers, topic, 0, 1, bytes(100_000))
+    client = f"slow-{uuid.uuid4().hex[:6]}"
+    # The answer after a throttled one may take longer than request.timeout.ms alone would allow.
+    settings = replace(plain(guarded), client_id=client, request_timeout_ms=400)
+    cluster = Cluster(settings)
+    host, port = settings.bootstrap_servers[0]
+    with POOL.lend(settings, host, port, soon()) as connection:
+        limit_rate(connection, client, 50_000)
+        topic_id = cluster.topics([topic])[topic].topic_id
+        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=settings)
+        longest, served_after = 0, False
+        deadline = Deadline.after(60)
+        while longest <= settings.request_timeout_ms or not served_after:
+            assert not deadline.expired, longest
+            channel.request(0, max_bytes=1)
+            fetched = channel.response(soon())
+            assert fetched.error_code == 0
+            # A throttled answer is empty (KIP-219); the records come when the time is over.
+            assert bool(fetched.records) == (fetched.throttle_ms == 0)
+            served_after = longest > settings.request_timeout_ms and len(fetched.records) > 0
+            longest = max(longest, fetched.throttle_ms)
+
+
+def limit_rate(connection: Connection, client: str, bytes_per_second: float) -> None:
+    from kafka.protocol.admin import AlterClientQuotasRequest
+
+    entry = AlterClientQuotasRequest.EntryData
+    limit = entry(
+        entity=[entry.EntityData(entity_type="client-id", entity_name=client)],
+        ops=[entry.OpData(key="consumer_byte_rate", value=float(bytes_per_second), remove=False)],
+    )
+    answer = connection.call(AlterClientQuotasRequest(entries=[limit], validate_only=False), soon())
+    assert [result.error_code for result in answer.entries] == [0]
+
+
+def test_each_leader_gets_one_request(
+    three: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create(three, topics_on, 12, replication=3)
+    cluster = Cluster(plain(three))
+    wanted = {TopicPartition(topic, number): LATEST for number in range(12)}
+    leaders = {cluster.leader(partition).id for partition in wanted}
+    assert leaders == {1, 2, 3}
+    wait_until(lambda: len(cluster.offsets(wanted)) == 12)
+    sent: Counter[tuple[str, str]] = Counter()
+    submit = Connection.submit
+
+    def counting(connection: Connection, request: Any, deadline: Deadline) -> None:
+        sent[connection.broker, request.name] += 1
+        submit(connection, request, deadline)
+
+    monkeypatch.setattr(Connection, "submit", counting)
+    cluster.offsets(wanted)
+    assert sent == {(str(node), "ListOffsetsRequest"): 1 for node in cluster.nodes.values()}
+
+
+def test_a_broker_that_does_not_lead_says_who_does(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 1, replication=1)
+    settings = plain(three)
+    cluster = Cluster(settings)
+    found = cluster.topics([topic])[topic]
+    partition = found.partitions[0]
+    other = next(node for node in cluster.nodes.values() if node.id != partition.leader)
+    with POOL.lend(settings, other.host, other.port, soon()) as connection:
+        channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=settings)
+        channel.request(0, partition.leader_epoch)
+        fetched = channel.response(soon())
+    assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched.current_leader == (partition.leader, partition.leader_epoch)  # KIP-951
+
+
+def test_a_reader_in_a_rack_is_sent_to_the_replica_there(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 1, replication=3)
+    write(three.bootstrap_servers, topic, 0, 5)
+    cluster = Cluster(plain(three))
+    found = cluster.topics([topic])[topic]
+    partition = found.partitions[0]
+    leader = cluster.leader(TopicPartition(topic, 0))
+    near = cluster.nodes[next(replica for replica in partition.replicas if replica != leader.id)]
+    settings = replace(plain(three), client_rack=near.rack or "")
+
+    def fetch_from(host: str, port: int) -> tuple[int, int, bytes]:
+        with POOL.lend(settings, host, port, soon()) as connection:
+            channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=settings)
+            channel.request(0, partition.leader_epoch)
+            fetched = channel.response(soon())
+            return fetched.error_code, fetched.preferred_read_replica, bytes(fetched.records)
+
+    # The leader sends readers there once it knows that the follower has the records.
+    wait_until(lambda: fetch_from(leader.host, leader.port)[1] == near.id)
+    code, preferred, records = fetch_from(near.host, near.port)
+    assert (code, preferred) == (0, -1)
+    assert b"value" in records
+
+
+def test_offsets_follow_a_leader_that_moves(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 3, replication=3)
+    for number in range(3):
+        write(three.bootstrap_servers, topic, number, number + 1)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    cluster = Cluster(plain(three))
+    before = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    gone = cluster.leader(partitions[1]).id
+    three.stop_broker(gone)
+    try:
+        # The metadata is old, the pooled connection dead, and the partition led by another broker.
+        after = cluster.offsets(dict.fromkeys(partitions, LATEST))
+        assert [found.offset for found in after.values()] == [found.offset for found in before.values()] == [1, 2, 3]
+        assert cluster.leader(partitions[1]).id != gone
+    finally:
+        three.start_broker(gone)
+
+
+def test_a_partition_without_a_leader_is_named(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 1, replication=1)
+    partition = TopicPartition(topic, 0)
+    patient = Cluster(plain(three))
+    home = patient.leader(partition).id
+    hasty = Cluster(replace(plain(three), default_api_timeout_ms=2000))
+    three.stop_broker(home)
+    try:
+        wait_until(lambda: patient.topics([topic])[topic].partitions[0].leader is None)
+        with pytest.raises((BrokerUnreachableError, BrokerTimeoutError), match="LEADER_NOT_AVAILABLE") as caught:
+            hasty.offsets({partition: LATEST})
+        assert (caught.value.topic, caught.value.partition) == (topic, 0)
+        with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE"):
+            hasty.leader(partition)
+    finally:
+        three.start_broker(home)
+    assert patient.offsets({partition: LATEST})[partition].offset == 0
