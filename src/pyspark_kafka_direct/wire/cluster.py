@@ -179,9 +179,10 @@ class Cluster:
         found: dict[TopicPartition, ListedOffset] = {}
         failures: dict[TopicPartition, KafkaDirectError] = {}
         by_leader: dict[int, list[Question]] = {}
+        nodes = self._nodes  # another thread may replace it meanwhile
         for partition, position in wanted.items():
             metadata = self._known_partition(partition, topics)
-            if metadata.leader is None or metadata.leader not in self._nodes:
+            if metadata.leader is None or metadata.leader not in nodes:
                 failures[partition] = _failure(ErrorCode.LEADER_NOT_AVAILABLE, "listing offsets", partition, None)
             else:
                 question = Question(partition, position, metadata.leader_epoch)
@@ -190,7 +191,7 @@ class Cluster:
             under_way: list[tuple[Connection, Any, list[Question]]] = []
             for leader, questions in by_leader.items():
                 try:
-                    connection = self.connect(self._nodes[leader], deadline)
+                    connection = self.connect(nodes[leader], deadline)
                     lent.callback(POOL.give_back, connection)
                     request = offsets_request(connection, questions, self.settings.request_timeout_ms)
                     connection.submit(request, deadline)

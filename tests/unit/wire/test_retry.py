@@ -1,0 +1,56 @@
+"""When to try again, and when to give up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire._retry import Retry
+
+ERROR = BrokerUnreachableError("down")
+
+
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+def test_pauses_grow_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = pauses(monkeypatch)
+    retry = Retry(Deadline.after(100), None, 0.1, 1.0)
+    for _ in range(8):
+        retry.after(ERROR)
+    for pause, expected in zip(slept, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
+        assert 0.8 * expected <= pause <= 1.2 * expected
+    assert retry.tries == 9
+
+
+def test_the_number_of_retries_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = pauses(monkeypatch)
+    retry = Retry(Deadline.after(100), 2, 0.1, 0.1)
+    error = BrokerUnreachableError("down")
+    retry.after(error)
+    retry.after(error)
+    with pytest.raises(BrokerUnreachableError) as caught:
+        retry.after(error)
+    assert caught.value is error
+    assert caught.value.__notes__ == ["Tried 3 times."]
+    assert len(slept) == 2
+
+
+def test_no_retry_at_all_says_nothing_of_tries() -> None:
+    error = BrokerUnreachableError("down")
+    with pytest.raises(BrokerUnreachableError) as caught:
+        Retry(Deadline.after(100), 0, 0.1, 0.1).after(error)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_no_pause_reaches_beyond_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = pauses(monkeypatch)
+    with pytest.raises(BrokerUnreachableError):
+        Retry(Deadline.after(0.05), None, 10.0, 10.0).after(BrokerUnreachableError("down"))
+    assert slept == []
