@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.positions import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+    check_pair,
+    parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+@pytest.mark.parametrize("text", ["earliest", "EARLIEST", " Earliest "])
+def test_earliest_in_any_case(text: str) -> None:
+    assert parse_offsets(text, "startingOffsets") == Earliest()
+
+
+@pytest.mark.parametrize("text", ["latest", "LATEST", " laTest "])
+def test_latest_in_any_case(text: str) -> None:
+    assert parse_offsets(text, "endingOffsets") == Latest()
+
+
+def test_offsets_per_partition_keep_the_case_of_topics() -> None:
+    assert parse_offsets('{"topic-A":{"0":23,"1":-1,"2":-2}}', "startingOffsets") == SpecificOffsets(
+        {TopicPartition("topic-A", 0): 23, TopicPartition("topic-A", 1): LATEST, TopicPartition("topic-A", 2): EARLIEST}
+    )
+
+
+def test_whole_topics_by_keyword_mixed_with_partitions() -> None:
+    assert parse_offsets('{"a":"EARLIEST","b":{"0":5},"c":"latest"}', "startingOffsets") == SpecificOffsets(
+        {B0: 5}, {"a": EARLIEST, "c": LATEST}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "earliest"),
+        ("earlist", "did you mean 'earliest'"),
+        ("5", "earliest"),
+        ('{"a":{"0":5}', "not JSON"),
+        ('{"a":"newest"}', "neither 'earliest' nor 'latest'"),
+        ('{"a":"lates"}', "did you mean 'latest'"),
+        ('{"a":5}', "does not map partitions"),
+        ('{"a":{"0":-3}}', "-3 for a-0 is no offset"),
+        ('{"a":{"0":1.5}}', "not a whole 64-bit number"),
+        ('{"a":{"0":1},"a":"latest"}', "'a' occurs twice"),
+    ],
+)
+def test_malformed_offsets(text: str, reason: str) -> None:
+    with pytest.raises(OptionError, match="startingOffsets must be") as caught:
+        parse_offsets(text, "startingOffsets")
+    assert reason in str(caught.value)
+
+
+def test_timestamps() -> None:
+    assert parse_timestamps('{"a":{"0":5,"1":"6"}}', "o", "latest") == SpecificTimestamps({A0: 5, A1: 6}, "latest")
+    assert parse_timestamp(" 1700000000000 ", "o") == GlobalTimestamp(1_700_000_000_000)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "-1", "-2", "9223372036854775808", "1_000", "1" * 5000])
+def test_a_timestamp_is_one_whole_number_from_1970_on(text: str) -> None:
+    with pytest.raises(OptionError, match="startingTimestamp must be one timestamp in milliseconds"):
+        parse_timestamp(text, "startingTimestamp")
+
+
+def test_timestamps_before_1970_would_be_keywords_to_a_broker() -> None:
+    with pytest.raises(OptionError, match="-2 for a-0 lies before 1970"):
+        parse_timestamps('{"a":{"0":-2}}', "endingOffsetsByTimestamp")
+
+
+def test_a_pair_must_name_the_same_partitions() -> None:
+    check_pair(SpecificOffsets({A0: 1}), SpecificOffsets({A0: 1}))
+    with pytest.raises(OffsetPlanError, match="only in x: a-1; only in y: b-0"):
+        check_pair(SpecificOffsets({A0: 1, A1: 1}, {}, "x"), SpecificOffsets({A0: 1, B0: 1}, {}, "y"))
+    with pytest.raises(OffsetPlanError, match="same topic-partitions"):
+        check_pair(SpecificTimestamps({A0: 1}), SpecificTimestamps({A1: 1}))
+
+
+def test_a_pair_must_be_in_order() -> None:
+    with pytest.raises(OffsetPlanError, match="start offset 2") as caught:
+        check_pair(SpecificOffsets({A0: 1, A1: 2}), SpecificOffsets({A0: 1, A1: 1}))
+    assert (caught.value.topic, caught.value.partition) == ("a", 1)
+    with pytest.raises(OffsetPlanError, match="start timestamp 2"):
+        check_pair(SpecificTimestamps({A0: 2}), SpecificTimestamps({A0: 1}))
+
+
+def test_keywords_in_a_pair_are_compared_later() -> None:
+    check_pair(SpecificOffsets({A0: 100}), SpecificOffsets({A0: LATEST}))
+    check_pair(SpecificOffsets({A0: EARLIEST}), SpecificOffsets({A0: 0}))
+    check_pair(SpecificOffsets({}, {"a": EARLIEST}), SpecificOffsets({A0: 5}))
+    check_pair(GlobalTimestamp(5), GlobalTimestamp(4))
+    check_pair(SpecificOffsets({A0: 100}), SpecificTimestamps({A0: 1}))

@@ -1,0 +1,104 @@
+"""Reference 3.9 (KafkaOffsetReaderSuite, KafkaOffsetRangeLimitSuite) without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.errors import OffsetPlanError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.positions import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    Position,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from pyspark_kafka_direct.planning.resolve import NO_RECORD, Bound, Side, lookups, resolve
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+PARTITIONS = [A0, A1, B0]
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Earliest(), {A0: EARLIEST, A1: EARLIEST, B0: EARLIEST}),
+        (Latest(), {A0: LATEST, A1: LATEST, B0: LATEST}),
+        (SpecificOffsets({A0: 5, A1: EARLIEST, B0: LATEST}), {A1: EARLIEST, B0: LATEST}),
+        (SpecificOffsets({A0: 5, A1: 0, B0: 7}), {}),
+        (SpecificOffsets({B0: 5}, {"a": LATEST}), {A0: LATEST, A1: LATEST}),
+        (SpecificTimestamps({A0: 5, A1: 6, B0: 7}), {A0: 5, A1: 6, B0: 7}),
+        (GlobalTimestamp(5), {A0: 5, A1: 5, B0: 5}),
+    ],
+)
+def test_what_must_be_looked_up(position: Position, expected: dict[TopicPartition, int]) -> None:
+    assert lookups(position, PARTITIONS, "start") == expected
+
+
+def test_bounds_say_where_they_come_from() -> None:
+    found = {A1: 3, B0: 90}
+    assert resolve(SpecificOffsets({A0: 5, A1: EARLIEST, B0: LATEST}), PARTITIONS, found, {}, "start") == {
+        A0: Bound(5, "given"),
+        A1: Bound(3, "earliest"),
+        B0: Bound(90, "latest"),
+    }
+    assert resolve(Earliest(), [A0], {A0: 3}, {}, "start") == {A0: Bound(3, "earliest")}
+    assert resolve(Latest(), [A0], {A0: 9}, {}, "end") == {A0: Bound(9, "latest")}
+
+
+def test_whole_topics_resolve_to_their_partitions() -> None:
+    position = SpecificOffsets({B0: 5}, {"a": EARLIEST})
+    assert resolve(position, PARTITIONS, {A0: 1, A1: 2}, {}, "start") == {
+        A0: Bound(1, "earliest"),
+        A1: Bound(2, "earliest"),
+        B0: Bound(5, "given"),
+    }
+
+
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("named", [{A0: 0, A1: 0}, {A0: 0, A1: 0, B0: 0, TopicPartition("c", 3): 0}])
+def test_offsets_must_name_exactly_the_assigned_partitions(named: dict[TopicPartition, int], side: Side) -> None:
+    with pytest.raises(OffsetPlanError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED") as caught:
+        lookups(SpecificOffsets(named, {}, "startingOffsets"), PARTITIONS, side)
+    text = str(caught.value)
+    assert text.startswith("startingOffsets must name exactly the assigned topic-partitions")
+    assert ("missing: b-0; not assigned: none" in text) == (B0 not in named)
+    assert ("missing: none; not assigned: c-3" in text) == (B0 in named)
+
+
+@pytest.mark.parametrize("named", [{A0: 0, A1: 0}, {A0: 0, A1: 0, B0: 0, TopicPartition("c", 3): 0}])
+def test_timestamps_must_name_exactly_the_assigned_partitions(named: dict[TopicPartition, int]) -> None:
+    with pytest.raises(OffsetPlanError, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
+        lookups(SpecificTimestamps(named, "error", "endingOffsetsByTimestamp"), PARTITIONS, "end")
+
+
+def test_a_topic_by_keyword_must_be_assigned() -> None:
+    with pytest.raises(OffsetPlanError, match="not assigned: c; assigned are a, b") as caught:
+        lookups(SpecificOffsets({A0: 0, A1: 0, B0: 0}, {"c": LATEST}), PARTITIONS, "start")
+    assert "KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED" in str(caught.value)
+
+
+@pytest.mark.parametrize("position", [GlobalTimestamp(50), SpecificTimestamps({A0: 50, A1: 50, B0: 50})])
+def test_a_start_without_a_match_is_an_error(position: Position) -> None:
+    with pytest.raises(OffsetPlanError, match="no record has timestamp 50 or a later one in a-1, b-0") as caught:
+        resolve(position, PARTITIONS, {A0: 5, A1: NO_RECORD, B0: NO_RECORD}, {}, "start")
+    assert (caught.value.topic, caught.value.partition) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("position", "side"),
+    [
+        (GlobalTimestamp(50, "latest"), "start"),
+        (SpecificTimestamps({A0: 50, A1: 50, B0: 50}, "latest"), "start"),
+        (GlobalTimestamp(50, "error"), "end"),
+        (GlobalTimestamp(50, "latest"), "end"),
+    ],
+)
+def test_elsewhere_no_match_means_the_latest_offset(position: Position, side: Side) -> None:
+    latest = {A0: 10, A1: 20, B0: 30}
+    assert resolve(position, PARTITIONS, {A0: 5, A1: NO_RECORD, B0: 0}, latest, side) == {
+        A0: Bound(5, "timestamp"),
+        A1: Bound(20, "latest"),
+        B0: Bound(0, "timestamp"),
+    }
