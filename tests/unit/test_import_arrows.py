@@ -1,0 +1,152 @@
+"""Who may import whom: the arrows of docs/architecture.md, and files that stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "pyspark_kafka_direct"
+SOURCE = ROOT / "src" / PACKAGE
+MOST_LINES = 600
+
+PURE = frozenset({"errors", "options", "offsets", "planning"})
+JOINED = PURE | {"wire", "records"}
+BELOW = JOINED | {"reading", "writing"}
+ON_TOP = ("structured", "direct", "continuous", "log", "monitor")
+
+ARROWS: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "offsets": PURE,
+    "options": PURE,
+    "planning": PURE,
+    "wire": PURE,
+    "records": PURE,
+    "reading": JOINED,
+    "writing": JOINED,
+    **dict.fromkeys(ON_TOP, BELOW),
+    "broker": frozenset({"errors"}),
+    "cli": BELOW | {*ON_TOP, "broker"},
+    # The package's face: names of the pure rooms at once, everything else when it is asked for (tested below).
+    "__init__": BELOW | {*ON_TOP},
+}
+"""Room to the rooms it may import, apart from itself."""
+
+LIBRARIES: dict[str, frozenset[str]] = {
+    "kafka": frozenset({"wire"}),
+    "confluent_kafka": frozenset(),
+    "pyarrow": frozenset({"records", "reading", "writing", *ON_TOP, "cli"}),
+    # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
+    "pyspark": frozenset({*ON_TOP, "broker", "cli"}),
+    "py4j": frozenset({*ON_TOP, "broker", "cli"}),
+}
+"""Heavy library to the rooms that may import it."""
+
+PRIVATE_MODULES = {"_option_table": "options"}
+
+
+def room_of(file: Path) -> str:
+    first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return PRIVATE_MODULES.get(first, first)
+
+
+def imported(source: str, package: str) -> set[str]:
+    """Absolute names of all modules a file imports, also within functions and for type checking."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names.add(module)
+            names.update(f"{module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def violations(room: str, source: str, package: str) -> list[str]:
+    found = []
+    for name in sorted(imported(source, package)):
+        parts = name.split(".")
+        if parts[0] in LIBRARIES and room not in LIBRARIES[parts[0]]:
+            found.append(f"{room} imports {name}")
+        if parts[0] == PACKAGE and len(parts) > 1:
+            target = PRIVATE_MODULES.get(parts[1], parts[1])
+            if target in ARROWS and target != room and target not in ARROWS[room]:
+                found.append(f"{room} imports {name}")
+    return found
+
+
+def source_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", source_files(), ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_follow_the_arrows(file: Path) -> None:
+    room = room_of(file)
+    assert room in ARROWS, f"{room} is a new room: draw its arrows here and in docs/architecture.md"
+    package = ".".join([PACKAGE, *file.relative_to(SOURCE).parts[:-1]])
+    assert violations(room, file.read_text(encoding="utf-8"), package) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("planning", "import pyarrow as pa"),
+        ("planning", f"from {PACKAGE}.wire.settings import Secret"),
+        ("planning", f"from {PACKAGE} import wire"),
+        ("planning", "from ..records import COLUMNS"),
+        ("planning", "def f():\n    import kafka.protocol"),
+        ("errors", f"from {PACKAGE}.offsets import OffsetRange"),
+        ("wire", f"from {PACKAGE}.records import COLUMNS"),
+        ("wire", "import pyspark"),
+        ("wire", "import pyarrow"),
+        ("records", f"from {PACKAGE}.wire import pool"),
+        ("records", "from kafka.record import x"),
+        ("reading", "from pyspark.sql import SparkSession"),
+        ("reading", f"from {PACKAGE}.structured import batch"),
+        ("structured", f"from {PACKAGE}.direct import KafkaUtils"),
+        ("direct", f"from {PACKAGE}.log import KafkaTable"),
+        ("monitor", "import kafka"),
+        ("broker", f"from {PACKAGE}.wire import pool"),
+        ("cli", "import confluent_kafka"),
+    ],
+)
+def test_a_forbidden_import_would_be_seen(room: str, line: str) -> None:
+    assert violations(room, line, f"{PACKAGE}.{room}") != []
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("planning", f"from {PACKAGE}.errors import OptionError"),
+        ("planning", "from . import ranges"),
+        ("wire", "import kafka.protocol"),
+        ("reading", f"from {PACKAGE}.wire import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
+        ("structured", f"from {PACKAGE}.reading import range_reader\nimport pyspark"),
+        ("options", f"from {PACKAGE}._option_table import TABLE"),
+    ],
+)
+def test_an_allowed_import_passes(room: str, line: str) -> None:
+    assert violations(room, line, f"{PACKAGE}.{room}") == []
+
+
+@pytest.mark.parametrize("module", ["", ".errors", ".offsets", ".options", ".planning.batch", ".planning.patterns"])
+def test_importing_is_cheap(module: str) -> None:
+    """Spark imports the package at a session's first look for a data source."""
+    heavy = ["pyspark", "py4j", "pyarrow", "kafka", "cryptography", "confluent_kafka", "numpy", "pandas", "ssl"]
+    code = f"import sys, {PACKAGE}{module}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_files_stay_small() -> None:
+    folders = ["src", "tests", "bench", "examples", "rust"]
+    files = [file for folder in folders for kind in ("*.py", "*.rs") for file in (ROOT / folder).rglob(kind)]
+    files = [file for file in files if "target" not in file.relative_to(ROOT).parts]
+    sizes = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    assert {file: size for file, size in sizes.items() if size > MOST_LINES} == {}
