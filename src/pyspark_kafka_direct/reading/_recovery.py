@@ -194,7 +194,8 @@ class Recovery:
 
     def _wait(self, error: KafkaDirectError) -> None:
         self._counts.retries += 1
-        self._last = error
+        if self._last is None or not self._deadline.expired:  # that our time is up explains nothing
+            self._last = error
         time.sleep(min(self._pause * random.uniform(0.8, 1.2), self._deadline.remaining()))  # noqa: S311
         self._pause = min(self._pause * 2, self._settings.retry_backoff_max_ms / 1000)
 

@@ -70,7 +70,9 @@ class Replica:
         if self._asked is not None:
             self.drop()
         channel = self._channel or self._open(deadline)
-        channel.request(offset, self._leader_epoch, max_bytes, deadline=deadline)
+        # The broker shall answer that it has nothing before we lose patience with it.
+        max_wait_ms = int(deadline.remaining() * 500)
+        channel.request(offset, self._leader_epoch, max_bytes, max_wait_ms=max_wait_ms, deadline=deadline)
         self._asked = offset
 
     def answer(self, deadline: Deadline) -> FetchedPartition:

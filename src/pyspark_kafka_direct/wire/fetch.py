@@ -163,6 +163,7 @@ class FetchChannel:
         max_bytes: int | None = None,
         *,
         last_fetched_epoch: int = -1,
+        max_wait_ms: int | None = None,
         deadline: Deadline | None = None,
     ) -> None:
         """Ask for the records from ``offset`` on; does not wait for them.
@@ -174,10 +175,12 @@ class FetchChannel:
                 comes all the same (KIP-74).
             last_fetched_epoch: Leader epoch of the last batch read: lets the broker see that its log was cut off
                 (KIP-595).
+            max_wait_ms: How long the broker may wait for records, by default and at most ``fetch.max.wait.ms``.
             deadline: End of the wait until the socket took the bytes, by default ``request.timeout.ms``.
         """
         settings = self._settings
         most = min(settings.max_partition_fetch_bytes if max_bytes is None else max_bytes, _MOST_BYTES)
+        wait = settings.fetch_max_wait_ms if max_wait_ms is None else min(max_wait_ms, settings.fetch_max_wait_ms)
         body = encode_request(
             self.version,
             topic=self._topic,
@@ -189,7 +192,7 @@ class FetchChannel:
             partition_max_bytes=most,
             max_bytes=min(max(settings.fetch_max_bytes, 0), _MOST_BYTES),
             min_bytes=settings.fetch_min_bytes,
-            max_wait_ms=settings.fetch_max_wait_ms,
+            max_wait_ms=wait,
             isolation_level=_ISOLATION_LEVELS[settings.isolation_level],
             rack=settings.client_rack,
         )

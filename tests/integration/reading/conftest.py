@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.reading.counts import ReadCounts
@@ -60,20 +60,21 @@ class Workbench:
 
     def producer(self, **config: Any) -> Producer:
         """A producer that makes one batch of whatever lies between two ``flush``."""
-        settings = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 1000, "enable.idempotence": True}
+        settings = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 1000}
         return Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
 
-    def write(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0, **config: Any) -> None:
-        """Writes values, one batch if they fit."""
+    def write(self, topic: str, *batches: Iterable[bytes | None], partition: int = 0, **config: Any) -> None:
+        """Writes values: every argument becomes a batch, if its values fit into one."""
         producer = self.producer(**config)
-        for value in values:
-            while True:
-                try:
-                    producer.produce(topic, value, partition=partition)
-                    break
-                except BufferError:
-                    producer.poll(1)
-        assert producer.flush(60) == 0
+        for values in batches:
+            for value in values:
+                while True:
+                    try:
+                        producer.produce(topic, value, partition=partition)
+                        break
+                    except BufferError:
+                        producer.poll(1)
+            assert producer.flush(60) == 0
 
     def settings(self, **kafka: object) -> ConnectionSettings:
         """Settings under Java's names, with underscores for dots."""
@@ -129,6 +130,19 @@ class Workbench:
         """Deletes a topic; returns when the brokers no longer know it."""
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
         self.wait_until(lambda: topic not in Cluster(self.settings()).topics([topic]), "topic deleted")
+
+    def recreate_topic(self, topic: str) -> None:
+        """Deletes a topic and creates it again under the same name."""
+        before = self.topic_id(topic)
+        self.delete_topic(topic)
+        self.admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
+        cluster = Cluster(self.settings())
+
+        def is_there() -> bool:
+            metadata = cluster.topics([topic]).get(topic)
+            return metadata is not None and metadata.topic_id != before and metadata.partitions[0].leader is not None
+
+        self.wait_until(is_there, "topic created again")
 
     def leader(self, topic: str, partition: int = 0) -> int:
         described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)

@@ -1,0 +1,235 @@
+"""Records that are gone: which case it is, whether it is an error, and what is read all the same (never twice)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaException
+
+from pyspark_kafka_direct.errors import BrokerError, DataLossError, TopicNotFoundError
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.wire import fetch
+
+if TYPE_CHECKING:
+    from tests.integration.reading.conftest import Read, Workbench
+
+BATCHES, BATCH_SIZE = 10, 10
+COUNT = BATCHES * BATCH_SIZE
+
+ONE_BATCH = {"max.partition.fetch.bytes": 1}
+"""A fetch then brings one batch, as the broker sends at least that."""
+
+
+@pytest.fixture
+def topic(bench: Workbench) -> str:
+    """A topic of ten batches of ten records."""
+    topic = bench.make_topic()
+    fill(bench, topic)
+    return topic
+
+
+def fill(bench: Workbench, topic: str, batches: int = BATCHES, text: str = "first") -> None:
+    starts = range(0, batches * BATCH_SIZE, BATCH_SIZE)
+    bench.write(
+        topic, *([f"{text}-{offset}".encode() for offset in range(start, start + BATCH_SIZE)] for start in starts)
+    )
+
+
+def assert_numbers(read: Read, *, records: int, lost: int, holes: int = 0) -> None:
+    assert (read.counts.records, read.counts.lost, read.counts.holes) == (records, lost, holes)
+
+
+# Aged out: the log start offset has passed what was asked for. 35 lies in the middle of a batch.
+
+
+def test_aged_out_is_an_error(bench: Workbench, topic: str) -> None:
+    bench.delete_records(topic, 35)
+    with pytest.raises(DataLossError, match=r"aged out.*\[20, 35\).*retention.*log now holds \[35, 100\)") as caught:
+        bench.read(topic, 20, COUNT)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 20)
+
+
+@pytest.mark.parametrize("settings", [{}, ONE_BATCH])
+def test_what_has_not_aged_out_is_read(bench: Workbench, topic: str, settings: dict[str, object]) -> None:
+    bench.delete_records(topic, 35)
+    read = bench.read(topic, 20, COUNT, fail_on_data_loss=False, kafka=settings)
+    assert read.offsets == list(range(35, COUNT))
+    assert_numbers(read, records=65, lost=15)
+
+
+def test_a_range_that_aged_out_completely_is_empty(bench: Workbench, topic: str) -> None:
+    bench.delete_records(topic, 35)
+    read = bench.read(topic, 10, 30, fail_on_data_loss=False)
+    assert read.offsets == []
+    assert_numbers(read, records=0, lost=20)
+
+
+def test_records_that_were_asked_for_as_earliest_may_age_out(bench: Workbench, topic: str) -> None:
+    bench.delete_records(topic, 35)
+    read = bench.read(topic, 0, COUNT, from_earliest=True)
+    assert read.offsets == list(range(35, COUNT))
+    assert_numbers(read, records=65, lost=0)
+
+
+def test_aged_out_in_the_middle_of_a_read(bench: Workbench, topic: str) -> None:
+    counts = ReadCounts()
+    batches = bench.open(bench.request(topic, 0, COUNT, fail_on_data_loss=False), counts, **ONE_BATCH)
+    offsets = next(batches).column("offset").to_pylist()
+    bench.delete_records(topic, 75)
+    for batch in batches:
+        offsets.extend(batch.column("offset").to_pylist())
+    # The answer to the request sent ahead may be under way already: nothing else of the deleted records comes.
+    got_before = len([offset for offset in offsets if offset < 75])
+    assert got_before in (10, 20)
+    assert offsets == [*range(got_before), *range(75, COUNT)]
+    assert (counts.lost, counts.holes, counts.records) == (75 - got_before, 0, len(offsets))
+
+
+# Beyond the end.
+
+
+def test_an_end_beyond_the_logs_is_an_error_after_what_there_is(bench: Workbench, topic: str) -> None:
+    batches = bench.open(bench.request(topic, 50, 150))
+    assert [offset for offset in next(batches).column("offset").to_pylist()] == list(range(50, COUNT))
+    with pytest.raises(DataLossError, match=r"beyond the end of the log.*\[100, 150\).*log now holds \[0, 100\)"):
+        next(batches)
+
+
+def test_what_lies_before_the_end_is_read(bench: Workbench, topic: str) -> None:
+    read = bench.read(topic, 50, 150, fail_on_data_loss=False)
+    assert read.offsets == list(range(50, COUNT))
+    assert_numbers(read, records=50, lost=50)
+
+
+def test_a_start_beyond_the_end(bench: Workbench, topic: str) -> None:
+    with pytest.raises(DataLossError, match=r"beyond the end of the log.*\[150, 160\)"):
+        bench.read(topic, 150, 160)
+    read = bench.read(topic, 150, 160, fail_on_data_loss=False)
+    assert_numbers(read, records=0, lost=10)
+
+
+# Deleted, and created again.
+
+
+def test_a_deleted_topic(bench: Workbench, topic: str) -> None:
+    request = bench.request(topic, 20, COUNT)
+    lenient = bench.request(topic, 20, COUNT, fail_on_data_loss=False)
+    bench.delete_topic(topic)
+    with pytest.raises(DataLossError, match=r"topic or partition deleted.*\[20, 100\)"):
+        bench.run(request)
+    read = bench.run(lenient)
+    assert_numbers(read, records=0, lost=80)
+
+
+def test_a_topic_deleted_in_the_middle_of_a_read(bench: Workbench, topic: str) -> None:
+    counts = ReadCounts()
+    batches = bench.open(bench.request(topic, 0, COUNT, fail_on_data_loss=False), counts, **ONE_BATCH)
+    offsets = next(batches).column("offset").to_pylist()
+    bench.delete_topic(topic)
+    for batch in batches:
+        offsets.extend(batch.column("offset").to_pylist())
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) <= 20
+    assert counts.lost == COUNT - len(offsets)
+
+
+@pytest.mark.parametrize(
+    ("fetch_version", "batches"), [(fetch.NEWEST_VERSION, 2), (fetch.NEWEST_VERSION, BATCHES), (12, 2 * BATCHES)]
+)
+def test_a_topic_created_again_is_not_the_one_that_was_planned(
+    bench: Workbench, topic: str, fetch_version: int, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer records than before, as many, and more; these also with a fetch request that names no topic ids."""
+    request = bench.request(topic, 20, COUNT)
+    lenient = bench.request(topic, 20, COUNT, fail_on_data_loss=False)
+    bench.recreate_topic(topic)
+    fill(bench, topic, batches, "second")
+    monkeypatch.setattr(fetch, "NEWEST_VERSION", fetch_version)
+    with pytest.raises(DataLossError, match=rf"deleted and recreated.*\[20, 100\).*id {request.topic_id}"):
+        bench.run(request)
+    read = bench.run(lenient)
+    assert read.values == []
+    assert_numbers(read, records=0, lost=80)
+
+
+def test_a_topic_created_again_in_the_middle_of_a_read(bench: Workbench, topic: str) -> None:
+    counts = ReadCounts()
+    batches = bench.open(bench.request(topic, 0, COUNT, fail_on_data_loss=False), counts, **ONE_BATCH)
+    values = next(batches).column("value").to_pylist()
+    bench.recreate_topic(topic)
+    fill(bench, topic, text="second")
+    for batch in batches:
+        values.extend(batch.column("value").to_pylist())
+    assert values == [f"first-{offset}".encode() for offset in range(len(values))]
+    assert counts.lost == COUNT - len(values) > 0
+
+
+def test_without_a_known_topic_id_a_shorter_log_is_loss(bench: Workbench, topic: str) -> None:
+    """As with ranges that name offsets only."""
+    bench.recreate_topic(topic)
+    fill(bench, topic, 2, "second")
+    with pytest.raises(DataLossError, match=r"beyond the end of the log.*\[30, 100\).*created again"):
+        bench.read(topic, 30, COUNT, topic_id=None)
+
+
+def test_a_partition_that_is_not_there(bench: Workbench, topic: str) -> None:
+    with pytest.raises(DataLossError, match=r"topic or partition deleted.*\[5, 9\)"):
+        bench.read(topic, 5, 9, partition=7)
+
+
+def test_a_warning_tells_what_is_skipped(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    bench.delete_records(topic, 35)
+    with caplog.at_level("WARNING", logger="pyspark_kafka_direct.reading"):
+        bench.read(topic, 20, 60, fail_on_data_loss=False)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "aged out" in warning
+    assert "[20, 35)" in warning
+    assert "failOnDataLoss=false" in warning
+
+
+def test_topics_that_come_and_go_never_give_a_record_twice(bench: Workbench) -> None:
+    """Spark's stress test: the topic is deleted and created again, and its records aged out, while it is read."""
+    topic = bench.make_topic()
+    chosen = random.Random(11)
+    rounds = 4
+    over = threading.Event()
+    failures: list[BaseException] = []
+    taken: list[list[bytes]] = []
+
+    def has(values: list[bytes], name: str) -> bool:
+        return bool(values) and values[0].startswith(name.encode())
+
+    def keep_reading() -> None:
+        try:
+            while not over.is_set():
+                try:
+                    end = bench.end(topic)
+                    request = bench.request(topic, 0, end, fail_on_data_loss=False, poll_timeout=60.0)
+                except (KafkaException, TopicNotFoundError, BrokerError, KeyError):
+                    continue  # the topic is not there at the moment
+                taken.append(bench.run(request, **ONE_BATCH).values)
+        except BaseException as error:
+            failures.append(error)
+
+    reader = threading.Thread(target=keep_reading)
+    reader.start()
+    try:
+        for number in range(rounds):
+            fill(bench, topic, chosen.randint(50, 100), f"round{number}")
+            bench.wait_until(lambda name=f"round{number}-": any(has(values, name) for values in taken), "a read")
+            if chosen.random() < 0.5:
+                bench.delete_records(topic, chosen.randint(1, 400))
+            bench.recreate_topic(topic)
+    finally:
+        over.set()
+        reader.join(120)
+    assert not reader.is_alive()
+    assert failures == []
+    for values in taken:
+        names = [value.decode().split("-") for value in values]
+        assert len({name for name, _ in names}) <= 1  # of one topic, not of two of the same name
+        offsets = [int(offset) for _, offset in names]
+        assert offsets == sorted(set(offsets))

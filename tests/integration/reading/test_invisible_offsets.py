@@ -1,0 +1,193 @@
+"""Offsets without a record to show: compaction's holes, transaction markers, aborted and uncommitted records.
+
+None of them is lost, and none of them stalls a read.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+    from tests.integration.reading.conftest import Workbench
+
+COMMITTED = {"isolation.level": "read_committed"}
+
+
+def transactional(bench: Workbench, topic: str) -> Producer:
+    producer = bench.producer(transactional_id=f"{topic}-{time.monotonic_ns()}", transaction_timeout_ms=60_000)
+    producer.init_transactions(30)
+    return producer
+
+
+def transaction(producer: Producer, topic: str, values: list[bytes]) -> None:
+    """Leaves it open."""
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+@pytest.fixture(scope="module")
+def mixed(bench: Workbench) -> str:
+    """Plain 0-1, committed 2-4 and marker 5, aborted 6-8 and marker 9, plain 10, committed 11 and marker 12, and again
+    aborted 13-14 and marker 15."""
+    topic = bench.make_topic()
+    producer = transactional(bench, topic)
+    bench.write(topic, [b"plain-0", b"plain-1"])
+    transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
+    producer.commit_transaction(30)
+    transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
+    producer.abort_transaction(30)
+    bench.write(topic, [b"plain-10"])
+    transaction(producer, topic, [b"committed-11"])
+    producer.commit_transaction(30)
+    transaction(producer, topic, [b"aborted-13", b"aborted-14"])
+    producer.abort_transaction(30)
+    bench.wait_until(lambda: bench.end(topic) == 16, "the last marker is written")
+    return topic
+
+
+VISIBLE = {0, 1, 2, 3, 4, 10, 11}
+MARKERS = {5, 9, 12, 15}
+ABORTED = {6, 7, 8, 13, 14}
+
+
+def test_read_committed_shows_what_is_committed(bench: Workbench, mixed: str) -> None:
+    for first in range(17):
+        for until in range(first, 17):
+            read = bench.read(mixed, first, until, kafka=COMMITTED)
+            asked = set(range(first, until))
+            assert read.offsets == sorted(asked & VISIBLE), (first, until)
+            counts = read.counts
+            assert (counts.records, counts.aborted, counts.control, counts.holes, counts.lost, counts.retries) == (
+                len(asked & VISIBLE),
+                len(asked & ABORTED),
+                len(asked & MARKERS),
+                0,
+                0,
+                0,
+            ), (first, until)
+    assert all(value.startswith((b"plain", b"committed")) for value in bench.read(mixed, 0, 16, kafka=COMMITTED).values)
+
+
+def test_read_uncommitted_shows_aborted_records_too(bench: Workbench, mixed: str) -> None:
+    for first in range(17):
+        read = bench.read(mixed, first, 16)
+        assert read.offsets == [offset for offset in range(first, 16) if offset not in MARKERS], first
+        assert (read.counts.aborted, read.counts.retries) == (0, 0)
+
+
+def test_transactions_that_overlap(bench: Workbench) -> None:
+    """Two producers write by turns, one commits, one aborts; the fetches are as small as can be."""
+    topic = bench.make_topic()
+    good, bad = transactional(bench, topic), transactional(bench, topic)
+    good.begin_transaction()
+    bad.begin_transaction()
+    for number in range(40):
+        producer, name = (good, b"good") if number % 2 else (bad, b"bad")
+        producer.produce(topic, name, partition=0)
+        assert producer.flush(30) == 0
+    bad.abort_transaction(30)
+    good.commit_transaction(30)
+    bench.wait_until(lambda: bench.end(topic) == 42, "both markers are written")
+    for first in (0, 1, 2, 17):
+        read = bench.read(topic, first, 42, kafka=COMMITTED | {"max.partition.fetch.bytes": 1})
+        assert read.offsets == [offset for offset in range(first, 40) if offset % 2]
+        assert set(read.values) == {b"good"}
+        assert read.counts.fetches == 42 - first
+
+
+def test_only_aborted_records_give_nothing(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    producer = transactional(bench, topic)
+    transaction(producer, topic, [b"a"] * 50)
+    producer.abort_transaction(30)
+    bench.wait_until(lambda: bench.end(topic) == 51, "the marker is written")
+    read = bench.read(topic, 0, 51, kafka=COMMITTED)
+    assert (read.batches, read.counts.aborted, read.counts.control) == ([], 50, 1)
+    assert read.counts.total_seconds < 5
+
+
+def test_an_open_transaction_is_waited_for(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"before"])
+    producer = transactional(bench, topic)
+    transaction(producer, topic, [b"in", b"in"])
+    bench.write(topic, [b"after"])
+    batches = bench.open(bench.request(topic, 0, 4), **COMMITTED)
+    assert next(batches).column("value").to_pylist() == [b"before"]
+    producer.commit_transaction(30)
+    rest = [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert rest == [b"in", b"in", b"after"]
+
+
+def test_a_transaction_that_stays_open_ends_the_read_in_time(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"before"])
+    producer = transactional(bench, topic)
+    transaction(producer, topic, [b"in"])
+    bench.write(topic, [b"after"])
+    batches = bench.open(bench.request(topic, 0, 3, poll_timeout=1.5), **COMMITTED)
+    assert next(batches).column("value").to_pylist() == [b"before"]
+    started = time.monotonic()
+    with pytest.raises(
+        BrokerTimeoutError, match=r"1\.5 s \(option kafkaConsumer\.pollTimeoutMs\).*transaction is open.*offset 1"
+    ) as caught:
+        next(batches)
+    assert 1.4 < time.monotonic() - started < 20
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 1)
+    producer.abort_transaction(30)
+    assert bench.read(topic, 0, 3).values == [b"before", b"in", b"after"]
+
+
+@pytest.fixture(scope="module")
+def compacted(bench: Workbench) -> str:
+    """600 records of 7 keys, compacted by the real cleaner, and 20 newer ones."""
+    topic = bench.make_topic(
+        cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_ms=100, delete_retention_ms=100
+    )
+    producer = bench.producer()
+    for offset in range(600):
+        producer.produce(topic, b"value-%d" % offset, b"key-%d" % (offset % 7 if offset < 300 else 7), partition=0)
+        if offset % 20 == 19:
+            assert producer.flush(30) == 0
+    size = bench.read(topic, 0, 600).counts.record_bytes
+    number = 600
+
+    def cleaned() -> bool:
+        # Appending rolls the active segment, which the cleaner never touches.
+        nonlocal number
+        producer.produce(topic, b"value-%d" % number, b"key-%d" % number, partition=0)
+        assert producer.flush(30) == 0
+        number += 1
+        return bench.read(topic, 0, 600).counts.record_bytes < size / 4
+
+    bench.wait_until(cleaned, "compacted", 120)
+    return topic
+
+
+def test_compaction_holes_are_counted_and_nothing_else(bench: Workbench, compacted: str) -> None:
+    end = bench.end(compacted)
+    whole = bench.read(compacted, 0, end)
+    left = whole.offsets
+    assert left == sorted(set(left))
+    assert len(left) < 200
+    assert whole.values == [b"value-%d" % offset for offset in left]
+    assert (whole.counts.holes, whole.counts.lost, whole.counts.retries) == (end - len(left), 0, 0)
+    for first, until in [(0, 100), (1, 50), (50, 51), (293, 300), (300, 599), (301, 601), (599, end), (end - 1, end)]:
+        read = bench.read(compacted, first, until)
+        assert read.offsets == [offset for offset in left if first <= offset < until], (first, until)
+        assert (read.counts.holes, read.counts.lost) == (until - first - len(read.offsets), 0), (first, until)
+
+
+def test_a_range_that_is_one_hole_gives_nothing_at_once(bench: Workbench, compacted: str) -> None:
+    read = bench.read(compacted, 10, 250)
+    assert (read.batches, read.counts.holes, read.counts.retries) == ([], 240, 0)
+    assert read.counts.fetches <= 2
