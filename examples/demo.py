@@ -1,6 +1,7 @@
 """A year of real flights through a real Kafka into a Spark DataFrame, with no connector jar. Run it by ``make demo``.
 
-Set ``KAFKA_BOOTSTRAP_SERVERS`` to use a Kafka that is there; the demo then takes a topic of its own and deletes it.
+The results go to ``demo-output``, or to the folder that is given as an argument. Set ``KAFKA_BOOTSTRAP_SERVERS`` to
+use a Kafka that is there; the demo then takes a topic of its own and deletes it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 6
-OUTPUT = Path(__file__).parent.parent / "demo-output"
+OUTPUT = Path(__file__).resolve().parent.parent / "demo-output"
 
 NEXT = """
 What to try next:
@@ -33,9 +34,9 @@ What to try next:
 """
 
 
-def main() -> int:
+def main(output: Path) -> int:
     """Run the demo; return 1 if a flight is missing or came twice."""
-    OUTPUT.mkdir(exist_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
     steps = Steps(7)
     kafka = EmbeddedKafka()
     own = "KAFKA_BOOTSTRAP_SERVERS" not in os.environ
@@ -47,19 +48,19 @@ def main() -> int:
         with steps.step(f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topic}, {PARTITIONS} partitions"):
             _flights.load(kafka.bootstrap_servers, topic, PARTITIONS, Progress(_flights.FLIGHTS, "flights").at)
         try:
-            complete = _use_spark(steps, kafka.bootstrap_servers, topic)
+            complete = _use_spark(steps, kafka.bootstrap_servers, topic, output)
         finally:
             if not own:
                 _flights.delete(kafka.bootstrap_servers, topic)
     finally:
         kafka.close()
     print(f"\n{steps.summary()}")
-    print(f"\nFlights: {OUTPUT / 'flights.parquet'}\nPicture: {OUTPUT / 'delays.png'}")
+    print(f"\nFlights: {output / 'flights.parquet'}\nPicture: {output / 'delays.png'}")
     print(NEXT, end="", flush=True)
     return 0 if complete else 1
 
 
-def _use_spark(steps: Steps, servers: str, topic: str) -> bool:
+def _use_spark(steps: Steps, servers: str, topic: str, output: Path) -> bool:
     with steps.step("Starting Spark"):
         spark = start_spark()
         from pyspark_kafka_direct.records import IMPLEMENTATION
@@ -77,11 +78,11 @@ def _use_spark(steps: Steps, servers: str, topic: str) -> bool:
             verdict = "yes" if complete else "NO"
             steps.say(f"{count:,} records, {distinct:,} different flights, {_flights.FLIGHTS:,} in the file: {verdict}")
         with steps.step("Writing Parquet"):
-            flights.write.mode("overwrite").parquet(str(OUTPUT / "flights.parquet"))
+            flights.write.mode("overwrite").parquet(str(output / "flights.parquet"))
         with steps.step("Counting departures and their delay by origin and hour"):
             rows = delays(flights)
             steps.say(as_table(rows))
-            _plot.draw(rows, OUTPUT / "delays.png")
+            _plot.draw(rows, output / "delays.png")
     finally:
         spark.stop()
     return complete
@@ -146,4 +147,4 @@ def as_table(rows: list[tuple[str, int, int, float]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT))

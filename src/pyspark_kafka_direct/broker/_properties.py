@@ -34,7 +34,7 @@ _BASE = {
     "log.cleaner.dedupe.buffer.size": str(16 << 20),  # taken from the heap at the start; 128 MB by default
     "num.recovery.threads.per.data.dir": "1",
     "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "4000",  # how long the cluster takes to miss a killed broker; 9 s by default
+    "broker.session.timeout.ms": "6000",  # how long the cluster takes to miss a killed broker; 9 s by default
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",  # KIP-392
 }
 

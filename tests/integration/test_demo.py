@@ -1,0 +1,28 @@
+"""The demo, run as a user runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+@pytest.mark.smoke
+def test_the_demo_reads_every_flight_once_and_leaves_its_results(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(DEMO), str(tmp_path)], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "336,776 records, 336,776 different flights, 336,776 in the file: yes" in done.stdout
+    assert "Traceback" not in done.stderr
+    flights = pyarrow.parquet.read_table(tmp_path / "flights.parquet")
+    assert flights.num_rows == 336_776
+    # Each offset of each partition once: what the source read is what the topic holds.
+    places = flights.select(["partition", "offset"]).group_by(["partition", "offset"]).aggregate([])
+    assert places.num_rows == 336_776
+    assert (tmp_path / "delays.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
