@@ -1,8 +1,10 @@
 """Splitting offset ranges into the pieces that become Spark tasks.
 
 The arithmetic is that of Spark's ``KafkaOffsetRangeCalculator`` (SPARK-23541, SPARK-28489, SPARK-30656, SPARK-36576,
-SPARK-49259): the same options give the same number of tasks. Preferred executors, which Spark sets on unsplit
-ranges, are left out: Python data sources cannot ask for them.
+SPARK-49259): the same options give the same tasks. Two things differ. With both options set, Spark leaves a whole
+partition unsplit when one of its pieces is too small to be split again, and then misses ``minPartitions``; here each
+piece is looked at by itself. And preferred executors, which Spark sets on unsplit ranges, are left out: Python data
+sources cannot ask for them.
 """
 
 from __future__ import annotations

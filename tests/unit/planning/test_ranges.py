@@ -139,3 +139,8 @@ def test_the_number_of_pieces_is_close_to_the_target(sizes: list[int], least: in
     pieces = split_ranges([OffsetRange("t", i, 0, size) for i, size in enumerate(sizes)], least)
     if sum(sizes) > 100 * least:
         assert max(least, len(sizes)) - len(sizes) <= len(pieces) <= max(least, len(sizes)) + len(sizes)
+
+
+def test_pieces_of_one_partition_are_looked_at_one_by_one() -> None:
+    """Spark makes 8 pieces here, as one of them rounds to a share of 1 (see the module's docstring)."""
+    assert len(split_ranges(ranges((1, 861, 27518)), 12, 3712)) == 12
