@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 import uuid
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.broker.embedded import RUNNING_BROKER_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +30,19 @@ class MakeTopic(Protocol):
     ) -> str: ...
 
 
+# Only the shared broker may be one that is there; taken out of the environment, so that tests of restarts, security or
+# other versions start their own.
+_RUNNING = os.environ.pop(RUNNING_BROKER_VARIABLE, None)
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
     """One broker for the whole run. Tests must not stop it or change it: those start one of their own."""
-    with EmbeddedKafka() as cluster:
+    with pytest.MonkeyPatch.context() as environment:
+        if _RUNNING:
+            environment.setenv(RUNNING_BROKER_VARIABLE, _RUNNING)
+        cluster = EmbeddedKafka()
+    with cluster:
         yield cluster
 
 

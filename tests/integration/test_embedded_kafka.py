@@ -79,7 +79,7 @@ def test_topics_get_the_asked_for_partitions_and_settings(kafka: EmbeddedKafka, 
 
 
 def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         servers, pid = kafka.bootstrap_servers, kafka.pids[1]
         topic = topics_on(servers)()
         write(servers, topic, [b"before"])
@@ -187,7 +187,7 @@ def test_brokers_die_with_their_owner_even_when_that_is_killed() -> None:
     program = """
 import json, sys, time
 from pyspark_kafka_direct.broker import EmbeddedKafka
-with EmbeddedKafka(reuse_running=False) as kafka:
+with EmbeddedKafka() as kafka:
     print(json.dumps([kafka.pids[1], str(kafka.log_file().parent)]), flush=True)
     time.sleep(600)
 """
@@ -226,7 +226,7 @@ def test_a_port_that_is_lost_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPat
             return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
 
         monkeypatch.setattr("pyspark_kafka_direct.broker._cluster.free_ports", unlucky)
-        with EmbeddedKafka(reuse_running=False) as kafka:
+        with EmbeddedKafka() as kafka:
             assert len(calls) == 2
             assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).brokers) == 1
 
