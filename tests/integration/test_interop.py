@@ -1,0 +1,388 @@
+"""Records written by other clients, in every codec, come back byte for byte."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from tests.integration.producers import CODECS, FAMILIES, Producers, Record, Writer, Written, can_write
+
+from pyspark_kafka_direct import records
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+from pyspark_kafka_direct.records._choice import ENVIRONMENT_VARIABLE, choose
+from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.fetch import FetchChannel
+from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+    from tests.integration.producers import Family
+
+OLDER_VERSION = "3.9.2"
+LATEST_TIMESTAMP = (1 << 63) // 1000
+"""The last millisecond that Spark's microseconds can hold; the year 294247."""
+
+DECODERS = sorted({"python", records.IMPLEMENTATION})
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+_noise = random.Random(3)
+
+AWKWARD = [
+    Record(b"plain", b"key", timestamp=1_700_000_000_123),
+    Record(b"no key"),
+    Record(b"empty key", b""),
+    Record(b"", b"empty value"),
+    Record(None, b"null value"),
+    Record(None, b""),
+    Record(b"", b""),
+    Record(None, None),
+    Record(bytes(range(256)), bytes(range(255, -1, -1))),
+    Record(b"the first millisecond", timestamp=0),
+    Record(b"and the next", timestamp=1),
+    Record(b"the last one", timestamp=LATEST_TIMESTAMP),
+    Record(b"and back again", timestamp=1_600_000_000_000),
+    Record(b"a header", headers=((b"name", b"content"),)),
+    Record(b"an empty header", headers=((b"empty", b""),)),
+    Record(b"a null header", headers=((b"null", None),)),
+    Record(b"a nameless header", headers=((b"", b"content"),)),
+    Record(b"the same name twice", headers=((b"twice", b"1"), (b"other", b"2"), (b"twice", b"3"))),
+    Record(b"text beyond ASCII", "größe".encode(), headers=(("日本語".encode(), "🛩".encode()),)),
+    Record(b"a name that is not UTF-8", headers=((b"\xff\xed\xa0ok\xc3", b"\xff"),)),
+    Record(b"many headers", headers=tuple((b"h%d" % number, b"%d" % number * 50) for number in range(200))),
+    Record(b"large and dull" * 10_000, b"large"),
+    Record(_noise.randbytes(100_000), b"large and random"),
+    *(Record(b'{"flight":%d,"carrier":"AA","origin":"JFK"}' % number, b"%d" % (number % 7)) for number in range(1500)),
+]
+
+
+class Row(NamedTuple):
+    """What is compared of a record."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    timestamp: int
+    timestamp_type: int
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A cluster, producers of its own version of Kafka, and topics."""
+
+    settings: ConnectionSettings
+    producers: Producers
+    make_topic: MakeTopic
+
+    def write(self, family: Family, topic: str, wanted: Sequence[Record], **how: Any) -> list[Written]:
+        """Writes those of the records that the client can write."""
+        return self.producers.open(family, **how).send(topic, [each for each in wanted if can_write(family, each)])
+
+    def read(self, topic: str, decoder: str, *, partition: int = 0, isolation: Any = "read_uncommitted") -> list[Row]:
+        """Reads all that the topic holds at that isolation level."""
+        settings = replace(self.settings, isolation_level=isolation)
+        tp = TopicPartition(topic, partition)
+        start, end = (Cluster(settings).offsets({tp: position})[tp].offset for position in (EARLIEST, LATEST))
+        return self.read_range(OffsetRange(topic, partition, start, end), decoder, isolation=isolation)
+
+    def read_range(
+        self,
+        wanted: OffsetRange,
+        decoder: str,
+        *,
+        isolation: Any = "read_uncommitted",
+        counts: ReadCounts | None = None,
+    ) -> list[Row]:
+        settings = replace(self.settings, isolation_level=isolation)
+        request = RangeRequest(wanted, columns=records.COLUMNS, poll_timeout=30)
+        rows = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(ENVIRONMENT_VARIABLE, decoder)
+            patch.setattr(records, "_chosen", choose())
+            for batch in read_range(settings, request, counts):
+                batch.validate(full=True)
+                assert set(batch.column("topic").to_pylist()) == {wanted.topic}
+                assert set(batch.column("partition").to_pylist()) == {wanted.partition}
+                rows += _rows(batch)
+        return rows
+
+    def stored_codecs(self, topic: str) -> set[int]:
+        """The codecs that the first partition's record batches name."""
+        tp = TopicPartition(topic, 0)
+        cluster = Cluster(self.settings)
+        end = cluster.offsets({tp: LATEST})[tp].offset
+        node = cluster.leader(tp)
+        found, position = set(), 0
+        with closing(Connection.open(self.settings, node.host, node.port, Deadline.after(30))) as connection:
+            topic_id = cluster.topics([topic])[topic].topic_id
+            channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=self.settings)
+            while position < end:
+                channel.request(position, -1, None)
+                batches = channel.response(Deadline.after(30)).records
+                at = 0
+                while at + 61 <= len(batches):
+                    # Record batch, format 2: base offset, at 8 the length after 12, at 21 attributes, then last delta.
+                    base, length = struct.unpack_from(">qi", batches, at)
+                    attributes, last_delta = struct.unpack_from(">hi", batches, at + 21)
+                    found.add(attributes & 7)
+                    position, at = base + last_delta + 1, at + 12 + length
+        return found
+
+
+def _rows(batch: Any) -> list[Row]:
+    """Rows of an Arrow batch; its timestamps may be too late for Python's datetime."""
+    import pyarrow as pa
+
+    micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    assert all(each % 1000 == 0 for each in micros)
+    headers = [each and [(pair["key"], pair["value"]) for pair in each] for each in batch.column("headers").to_pylist()]
+    columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value")]
+    types = batch.column("timestampType").to_pylist()
+    return [Row(*values) for values in zip(*columns, headers, [each // 1000 for each in micros], types, strict=True)]
+
+
+def expected(written: Sequence[Written], partition: int = 0, timestamp_type: int = 0) -> list[Row]:
+    """What has to come back. Names of headers are text, so bytes that are not UTF-8 become U+FFFD, as in Java."""
+    return [
+        Row(
+            offset,
+            record.key,
+            record.value,
+            [(name.decode("utf-8", "replace"), value) for name, value in record.headers] or None,
+            timestamp,
+            timestamp_type,
+        )
+        for record, offset, timestamp in written
+        if record.partition == partition
+    ]
+
+
+def make_lab(bootstrap_servers: str, version: str, make_topic: MakeTopic) -> Iterator[Lab]:
+    settings = connection_settings({"bootstrap.servers": bootstrap_servers, "fetch.max.wait.ms": "100"})
+    with closing(Producers(bootstrap_servers, version)) as producers:
+        yield Lab(settings, producers, make_topic)
+
+
+@pytest.fixture(scope="module")
+def lab(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Iterator[Lab]:
+    yield from make_lab(kafka.bootstrap_servers, DEFAULT_VERSION, make_topic)
+
+
+@pytest.fixture(scope="module")
+def older_lab(topics_on: Callable[[str], MakeTopic]) -> Iterator[Lab]:
+    with EmbeddedKafka(version=OLDER_VERSION, reuse_running=False) as kafka:
+        yield from make_lab(kafka.bootstrap_servers, OLDER_VERSION, topics_on(kafka.bootstrap_servers))
+
+
+@pytest.fixture(scope="module")
+def awkward_topic(lab: Lab) -> Callable[[Family, str], tuple[str, list[Written]]]:
+    """A topic with the awkward records by that client in that codec, over two partitions; made once."""
+    made: dict[tuple[Family, str], tuple[str, list[Written]]] = {}
+
+    def make(family: Family, codec: str) -> tuple[str, list[Written]]:
+        if (family, codec) not in made:
+            topic = lab.make_topic(2, message_timestamp_after_max_ms=(1 << 63) - 1)
+            spread = [replace(record, partition=number // 3 % 2) for number, record in enumerate(AWKWARD)]
+            made[family, codec] = topic, lab.write(family, topic, spread, codec=codec)
+        return made[family, codec]
+
+    return make
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@every_family
+def test_every_record_comes_back(
+    lab: Lab, awkward_topic: Callable[..., tuple[str, list[Written]]], family: Family, codec: str
+) -> None:
+    topic, written = awkward_topic(family, codec)
+    for record, _, timestamp in written:
+        assert record.timestamp in (None, timestamp)
+    for partition in (0, 1):
+        assert len(expected(written, partition)) > 700
+        for decoder in DECODERS:
+            assert lab.read(topic, decoder, partition=partition) == expected(written, partition)
+    # A client may leave a batch uncompressed that does not become smaller.
+    assert lab.stored_codecs(topic) - {0} == {CODECS[codec]} - {0}
+
+
+@every_family
+def test_without_idempotence(lab: Lab, family: Family) -> None:
+    topic = lab.make_topic(message_timestamp_after_max_ms=(1 << 63) - 1)
+    written = lab.write(family, topic, AWKWARD, codec="lz4", idempotent=False)
+    for decoder in DECODERS:
+        assert lab.read(topic, decoder) == expected(written)
+
+
+@every_family
+def test_log_append_time(lab: Lab, family: Family) -> None:
+    topic = lab.make_topic(message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    written = lab.write(family, topic, AWKWARD, codec="zstd")
+    after = int(time.time() * 1000)
+    for decoder in DECODERS:
+        rows = lab.read(topic, decoder)
+        assert rows == expected(written, timestamp_type=1)
+        assert all(before <= row.timestamp <= after for row in rows)
+
+
+@every_family
+def test_records_of_0_bytes_and_of_10_mb(lab: Lab, family: Family) -> None:
+    topic = lab.make_topic(max_message_bytes=12 << 20)
+    line = b"%07d departures, mean delay %03d minutes\n"
+    large = b"".join(line % (number, number * number % 997) for number in range(10_000_000 // 40))
+    sizes = [Record(b""), Record(large, b"large"), Record(b"x", large[:4_000_000]), Record(b"")]
+    written: list[Written] = []
+    for codec in CODECS:
+        written += lab.write(family, topic, sizes, codec=codec)
+    written += lab.write(family, topic, [Record(_noise.randbytes(10_000_000))], codec="snappy")
+    for decoder in DECODERS:
+        assert lab.read(topic, decoder) == expected(written)
+    assert lab.stored_codecs(topic) == set(CODECS.values())
+
+
+def write_transactions(lab: Lab, family: Family, topic: str, codec: str) -> tuple[list[Written], set[int], Writer]:
+    """Transactions that overlap, the last one still open.
+
+    Returns:
+        All records, the offsets of those visible under ``read_committed``, and the writer of the open transaction.
+    """
+    first, second, third = (
+        lab.producers.open(family, codec=codec, transactional_id=f"{topic}-{number}") for number in range(3)
+    )
+    outside = lab.producers.open(family, codec=codec)
+
+    def some(text: bytes) -> list[Record]:
+        return [Record(b"%b %d" % (text, number) * 20, text) for number in range(50)]
+
+    first.begin()
+    second.begin()
+    committed = first.send(topic, some(b"committed"))
+    aborted = second.send(topic, some(b"aborted"))
+    plain = outside.send(topic, some(b"no transaction"))
+    committed += first.send(topic, some(b"committed, too"))
+    second.abort()
+    first.commit()
+    second.begin()
+    committed += second.send(topic, some(b"committed by who aborted before"))
+    second.commit()
+    first.begin()
+    aborted += first.send(topic, some(b"aborted by who committed before"))
+    first.abort()
+    third.begin()
+    undecided = third.send(topic, some(b"open"))
+    behind = outside.send(topic, some(b"behind the open transaction"))
+    everything = sorted(committed + aborted + plain + undecided + behind, key=lambda each: each.offset)
+    return everything, {each.offset for each in committed + plain}, third
+
+
+def check_transactions(lab: Lab, family: Family, codec: str) -> None:
+    topic = lab.make_topic()
+    written, committed, undecided = write_transactions(lab, family, topic, codec)
+    visible = [each for each in written if each.offset in committed]
+    for decoder in DECODERS:
+        assert lab.read(topic, decoder) == expected(written)
+        assert lab.read(topic, decoder, isolation="read_committed") == expected(visible)
+    # A range may begin and end within an aborted transaction.
+    first, last = 75, visible[-1].offset + 20
+    within = [each for each in visible if first <= each.offset < last]
+    for decoder in DECODERS:
+        counts = ReadCounts()
+        wanted = OffsetRange(topic, 0, first, last)
+        assert lab.read_range(wanted, decoder, isolation="read_committed", counts=counts) == expected(within)
+        assert counts.records == len(within)
+        assert counts.records + counts.aborted + counts.control == wanted.count
+        assert (counts.lost, counts.holes) == (0, 0)
+    undecided.commit()
+    visible += written[-100:]
+    for decoder in DECODERS:
+        assert lab.read(topic, decoder, isolation="read_committed") == expected(visible)
+
+
+@every_family
+def test_transactions(lab: Lab, family: Family) -> None:
+    check_transactions(lab, family, "gzip" if family == "java" else "none")
+
+
+def test_what_compaction_leaves(lab: Lab) -> None:
+    topic = lab.make_topic(
+        cleanup_policy="compact", segment_ms=1, min_cleanable_dirty_ratio=0.01, delete_retention_ms=0
+    )
+    # Each send lies an hour after the one before, so each opens a segment; the last segment is never compacted.
+    written: list[Written] = []
+    for hour, family in enumerate([*FAMILIES, *FAMILIES, FAMILIES[0]]):
+        # In round 5 only one key comes again; in round 6 none, and so nothing of the rounds before is kept back.
+        keys = [b"%d" % number for number in ((0, 1, 2, 3, 4) if hour < 5 else (4,) if hour == 5 else ())]
+        now = 1_700_000_000_000 + hour * 3_600_000
+        rounds = [Record(b"%d" % hour, key, timestamp=now) for key in [*keys, b"only in round %d" % hour]]
+        written += lab.write(family, topic, rounds, codec="lz4")
+    latest = {each.record.key: each for each in written}
+    survivors = sorted(latest.values(), key=lambda each: each.offset)
+    deadline = Deadline.after(120)
+    while len(lab.read(topic, DECODERS[0])) > len(survivors):
+        assert not deadline.expired, lab.read(topic, DECODERS[0])
+        time.sleep(0.2)
+    for decoder in DECODERS:
+        counts = ReadCounts()
+        wanted = OffsetRange(topic, 0, 0, len(written))
+        assert lab.read_range(wanted, decoder, counts=counts) == expected(survivors)
+        assert counts.holes == len(written) - len(survivors)
+        assert counts.lost == 0
+
+
+@every_family
+def test_kafka_3(older_lab: Lab, family: Family) -> None:
+    topic = older_lab.make_topic()
+    written: list[Written] = []
+    for codec in CODECS:
+        written += older_lab.write(family, topic, AWKWARD, codec=codec)
+    for decoder in DECODERS:
+        assert older_lab.read(topic, decoder) == expected(written)
+    assert older_lab.stored_codecs(topic) == set(CODECS.values())
+
+
+@every_family
+def test_transactions_on_kafka_3(older_lab: Lab, family: Family) -> None:
+    check_transactions(older_lab, family, "none" if family == "java" else "zstd")
+
+
+def test_spark_sees_the_same(
+    lab: Lab, spark: SparkSession, awkward_topic: Callable[..., tuple[str, list[Written]]]
+) -> None:
+    from pyspark.sql.functions import expr
+
+    topics = dict(awkward_topic(family, codec) for family in FAMILIES for codec in CODECS)
+    frame = (
+        spark.read.format("kafka-direct")
+        .option("kafka.bootstrap.servers", lab.settings.bootstrap_text)
+        .option("subscribe", ",".join(topics))
+        .option("includeHeaders", "true")
+        .load()
+        .withColumn("timestamp", expr("unix_millis(timestamp)"))  # the latest is too late for Python's datetime
+        .select("topic", "partition", "offset", "key", "value", "headers", "timestamp", "timestampType")
+    )
+    found: dict[tuple[str, int], list[Row]] = {}
+    for topic, partition, offset, key, value, headers, timestamp, kind in frame.collect():
+        pairs = headers and [tuple(pair) for pair in headers]
+        row = Row(offset, _bytes(key), _bytes(value), pairs, timestamp, kind)
+        found.setdefault((topic, partition), []).append(row)
+    assert found == {
+        (topic, partition): expected(written, partition) for topic, written in topics.items() for partition in (0, 1)
+    }
+
+
+def _bytes(value: bytes | bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
