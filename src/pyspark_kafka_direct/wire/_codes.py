@@ -273,6 +273,7 @@ _KINDS: dict[int, type[KafkaDirectError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: TopicNotFoundError,
     ErrorCode.REQUEST_TIMED_OUT: BrokerTimeoutError,
     ErrorCode.OFFSET_NOT_AVAILABLE: BrokerUnreachableError,
+    ErrorCode.REBOOTSTRAP_REQUIRED: BrokerUnreachableError,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
@@ -318,5 +319,6 @@ _ADVICE: dict[int, str] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "A quota of the cluster is used up; try later or raise the quota.",
     ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted, or deleted and created again.",
     ErrorCode.INCONSISTENT_TOPIC_ID: "The topic was deleted and created again.",
+    ErrorCode.REBOOTSTRAP_REQUIRED: "The brokers known so far belong to another cluster now.",
     ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "The offset lies in tiered storage only.",
 }

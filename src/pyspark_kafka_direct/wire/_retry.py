@@ -6,6 +6,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.wire._deadline import Deadline
@@ -32,16 +34,23 @@ class Retry:
         self.deadline = deadline
         self._retries = retries
         self._pause = first_pause
+        self._telling: KafkaDirectError | None = None
         self._longest_pause = longest_pause
         self.tries = 1
 
     def after(self, error: KafkaDirectError) -> None:
-        """Pause before the next try, or raise ``error`` if there is none."""
+        """Pause before the next try, or raise if there is none.
+
+        Raises:
+            KafkaDirectError: ``error``; but where that only says that time is up, the error before it that says why.
+        """
+        if self._telling is None or not isinstance(error, BrokerTimeoutError):
+            self._telling = error
         pause = min(self._pause, self._longest_pause) * random.uniform(0.8, 1.2)  # noqa: S311
         if (self._retries is not None and self.tries > self._retries) or pause >= self.deadline.remaining():
             if self.tries > 1:
-                error.add_note(f"Tried {self.tries} times.")
-            raise error
+                self._telling.add_note(f"Tried {self.tries} times.")
+            raise self._telling
         self.tries += 1
         self._pause *= 2
         time.sleep(pause)

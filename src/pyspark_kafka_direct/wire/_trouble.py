@@ -21,6 +21,7 @@ class Circumstances(NamedTuple):
         host: Name or address of the broker as it was written.
         doing: Name of the request under way.
         answered: Names of the requests that this connection answered before.
+        opening: Whether the connection was still being set up.
     """
 
     broker: str
@@ -28,6 +29,7 @@ class Circumstances(NamedTuple):
     host: str
     doing: str
     answered: frozenset[str]
+    opening: bool
 
 
 def too_late(when: Circumstances, deadline: Deadline, throttled: float) -> BrokerTimeoutError:
@@ -44,7 +46,12 @@ def too_late(when: Circumstances, deadline: Deadline, throttled: float) -> Broke
         advice = "Something listens there but does not speak Kafka, or the listener wants another security protocol"
     else:
         advice = "The broker is overloaded or stuck, or the network drops packets"
-    setting = "kafka.default.api.timeout.ms" if deadline.expired else "kafka.request.timeout.ms"
+    if not deadline.expired:
+        setting = "kafka.request.timeout.ms"
+    elif when.opening:
+        setting = "kafka.socket.connection.setup.timeout.ms"
+    else:
+        setting = "kafka.default.api.timeout.ms"
     return BrokerTimeoutError(
         f"No answer to {when.doing} in time. {advice}; the limit is {setting}.", broker=when.broker
     )

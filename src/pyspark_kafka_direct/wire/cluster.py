@@ -20,7 +20,7 @@ from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire._list_offsets import ListedOffset, Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire._retry import Retry
-from pyspark_kafka_direct.wire.metadata import Node, PartitionMetadata, TopicMetadata, ask_metadata
+from pyspark_kafka_direct.wire.metadata import Node, PartitionMetadata, TopicMetadata, ask_metadata, newest
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Cluster:
             if node is not None:
                 return node
             retry.after(_failure(ErrorCode.LEADER_NOT_AVAILABLE, "looking for its leader", partition, None))
-            topics = self._ask_topics([partition.topic], deadline)
+            topics = self._ask_topics([partition.topic], deadline, retry)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
@@ -153,7 +153,7 @@ class Cluster:
             missing = {partition: position for partition, position in missing.items() if partition not in answered}
             if missing:
                 retry.after(next(iter(failures.values())))
-                topics = self._ask_topics(sorted({partition.topic for partition in missing}), deadline)
+                topics = self._ask_topics(sorted({partition.topic for partition in missing}), deadline, retry)
         return {partition: found[partition] for partition in wanted}
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
@@ -239,9 +239,13 @@ class Cluster:
             )
         return metadata
 
-    def _ask_topics(self, names: Collection[str] | None, deadline: Deadline) -> dict[str, TopicMetadata]:
-        # Before the first answer, patience is short: a wrong address does not get better by waiting.
-        retry = self._retry(deadline if self._reached else deadline.sooner(self.settings.connect_timeout_ms / 1000))
+    def _ask_topics(
+        self, names: Collection[str] | None, deadline: Deadline, retry: Retry | None = None
+    ) -> dict[str, TopicMetadata]:
+        if retry is None:
+            # Before the first answer, patience is short: a wrong address does not get better by waiting.
+            patience = deadline if self._reached else deadline.sooner(self.settings.connect_timeout_ms / 1000)
+            retry = self._retry(patience)
         while True:
             try:
                 metadata = self._ask_once(names, deadline)
@@ -249,7 +253,7 @@ class Cluster:
                 retry.after(error)
                 continue
             retry.deadline = deadline
-            self._remember(metadata, names)
+            topics = self._remember(metadata, names)
             for topic, code in metadata.topic_errors.items():
                 failure = error_for(code, "asking for metadata", topic=topic)
                 if not lookup(code).retriable:
@@ -257,29 +261,32 @@ class Cluster:
                 retry.after(failure)
                 break
             else:
-                return metadata.topics
+                return topics
 
     def _ask_once(self, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
         with self._any_broker(deadline) as connection:
-            try:
-                return ask_metadata(connection, names, deadline)
-            except ProtocolError as error:
-                if "REBOOTSTRAP_REQUIRED" in error.message:  # KIP-1102: the brokers we know belong to the past
-                    with self._lock:
-                        self._nodes = {}
-                raise
+            metadata = ask_metadata(connection, names, deadline)
+        if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the brokers known so far are history
+            with self._lock:
+                self._nodes = {}
+        if metadata.error_code:
+            raise error_for(metadata.error_code, "asking for metadata", broker=connection.broker)
+        return metadata
 
-    def _remember(self, metadata: ClusterMetadata, names: Collection[str] | None) -> None:
+    def _remember(self, metadata: ClusterMetadata, names: Collection[str] | None) -> dict[str, TopicMetadata]:
         now = time.monotonic()
         with self._lock:
+            before = self._topics
+            topics = {
+                name: newest(before[name][0] if name in before else None, told)
+                for name, told in metadata.topics.items()
+            }
             self._reached = True
             self._nodes = metadata.nodes
-            if names is None:
-                self._topics.clear()
-            else:
-                for name in names:
-                    self._topics.pop(name, None)
-            self._topics.update({name: (topic, now) for name, topic in metadata.topics.items()})
+            forgotten = before.keys() if names is None else set(names)
+            self._topics = {name: entry for name, entry in before.items() if name not in forgotten}
+            self._topics.update({name: (topic, now) for name, topic in topics.items()})
+        return topics
 
     @contextlib.contextmanager
     def _any_broker(self, deadline: Deadline) -> Iterator[Connection]:

@@ -77,6 +77,7 @@ class Connection:
         self._throttled_until = 0.0
         self._reauthenticate_at: float | None = None
         self._logging_in = False
+        self._opening = True
         self.last_used = time.monotonic()
 
     @classmethod
@@ -107,6 +108,7 @@ class Connection:
             connection = cls(settings, sock, host, port)
             connection._ask_versions(deadline)
             connection._log_in(deadline)
+            connection._opening = False
         except BaseException:
             sock.close()
             raise
@@ -156,8 +158,9 @@ class Connection:
         version = self.version(request) if request.API_VERSION is None else request.API_VERSION
         correlation_id = self._next_correlation_id()
         frame = _protocol.encode(request, version, correlation_id, self.settings.client_id)
-        self._write(frame, deadline)
-        self._outstanding.append((correlation_id, request.name.removesuffix("Request")))
+        name = request.name.removesuffix("Request")
+        self._write(name, frame, deadline)
+        self._outstanding.append((correlation_id, name))
 
     def complete(self, request: Any, deadline: Deadline) -> Any:
         """Second half of ``call``: wait for the response."""
@@ -188,7 +191,7 @@ class Connection:
         header = _HEADER.pack(api_key, api_version, correlation_id, len(self._client_id)) + self._client_id
         if flexible:
             header += b"\0"
-        self._write(_SIZE.pack(len(header) + len(body)) + header + body, deadline)
+        self._write(name, _SIZE.pack(len(header) + len(body)) + header + body, deadline)
         self._outstanding.append((correlation_id, name))
 
     def receive(self, deadline: Deadline) -> memoryview:
@@ -288,7 +291,7 @@ class Connection:
         return self._correlation_id
 
     def _circumstances(self, name: str) -> Circumstances:
-        return Circumstances(self.broker, self.settings, self.host, name, frozenset(self._answered))
+        return Circumstances(self.broker, self.settings, self.host, name, frozenset(self._answered), self._opening)
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
@@ -299,7 +302,7 @@ class Connection:
             raise BrokerUnreachableError("The connection belongs to the parent process.", broker=self.broker)
         return self._socket
 
-    def _write(self, frame: bytes | bytearray, deadline: Deadline) -> None:
+    def _write(self, name: str, frame: bytes | bytearray, deadline: Deadline) -> None:
         sock = self._open_socket()
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000)
         try:
@@ -307,10 +310,10 @@ class Connection:
             sock.sendall(frame)
         except TimeoutError:
             self.close()
-            raise too_late(self._circumstances("a request"), deadline, 0.0) from None
+            raise too_late(self._circumstances(name), deadline, 0.0) from None
         except OSError as error:
             self.close()
-            raise broken(self._circumstances("a request"), error) from error
+            raise broken(self._circumstances(name), error) from error
         except BaseException:
             self.close()
             raise
@@ -324,7 +327,7 @@ class Connection:
                 raise
         size, received_id = _PREFIX.unpack(prefix)
         if not _SIZE.size <= size < MAX_FRAME or (not self._answered and speaks_tls(prefix)):
-            raise not_kafka(self._circumstances("a request"), bytes(prefix))
+            raise not_kafka(self._circumstances(self._outstanding[0][1]), bytes(prefix))
         if received_id != correlation_id:
             raise ProtocolError(
                 f"An answer to request {received_id} came, but {correlation_id} was due: the connection is out of "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import ProtocolError
-from pyspark_kafka_direct.wire._codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire._codes import ErrorCode
 from pyspark_kafka_direct.wire._socket import address_text
 
 if TYPE_CHECKING:
@@ -89,12 +89,14 @@ class ClusterMetadata:
         topics: Topics by name, those that exist and may be seen.
         topic_errors: Error codes by topic, other than "does not exist".
         cluster_id: The cluster's id.
+        error_code: Error of the whole answer, 0 if there is none.
     """
 
     nodes: dict[int, Node]
     topics: dict[str, TopicMetadata]
     topic_errors: dict[str, int]
     cluster_id: str | None
+    error_code: int = ErrorCode.NONE
 
 
 def ask_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
@@ -106,7 +108,7 @@ def ask_metadata(connection: Connection, names: Collection[str] | None, deadline
         deadline: End of the wait.
 
     Raises:
-        BrokerError: No answer, or one that cannot be understood, or an error about the whole request.
+        BrokerError: No answer, or one that cannot be understood.
     """
     from kafka.protocol.metadata import MetadataRequest
 
@@ -118,14 +120,32 @@ def ask_metadata(connection: Connection, names: Collection[str] | None, deadline
         include_topic_authorized_operations=False,
     )
     response = connection.call(request, deadline)
-    if response.error_code:
-        connection.close()
-        raise error_for(response.error_code, "asking for metadata", broker=connection.broker)
     try:
         return _read(response)
     except (AttributeError, TypeError) as error:
         connection.close()
         raise ProtocolError("The answer to Metadata lacks fields it must have.", broker=connection.broker) from error
+
+
+def newest(known: TopicMetadata | None, told: TopicMetadata) -> TopicMetadata:
+    """What to believe about a topic: of each partition the leader with the highest epoch (KIP-320).
+
+    A broker that lags behind may still tell of a leader that others have seen replaced; ``Metadata`` of the Java client
+    decides the same way.
+
+    Args:
+        known: What was known before.
+        told: What a broker has told now.
+    """
+    if known is None or known.topic_id != told.topic_id:
+        return told
+    partitions = {
+        number: before
+        if (before := known.partitions.get(number)) is not None and before.leader_epoch > partition.leader_epoch
+        else partition
+        for number, partition in told.partitions.items()
+    }
+    return replace(told, partitions=partitions)
 
 
 def _read(response: Any) -> ClusterMetadata:
@@ -143,7 +163,7 @@ def _read(response: Any) -> ClusterMetadata:
             )
         elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             errors[topic.name] = topic.error_code
-    return ClusterMetadata(nodes, topics, errors, response.cluster_id)
+    return ClusterMetadata(nodes, topics, errors, response.cluster_id, response.error_code or ErrorCode.NONE)
 
 
 def _read_partition(entry: Any) -> PartitionMetadata:

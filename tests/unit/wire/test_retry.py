@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire._retry import Retry
 
@@ -40,6 +40,16 @@ def test_the_number_of_retries_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value is error
     assert caught.value.__notes__ == ["Tried 3 times."]
     assert len(slept) == 2
+
+
+def test_the_error_that_says_why_is_raised_not_the_one_that_says_time_is_up() -> None:
+    retry = Retry(Deadline.after(100), 2, 0.001, 0.001)
+    why = BrokerUnreachableError("no leader")
+    retry.after(BrokerTimeoutError("slow"))
+    retry.after(why)
+    with pytest.raises(BrokerUnreachableError) as caught:
+        retry.after(BrokerTimeoutError("no time left"))
+    assert caught.value is why
 
 
 def test_no_retry_at_all_says_nothing_of_tries() -> None:
