@@ -170,7 +170,7 @@ def clip(
         else:
             lose(until, first, LossEvent.BEYOND_END, f": it ends at {log_end}")
         return OffsetRange(tp.topic, tp.partition, until, until), warnings
-    if start.origin != "earliest" and first < min(log_start, until):
+    if first < min(log_start, until):
         lose(first, min(log_start, until), LossEvent.AGED_OUT, f": it starts at {log_start}")
         first = min(log_start, until)
     if log_end is not None and max(first, log_end) < until:

@@ -139,6 +139,11 @@ def test_no_record_has_a_fraction_of_a_millisecond(item: Filter) -> None:
     assert pushed.narrow(RANGES) == []
 
 
+def test_the_latest_of_several_time_bounds_counts() -> None:
+    pushed = push_down([Comparison("timestamp", ">", at(7)), Comparison("timestamp", ">=", at(5))])
+    assert pushed.from_timestamp == 8
+
+
 def test_times_before_1970_are_not_asked_for() -> None:
     assert push_down([Comparison("timestamp", ">=", at(-2))]).lookups(RANGES) == {}
 
