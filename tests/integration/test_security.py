@@ -494,3 +494,44 @@ def test_no_password_is_logged(secured: EmbeddedKafka, mechanism: str, caplog: p
             Connection.open(wrong, *wrong.bootstrap_servers[0], Deadline.after(HANG))
     assert "secret" not in caplog.text
     assert "secret" not in repr(dataclasses.asdict(settings))
+
+
+def test_spark_shows_nothing_of_it(secured: EmbeddedKafka, make_spark: Any, tmp_path: Path) -> None:
+    """Not the plan, not an error, not the event log, which is what Spark's UI shows."""
+    spark = make_spark(
+        {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": tmp_path.as_uri(),
+            "spark.eventLog.compress": "false",
+        }
+    )
+
+    def read(password: str) -> Any:
+        made = secured.certificates
+        options = {
+            "kafka.bootstrap.servers": secured.listener("SASL_SSL"),
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": f'{SCRAM} required username="alice" password="{password}";',
+            "kafka.ssl.truststore.certificates": made.ca.read_text(),
+            "kafka.ssl.keystore.certificate.chain": made.client.read_text(),
+            "kafka.ssl.keystore.key": made.client_encrypted_key.read_text(),
+            "kafka.ssl.key.password": made.key_password,
+            "subscribe": "allowed",
+        }
+        return spark.read.format("kafka-direct").options(**options).load()
+
+    records = read(ALICE.password)
+    assert [row.value for row in records.collect()] == [b"x"]
+    plan = records._jdf.queryExecution().toString()
+    with pytest.raises(Exception, match="refused the user 'alice'") as caught:
+        read("wrong-secret").collect()
+    spark.stop()
+    events = "".join(
+        path.read_text() for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".crc")
+    )
+    assert "kafka-direct" in plan
+    assert "kafka-direct" in events
+    for shown in (plan, events, str(caught.value), repr(records)):
+        for secret in (ALICE.password, "wrong-secret", secured.certificates.key_password, "PRIVATE KEY"):
+            assert secret not in shown
