@@ -78,9 +78,7 @@ def decoders() -> Iterator[tuple[str, Callable[[DecodeRequest], RecordDecoder]]]
     yield "python", PythonDecoder
 
 
-def measure(
-    create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns: Sequence[str], runs: int
-) -> float:
+def measure(create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns: Sequence[str], runs: int) -> float:
     """Median CPU seconds to decode the whole load."""
     return median(decode(create, load, columns) for _ in range(runs))
 
@@ -150,7 +148,8 @@ def value(randomness: random.Random, size: int) -> bytes:
     text = f"{randomness.choice(CARRIERS)} "
     while len(text) < size:
         flight, delay = randomness.randrange(6000), randomness.randrange(-20, 90)
-        text += f'{{"flight":{flight},"dep_delay":{delay},"tailnum":"N{flight * 7 % 999:03d}{randomness.choice(CARRIERS)}"}}'
+        tail = f"N{flight * 7 % 999:03d}{randomness.choice(CARRIERS)}"
+        text += f'{{"flight":{flight},"dep_delay":{delay},"tailnum":"{tail}"}}'
     return text[:size].encode()
 
 

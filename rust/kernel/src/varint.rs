@@ -65,3 +65,54 @@ fn unzigzag32(raw: u32) -> i32 {
 fn unzigzag64(raw: u64) -> i64 {
     (raw >> 1) as i64 ^ -((raw & 1) as i64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(number: i64) -> Vec<u8> {
+        let mut raw = (number << 1 ^ number >> 63) as u64;
+        let mut out = Vec::new();
+        while raw > 0x7f {
+            out.push(raw as u8 | 0x80);
+            raw >>= 7;
+        }
+        out.push(raw as u8);
+        out
+    }
+
+    #[test]
+    fn every_width_there_and_back() {
+        for shift in 0..64 {
+            for number in [1i64 << shift, (1i64 << shift).wrapping_neg(), (1i64 << shift).wrapping_sub(1)] {
+                let bytes = encoded(number);
+                let mut at = 0;
+                assert_eq!(varlong(&bytes, &mut at), Some(number));
+                assert_eq!(at, bytes.len());
+                let mut at = 0;
+                assert_eq!(varint(&bytes, &mut at), i32::try_from(number).ok());
+            }
+        }
+    }
+
+    #[test]
+    fn cut_off_anywhere() {
+        for number in [0, 63, 64, -8192, 8192, i64::from(i32::MIN), i64::MIN] {
+            let bytes = encoded(number);
+            for cut in 0..bytes.len() {
+                assert_eq!(varlong(&bytes[..cut], &mut 0), None);
+                assert_eq!(varint(&bytes[..cut], &mut 0), None);
+            }
+        }
+    }
+
+    #[test]
+    fn too_wide() {
+        assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0x0f], &mut 0), Some(i32::MIN));
+        assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0x1f], &mut 0), None);
+        assert_eq!(varint(&[0x80, 0x80, 0x80, 0x80, 0x80, 0], &mut 0), None);
+        assert_eq!(varlong(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], &mut 0), Some(i64::MIN));
+        assert_eq!(varlong(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02], &mut 0), None);
+        assert_eq!(varlong(&[0x80; 11], &mut 0), None);
+    }
+}

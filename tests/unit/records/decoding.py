@@ -96,9 +96,31 @@ def agreed(
     aborted: Sequence[AbortedTransaction] = (),
 ) -> Outcome:
     """Runs each decoder there is, checks that they agree, and returns what they say."""
-    feeds = [feeds] if isinstance(feeds, bytes) else list(feeds)
-    outcomes = {name: run(name, feeds, wanted, aborted) for name in CREATORS}
+    outcomes = outcomes_of(feeds, wanted, aborted)
     first, *others = outcomes.values()
     for other in others:
         assert other.verdict == first.verdict, outcomes
     return first
+
+
+def outcomes_of(
+    feeds: Iterable[bytes] | bytes,
+    wanted: DecodeRequest | None = None,
+    aborted: Sequence[AbortedTransaction] = (),
+) -> dict[str, Outcome]:
+    """Runs each decoder there is."""
+    feeds = [feeds] if isinstance(feeds, bytes) else list(feeds)
+    return {name: run(name, feeds, wanted, aborted) for name in CREATORS}
+
+
+def disagreement(outcomes: dict[str, Outcome]) -> str | None:
+    """How the decoders disagree about damaged bytes: ``None`` (they do not), ``"codec"`` or ``"decoder"``.
+
+    Their codecs are different libraries, and each has damaged streams that it puts up with and the other does not (the
+    C implementation of LZ4 takes a match offset of 0, for one). That much is allowed where one refuses a stream.
+    """
+    first, *others = outcomes.values()
+    if all(other.verdict == first.verdict for other in others):
+        return None
+    refused = any("cannot be decompressed" in str(outcome.error) for outcome in outcomes.values())
+    return "codec" if refused else "decoder"

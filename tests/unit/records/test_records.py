@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
@@ -11,6 +12,9 @@ from tests.unit.records.decoding import CREATORS, both, request, run
 from pyspark_kafka_direct.errors import TimestampError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_next_offset
 from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -214,7 +218,7 @@ def test_arrow_batches_outlive_their_decoder(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("scan", [scan_next_offset, python_scan])
-def test_scanning_headers(scan: type[scan_next_offset]) -> None:
+def test_scanning_headers(scan: Callable[[bytes | bytearray | memoryview, int], int]) -> None:
     first, second = numbered(5, 5).encode(), Batch((), 10, last_offset_delta=89).encode()
     assert scan(b"", 3) == 3
     assert scan(first[:-1], 3) == 3

@@ -6,28 +6,24 @@ use super::{Plain, broken, guess};
 use crate::error::Flaw;
 
 /// A context is worth keeping: making one costs as much as decompressing some 16 KiB.
+#[derive(Default)]
 pub(super) struct Zstd {
-    context: DCtx<'static>,
-}
-
-impl Default for Zstd {
-    fn default() -> Self {
-        Zstd { context: DCtx::create() }
-    }
+    context: Option<DCtx<'static>>,
 }
 
 impl Zstd {
     /// Streams, so that `plain` grows with what is produced whatever the frame claims. zstd itself sizes its window by
     /// the frame header, but refuses more than 128 MiB, and touches no more of it than is produced.
     pub(super) fn decompress(&mut self, packed: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
-        self.context.init().map_err(failed)?;
+        let context = self.context.get_or_insert_with(DCtx::create);
+        context.init().map_err(failed)?;
         plain.room(guess(packed))?;
         let mut input = InBuffer::around(packed);
         loop {
             let room = plain.room(1)?;
             let full = room.len();
             let mut output = OutBuffer::around(room);
-            let wanted = self.context.decompress_stream(&mut output, &mut input).map_err(failed)?;
+            let wanted = context.decompress_stream(&mut output, &mut input).map_err(failed)?;
             let produced = output.pos();
             plain.length += produced;
             if input.pos() == packed.len() {

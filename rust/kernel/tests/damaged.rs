@@ -1,0 +1,98 @@
+//! Damaged batches: whatever the bytes, the decoder returns, with rows that make sense or an error.
+//!
+//! `RECORD_FUZZ_ROUNDS` sets how many (20,000 by default), `RECORD_FUZZ_SEED` where to begin.
+
+mod support;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, RecordBatch, StructArray};
+use record_kernel::{AbortedTransaction, Limits, Range};
+use support::{Chance, Record, batch, body, compress, damage, decoder, feed, put_right, record};
+
+const OFFSET: usize = 4;
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+fn bodies() -> Vec<(Vec<u8>, i32)> {
+    let rich = Record {
+        key: None,
+        value: Some((0..=200).collect()),
+        time: -(1 << 40),
+        headers: vec![(b"name".to_vec(), None), (b"\xff".to_vec(), Some(b"content".to_vec()))],
+    };
+    let text = (0..20).map(|n| record("UA", &format!("{{\"flight\": {n}, \"origin\": \"EWR\"}}")));
+    let sets = [vec![Record::default(), record("", "")], vec![rich, record("k", "v")], text.collect()];
+    sets.iter().map(|records| (body(records), records.len() as i32)).collect()
+}
+
+/// A batch with something wrong in it, its length and CRC mostly put right.
+fn damaged(chance: &mut Chance, bodies: &[(Vec<u8>, i32)]) -> Vec<u8> {
+    let (mut plain, count) = bodies[chance.below(bodies.len())].clone();
+    let codec = chance.below(5) as u8;
+    let attributes = codec | if chance.one_in(3) { (chance.next() as u8) & 0x38 } else { 0 };
+    if chance.one_in(2) {
+        damage(chance, &mut plain, 0);
+    }
+    let mut out = batch(20, attributes, chance.below(3) as i64, count, &compress(codec, &plain));
+    for _ in 0..chance.below(3) {
+        let from = if chance.one_in(3) { 0 } else { support::HEADER };
+        damage(chance, &mut out, from);
+    }
+    if !chance.one_in(20) {
+        put_right(&mut out);
+    }
+    out
+}
+
+fn check(rows: &RecordBatch, range: Range, limits: Limits, last: &mut i64) {
+    StructArray::from(rows.clone()).to_data().validate_full().expect("valid Arrow");
+    assert!((1..=limits.rows).contains(&rows.num_rows()));
+    for &offset in rows.column(OFFSET).as_primitive::<Int64Type>().values() {
+        assert!(offset > *last && (range.from..range.until).contains(&offset));
+        *last = offset;
+    }
+}
+
+#[test]
+fn damaged_batches_never_panic() {
+    let mut chance = Chance::new(from_environment("RECORD_FUZZ_SEED", 1));
+    let bodies = bodies();
+    let good = batch(10, 0, -1, 20, &bodies[2].0);
+    let (mut fine, mut failed) = (0, 0);
+    for _ in 0..from_environment("RECORD_FUZZ_ROUNDS", 20_000) {
+        let mut bytes = if chance.one_in(2) { good[..].to_vec() } else { Vec::new() };
+        bytes.extend(damaged(&mut chance, &bodies));
+        bytes.extend(damaged(&mut chance, &bodies));
+        let range = Range { from: chance.below(30) as i64, until: 30 + chance.below(40) as i64 };
+        let limits = Limits { rows: [1, 3, 65536][chance.below(3)], bytes: [1, 100, 1 << 20][chance.below(3)] };
+        let mut decoder = decoder(range, limits);
+        let mut last = -1;
+        for _ in 0..2 {
+            if !feed(&mut decoder, &bytes, &[AbortedTransaction { producer_id: 1, first_offset: 15 }]) {
+                break; // a batch of an old format
+            }
+            let end = loop {
+                match decoder.read() {
+                    Ok(Some(rows)) => check(&rows, range, limits, &mut last),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            assert!(decoder.position() <= decoder.next_offset().max(range.until));
+            let counts = decoder.counts();
+            assert!(counts.records + counts.control + counts.aborted + counts.holes <= range.until - range.from);
+            match end {
+                None => fine += 1,
+                Some(error) => {
+                    assert_eq!(decoder.read().expect_err("the error stays"), error);
+                    failed += 1;
+                    break;
+                }
+            }
+        }
+    }
+    assert!(fine > 0 && failed > 0, "the damage reaches behind the CRC, and not all of it matters");
+}

@@ -1,0 +1,112 @@
+//! The decoder from outside; Python's tests go deeper.
+
+mod support;
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
+use record_kernel::{AbortedTransaction, ErrorKind, Limits, Range, scan};
+use support::{Record, batch, body, compress, decoder, feed, record};
+
+const ALL: Range = Range { from: 0, until: 1 << 40 };
+const LIMITS: Limits = Limits { rows: 65536, bytes: 4 << 20 };
+const TRANSACTIONAL: u8 = 0x10;
+const CONTROL: u8 = 0x30;
+
+fn numbered(base: i64, count: i32) -> Vec<u8> {
+    let records: Vec<Record> = (0..count).map(|place| record("k", &format!("v{}", base + i64::from(place)))).collect();
+    batch(base, 0, -1, count, &body(&records))
+}
+
+#[test]
+fn every_codec_gives_the_same_rows() {
+    let records = [record("key", "value"), Record::default(), Record { time: -5, ..record("", "") }];
+    for codec in 0..=4 {
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(feed(&mut decoder, &batch(7, codec, -1, 3, &compress(codec, &body(&records))), &[]));
+        let rows = decoder.read().expect("good records").expect("rows");
+        let values = rows.column(1).as_binary::<i32>();
+        assert_eq!((values.value(0), values.is_null(1), values.value(2)), (&b"value"[..], true, &b""[..]));
+        assert_eq!(rows.column(2).as_string::<i32>().value(2), "topic");
+        assert_eq!(rows.column(3).as_primitive::<Int32Type>().values(), &[3, 3, 3]);
+        assert_eq!(rows.column(4).as_primitive::<Int64Type>().values(), &[7, 8, 9]);
+        let microseconds = rows.column(5).as_primitive::<TimestampMicrosecondType>().value(2);
+        assert_eq!(microseconds, 1_699_999_999_995_000);
+        assert_eq!(decoder.read().expect("good records"), None);
+        assert_eq!((decoder.next_offset(), decoder.position(), decoder.done()), (10, 10, false));
+    }
+}
+
+#[test]
+fn headers_are_scanned_up_to_the_cut() {
+    let mut bytes = numbered(0, 5);
+    bytes.extend(numbered(5, 5));
+    let whole = bytes.len();
+    bytes.extend(&numbered(10, 5)[..80]);
+    let found = scan(&bytes, 0, 100);
+    assert_eq!((found.end, found.next_offset, found.old_format, found.failure), (whole, 10, false, None));
+    assert_eq!(scan(&bytes, 0, 5).next_offset, 5);
+    assert_eq!(scan(&bytes, 12, 100).next_offset, 12);
+}
+
+#[test]
+fn old_formats_are_left_to_others() {
+    let mut bytes = numbered(0, 5);
+    let mut old = vec![0; 26];
+    old[7] = 5;
+    old[11] = 14;
+    old[16] = 1;
+    bytes.extend(&old);
+    let mut decoder = decoder(ALL, LIMITS);
+    assert!(!feed(&mut decoder, &bytes, &[]));
+    assert_eq!((decoder.next_offset(), decoder.buffered()), (0, false));
+    decoder.advance_to(6);
+    assert!(feed(&mut decoder, &numbered(6, 2), &[]));
+    assert_eq!(decoder.read().expect("good records").expect("rows").num_rows(), 2);
+    assert_eq!((decoder.counts().records, decoder.counts().holes), (2, 0));
+}
+
+#[test]
+fn aborted_transactions_end_at_their_marker() {
+    let marker = |base, kind: u8| {
+        let key = Record { key: Some(vec![0, 0, 0, kind]), ..Record::default() };
+        batch(base, CONTROL, 1, 1, &body(&[key]))
+    };
+    let data = body(&[record("k", "v")]);
+    let mut bytes = batch(0, TRANSACTIONAL, 1, 1, &data);
+    bytes.extend(marker(1, 0));
+    bytes.extend(batch(2, TRANSACTIONAL, 1, 1, &data));
+    bytes.extend(marker(3, 1));
+    let mut decoder = decoder(Range { from: 0, until: 4 }, LIMITS);
+    assert!(feed(&mut decoder, &bytes, &[AbortedTransaction { producer_id: 1, first_offset: 0 }]));
+    let rows = decoder.read().expect("good records").expect("rows");
+    assert_eq!(rows.column(4).as_primitive::<Int64Type>().values(), &[2]);
+    assert_eq!(decoder.read().expect("good records"), None);
+    let counts = decoder.counts();
+    assert_eq!((counts.records, counts.aborted, counts.control, counts.holes), (1, 1, 2, 0));
+    assert!(decoder.done());
+}
+
+#[test]
+fn rows_come_before_the_error_behind_them() {
+    let mut bytes = numbered(0, 5);
+    bytes.extend(numbered(5, 5));
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    let mut decoder = decoder(ALL, LIMITS);
+    assert!(feed(&mut decoder, &bytes, &[]));
+    assert_eq!(decoder.read().expect("good records").expect("rows").num_rows(), 5);
+    for _ in 0..2 {
+        let error = decoder.read().expect_err("a wrong CRC");
+        assert_eq!((error.kind, error.offset), (ErrorKind::Corrupt, 5));
+    }
+}
+
+#[test]
+fn a_wrong_schema_is_refused() {
+    use arrow_schema::{DataType, Field, Schema};
+    for field in [Field::new("values", DataType::Binary, true), Field::new("value", DataType::Utf8, true)] {
+        let schema = std::sync::Arc::new(Schema::new(vec![field]));
+        assert!(record_kernel::Decoder::new(schema, "t".to_owned(), 0, ALL, LIMITS, true).is_err());
+    }
+}
