@@ -1,1 +1,12 @@
-"""The only room that talks to brokers: settings, connections, cluster metadata, offsets, fetch requests."""
+"""The only room that talks to brokers.
+
+Importing it imports nothing more. Its faces are
+
+- ``wire.settings``: ``ConnectionSettings``, ``connection_settings`` (client settings, checked and typed), ``Secret``;
+- ``wire.cluster``: ``Cluster`` (topics, leaders, offsets);
+- ``wire.fetch``: fetch requests of one partition;
+- ``wire.pool``: the process's connections; ``wire.connection``: one of them.
+
+Names that begin with an underscore are the room's own: TLS (``_tls``, ``_certificates``), SASL (``_sasl``, ``_scram``,
+``_oauth``), the table of client settings (``_table``), the protocol library (``_protocol``).
+"""

@@ -48,7 +48,8 @@ class Setting:
         high: Largest number allowed.
         allowed: Words allowed, in their canonical spelling; compared without regard to case.
         aliases: Other names of the same setting (librdkafka's).
-        harmless: Texts (lower case) that ask for what is done anyway, and so bring neither warning nor refusal.
+        harmless: Texts that ask for what is done anyway, and so bring neither warning nor refusal; compared without
+            regard to case.
         verbatim: Keep leading and trailing blanks. Java's client trims every value, and so does everything else here.
     """
 
@@ -63,6 +64,10 @@ class Setting:
     aliases: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
     verbatim: bool = False
+
+    def is_harmless(self, text: str) -> bool:
+        """Whether a text asks for what is done anyway."""
+        return text.strip().lower() in (word.lower() for word in self.harmless)
 
     @property
     def secret(self) -> bool:

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.wire._table_network import NETWORK_SETTINGS
 from pyspark_kafka_direct.wire._table_security import SECURITY_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 SETTINGS: Final[Mapping[str, Setting]] = {setting.name: setting for setting in (*NETWORK_SETTINGS, *SECURITY_SETTINGS)}
 _BY_ANY_NAME: Final[Mapping[str, Setting]] = {
@@ -58,10 +58,10 @@ def read_settings(params: Mapping[str, str], *, handled: Collection[str] = ()) -
         if setting is None:
             notes.append(_unknown(original))
         elif setting.use is Use.REFUSED:
-            if text.strip().lower() not in setting.harmless:
+            if not setting.is_harmless(text):
                 raise OptionError(f"option kafka.{original} is not supported: {setting.about}")
         elif setting.use is Use.IGNORED:
-            if text.strip().lower() not in setting.harmless:
+            if not setting.is_harmless(text):
                 notes.append(f"option kafka.{original} is ignored: {setting.about}")
         elif text.strip() or setting.default is not None:  # an empty text means "not given", as in a filled-in template
             earlier = given.get(setting.name)
@@ -76,16 +76,32 @@ def read_settings(params: Mapping[str, str], *, handled: Collection[str] = ()) -
     return ReadSettings(values, given, tuple(notes))
 
 
+_PAGE: Final = """\
+# Client settings
+
+Made by `python -m pyspark_kafka_direct.wire.settings > docs/client-settings.md`; a test checks that it is current.
+
+Every setting of Kafka 4.3's Java consumer, and librdkafka's names for them. Write them as options, with `kafka.` or
+without: `.option("kafka.fetch.min.bytes", "65536")`. Upper and lower case are the same. A setting that is ignored or
+unknown brings one warning; one that is refused, or a value that cannot be used, is an error before any task starts.
+An empty text means "not given". How to log in and encrypt: [security.md](security.md).
+"""
+
+_SECTIONS: Final = (
+    (Use.APPLIED, "Applied", "| setting | default | meaning | also as |", "|---|---|---|---|"),
+    (Use.REFUSED, "Refused", "| setting | what to write instead | accepted all the same |", "|---|---|---|"),
+    (Use.IGNORED, "Ignored", "| setting | why |", "|---|---|"),
+)
+
+
 def settings_markdown() -> str:
-    """Render the table for the documentation: name, what is done with it, default, other names."""
-    lines = [
-        "| setting | use | default | meaning, reason, or what to write instead | also as |",
-        "|---|---|---|---|---|",
-    ]
-    for name, setting in sorted(SETTINGS.items()):
-        aliases = ", ".join(f"`{alias}`" for alias in setting.aliases)
-        lines.append(f"| `{name}` | {setting.use.value} | {_shown_default(setting)} | {setting.about} | {aliases} |")
-    return "\n".join(lines) + "\n"
+    """Render docs/client-settings.md."""
+    lines = [_PAGE]
+    for use, title, head, rule in _SECTIONS:
+        lines += [f"## {title}", "", head, rule]
+        lines += [_row(setting) for _, setting in sorted(SETTINGS.items()) if setting.use is use]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _unknown(name: str) -> str:
@@ -94,8 +110,24 @@ def _unknown(name: str) -> str:
     return f"option kafka.{name} is unknown and ignored{hint}"
 
 
+def _row(setting: Setting) -> str:
+    cells = [f"`{setting.name}`"]
+    match setting.use:
+        case Use.APPLIED:
+            cells += [_shown_default(setting), setting.about, _listed(setting.aliases)]
+        case Use.REFUSED:
+            cells += [setting.about, _listed(word for word in setting.harmless if not word.startswith("kafkashaded."))]
+        case Use.IGNORED:
+            cells.append(setting.about)
+    return f"| {' | '.join(cells)} |"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _shown_default(setting: Setting) -> str:
-    if setting.use is not Use.APPLIED or setting.default in (None, ""):
+    if setting.default in (None, ""):
         return ""
     if setting.kind is Kind.LIST and isinstance(setting.default, tuple):
         return f"`{','.join(setting.default)}`"

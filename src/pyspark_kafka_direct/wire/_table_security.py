@@ -122,7 +122,7 @@ _PROVIDER: Final = (
 # the names in its relocated client.
 _OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 _OWN_HANDLERS: Final = tuple(
-    f"{shaded}{_OAUTH_PACKAGE}.{name}".lower()
+    f"{shaded}{_OAUTH_PACKAGE}.{name}"
     for shaded in ("", "kafkashaded.")
     for name in (
         "OAuthBearerLoginCallbackHandler",
@@ -131,7 +131,7 @@ _OWN_HANDLERS: Final = tuple(
     )
 )
 _OWN_RETRIEVERS: Final = tuple(
-    f"{shaded}{_OAUTH_PACKAGE}.{name}".lower()
+    f"{shaded}{_OAUTH_PACKAGE}.{name}"
     for shaded in ("", "kafkashaded.")
     for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
 )
@@ -215,8 +215,12 @@ SASL: Final = (
             "assertion.private.key.file",
             "assertion.private.key.passphrase",
             "assertion.template.file",
-            "grant.type",
         )
+    ),
+    _refused(
+        "sasl.oauthbearer.grant.type",
+        "only the client-credentials grant is known here; for another one set the option oauthTokenProvider",
+        harmless=("client_credentials",),
     ),
     *_ignored(
         "it is about signed assertions, which are not made here",

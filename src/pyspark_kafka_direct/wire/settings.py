@@ -164,3 +164,7 @@ def _number(values: Mapping[str, Value], name: str) -> int:
 def _warn_once(note: str) -> None:
     # The cache is the memory of what was said: Spark builds a reader several times for one load().
     _log.warning("%s", note)
+
+
+if __name__ == "__main__":
+    print(settings_markdown(), end="")
