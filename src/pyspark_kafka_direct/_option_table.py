@@ -172,9 +172,20 @@ TABLE: tuple[Option, ...] = (
         "How long a task waits for records that should be there.",
         most=MAX_OFFSET,
     ),
-    _option("fetchOffset.numRetries", Kind.NUMBER, "3", "How often looking up offsets is tried."),
     _option(
-        "fetchOffset.retryIntervalMs", Kind.NUMBER, "1000", "The pause between two tries.", most=MAX_OFFSET, least=0
+        "fetchOffset.numRetries",
+        Kind.NUMBER,
+        "",
+        "How often looking up offsets is tried. By default as often as `kafka.default.api.timeout.ms` (60 s) allows, "
+        "so that a broker's restart goes unnoticed; Spark's own source gives up after 3 tries.",
+    ),
+    _option(
+        "fetchOffset.retryIntervalMs",
+        Kind.NUMBER,
+        "",
+        "The pause between two tries; by default growing from `kafka.retry.backoff.ms`.",
+        most=MAX_OFFSET,
+        least=0,
     ),
     _own(
         "oauthTokenProvider",

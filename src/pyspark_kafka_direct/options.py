@@ -74,8 +74,8 @@ class BatchOptions:
         include_headers: Add the column ``headers``.
         push_down_filters: Use filters to narrow the ranges.
         poll_timeout_ms: How long a task waits for records.
-        fetch_retries: How often looking up offsets is tried, at least once.
-        fetch_retry_interval_ms: Pause between two tries.
+        fetch_tries: How often looking up offsets is tried, at least once; ``None``: as often as the time allows.
+        fetch_retry_interval_ms: Pause between two tries; ``None``: growing.
         oauth_token_provider: ``module:factory``.
         rack_environment_variable: Where an executor finds its rack.
         warnings: What the user should be told once.
@@ -92,8 +92,8 @@ class BatchOptions:
     include_headers: bool
     push_down_filters: bool
     poll_timeout_ms: int
-    fetch_retries: int
-    fetch_retry_interval_ms: int
+    fetch_tries: int | None
+    fetch_retry_interval_ms: int | None
     oauth_token_provider: str | None
     rack_environment_variable: str | None
     warnings: tuple[str, ...] = ()
@@ -139,8 +139,8 @@ def parse_options(raw: Mapping[str, str], use: Literal["batch"]) -> BatchOptions
         include_headers=given.flag("includeHeaders"),
         push_down_filters=given.flag("pushDownFilters"),
         poll_timeout_ms=given.number("kafkaConsumer.pollTimeoutMs"),
-        fetch_retries=given.number("fetchOffset.numRetries"),
-        fetch_retry_interval_ms=given.number("fetchOffset.retryIntervalMs"),
+        fetch_tries=given.optional_number("fetchOffset.numRetries"),
+        fetch_retry_interval_ms=given.optional_number("fetchOffset.retryIntervalMs"),
         oauth_token_provider=given.matching("oauthTokenProvider", _PROVIDER, "module:factory"),
         rack_environment_variable=given.matching(
             "rackEnvironmentVariable", _VARIABLE, "an environment variable's name"

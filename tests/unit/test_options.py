@@ -53,8 +53,8 @@ def test_defaults_are_sparks() -> None:
         include_headers=False,
         push_down_filters=False,
         poll_timeout_ms=120_000,
-        fetch_retries=3,
-        fetch_retry_interval_ms=1_000,
+        fetch_tries=None,
+        fetch_retry_interval_ms=None,
         oauth_token_provider=None,
         rack_environment_variable=None,
         warnings=(),
@@ -84,7 +84,7 @@ def test_everything_can_be_set() -> None:
     assert options.fail_on_data_loss is False
     assert (options.min_partitions, options.max_records_per_partition) == (4, 5_000_000_000)
     assert (options.include_headers, options.push_down_filters) == (True, True)
-    assert (options.poll_timeout_ms, options.fetch_retries, options.fetch_retry_interval_ms) == (512, 7, 0)
+    assert (options.poll_timeout_ms, options.fetch_tries, options.fetch_retry_interval_ms) == (512, 7, 0)
     assert options.oauth_token_provider == "company.tokens:make"
     assert options.rack_environment_variable == "RACK"
     assert options.kafka["security.protocol"] == "SSL"

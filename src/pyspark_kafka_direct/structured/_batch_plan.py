@@ -29,8 +29,12 @@ def plan_batch(
     Raises:
         KafkaDirectError: The cluster can't be asked, or the positions do not fit what it has.
     """
-    retries = max(options.fetch_retries - 1, 0)
-    cluster = Cluster(settings, retries=retries, retry_interval=options.fetch_retry_interval_ms / 1000)
+    tries, interval = options.fetch_tries, options.fetch_retry_interval_ms
+    cluster = Cluster(
+        settings,
+        retries=None if tries is None else tries - 1,
+        retry_interval=None if interval is None else interval / 1000,
+    )
     tuning = Tuning(
         fail_on_data_loss=options.fail_on_data_loss,
         read_committed=settings.isolation_level == "read_committed",
