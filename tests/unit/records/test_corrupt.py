@@ -113,6 +113,7 @@ def test_an_unknown_codec(implementation: str, codec: int) -> None:
         pytest.param(body(b"\0\0\0\0\0\xfe\xff\xff\xff\x0f"), id="two thousand million headers"),
         pytest.param(body(b"\0\0\0\x04a\0\0"), id="key beyond record"),
         pytest.param(body(b"\0\0\0\0\xfe\xff\xff\xff\x0f\0"), id="value of 2 GiB"),
+        pytest.param(body(b"\0\0\0\x81\x80\x80\x80\x10\0\0"), id="null key by a length beyond 32 bits"),
         pytest.param(body(b"\0", b"\xff" * 9, b"\x02", b"\0\0\0\0"), id="timestamp beyond 64 bits"),
         pytest.param(body(b"\0", b"\xff" * 10, b"\0", b"\0\0\0\0"), id="endless timestamp"),
     ],
