@@ -43,8 +43,10 @@ _EMPTIES_TO_BELIEVE = 2
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
-# Java's consumer tries these again, although they are not of Kafka's retriable kind.
-_ALSO_RETRIABLE = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
+# Where Kafka's "retriable" is not what helps a reader, Java's consumer decides (FetchCollector.handleInitializeErrors):
+# it tries again after an unknown error, but damage on the leader's disk does not heal by asking again.
+_RETRIED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, *_GONE})
+_NOT_RETRIED = frozenset({ErrorCode.CORRUPT_MESSAGE})
 
 
 class Recovery:
@@ -132,7 +134,7 @@ class Recovery:
                 return self._judge(position, self._replica.log_state(self._deadline))
             self._replica.return_to_leader()
             return position
-        if code not in _GONE and code not in _ALSO_RETRIABLE and not lookup(code).retriable:
+        if code in _NOT_RETRIED or not (code in _RETRIED or lookup(code).retriable):
             raise error
         self.after_trouble(error)  # which asks for metadata: if the topic is gone, that says so
         return position
@@ -152,6 +154,7 @@ class Recovery:
                 **self._place(position),
             )
         if fetched.high_watermark < 0:  # throttled: the broker itself makes us wait
+            self._counts.throttled += 1
             self._last = self._error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, position)
             return position
         if not self._replica.on_leader:

@@ -70,8 +70,9 @@ class Replica:
         if self._asked is not None:
             self.drop()
         channel = self._channel or self._open(deadline)
-        # The broker shall answer that it has nothing before we lose patience with it.
-        max_wait_ms = int(deadline.remaining() * 500)
+        # The records are there, by the plan. So a follower that lacks them (it learns up to half a second late what is
+        # committed) shall say so at once, and the leader shall say so before we lose patience with it.
+        max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
         channel.request(offset, self._leader_epoch, max_bytes, max_wait_ms=max_wait_ms, deadline=deadline)
         self._asked = offset
 

@@ -18,6 +18,7 @@ class ReadCounts:
         record_bytes: Bytes of record batches received (compressed as on the wire).
         fetches: Fetch requests answered.
         retries: Answers or connections that failed and were tried again.
+        throttled: Fetch requests answered with nothing, because a quota of the cluster was used up.
         control: Control records skipped (transaction markers).
         aborted: Records of aborted transactions skipped (``read_committed`` only).
         holes: Offsets that no record batch held (compaction).
@@ -31,6 +32,7 @@ class ReadCounts:
     record_bytes: int = 0
     fetches: int = 0
     retries: int = 0
+    throttled: int = 0
     control: int = 0
     aborted: int = 0
     holes: int = 0
@@ -59,6 +61,13 @@ class ReadCounts:
             f"{', '.join(self.brokers) or 'no broker'}, "
             f"{self.wait_seconds:.3f} s of {self.total_seconds:.3f} s waiting for brokers"
         )
-        extras = {"retries": self.retries, "control": self.control, "aborted": self.aborted, "holes": self.holes}
-        named = [f"{count} {name}" for name, count in (extras | {"lost": self.lost}).items() if count]
+        extras = {
+            "retries": self.retries,
+            "throttled": self.throttled,
+            "control": self.control,
+            "aborted": self.aborted,
+            "holes": self.holes,
+            "lost": self.lost,
+        }
+        named = [f"{count} {name}" for name, count in extras.items() if count]
         return f"{text} ({', '.join(named)})" if named else text

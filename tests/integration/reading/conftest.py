@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.wire.metadata import TopicMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 Row = dict[str, Any]
@@ -56,7 +59,7 @@ class Workbench:
     def __init__(self, bootstrap_servers: str, make_topic: MakeTopic) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.make_topic = make_topic
-        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def producer(self, **config: Any) -> Producer:
         """A producer that makes one batch of whatever lies between two ``flush``."""
@@ -81,8 +84,18 @@ class Workbench:
         names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
         return connection_settings({"bootstrap.servers": self.bootstrap_servers} | names)
 
+    def ask(self, request_class: Any, **fields: Any) -> Any:
+        """Sends a request that the admin client does not know, one of kafka-python's classes, to any broker."""
+        host, _, port = self.bootstrap_servers.split(",")[0].rpartition(":")
+        deadline = Deadline.after(30)
+        connection = Connection.open(self.settings(), host, int(port), deadline)
+        try:
+            return connection.call(request_class(version=connection.version(request_class), **fields), deadline)
+        finally:
+            connection.close()
+
     def topic_id(self, topic: str) -> UUID:
-        topic_id = Cluster(self.settings()).topics([topic])[topic].topic_id
+        topic_id = self._metadata(topic).topic_id
         assert topic_id is not None
         return topic_id
 
@@ -109,9 +122,7 @@ class Workbench:
         read.batches.extend(read_range(self.settings(**kafka), request, read.counts))
         return read
 
-    def open(
-        self, request: RangeRequest, counts: ReadCounts | None = None, **kafka: object
-    ) -> Iterator[pa.RecordBatch]:
+    def open(self, request: RangeRequest, counts: ReadCounts | None = None, **kafka: Any) -> Iterator[pa.RecordBatch]:
         """Starts a read that the test takes batch by batch."""
         return read_range(self.settings(**kafka), request, counts)
 
@@ -145,8 +156,8 @@ class Workbench:
         self.wait_until(is_there, "topic created again")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-        return -1 if (node := described.partitions[partition].leader) is None else int(node.id)
+        leader = self._metadata(topic).partitions[partition].leader
+        return -1 if leader is None else leader
 
     @staticmethod
     def wait_until(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
@@ -154,6 +165,18 @@ class Workbench:
         while not happened():
             assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
             time.sleep(0.05)
+
+    def _metadata(self, topic: str) -> TopicMetadata:
+        """Waits for the topic: the broker that is asked may hear of a new one a moment later than another."""
+        found: dict[str, TopicMetadata] = {}
+        cluster = Cluster(self.settings())
+
+        def is_known() -> bool:
+            found.update(cluster.topics([topic]))
+            return topic in found
+
+        self.wait_until(is_known, f"topic {topic} known")
+        return found[topic]
 
     def _offset(self, topic: str, partition: int, spec: OffsetSpec) -> int:
         place = ClientPartition(topic, partition)

@@ -153,15 +153,6 @@ def test_timestamps_of_the_broker(bench: Workbench) -> None:
     assert all(before < row["timestamp"] < before + datetime.timedelta(minutes=5) for row in rows)
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_codecs(bench: Workbench, codec: str) -> None:
-    topic = bench.make_topic()
-    values = [b"%d " % number * 50 for number in range(500)]
-    bench.write(topic, values, compression_type=codec)
-    assert bench.read(topic, 0, 500).values == values
-    assert bench.read(topic, 123, 321).values == values[123:321]
-
-
 def test_the_log_line_at_the_end(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="pyspark_kafka_direct.reading"):
         bench.read(topic, 2, 11)

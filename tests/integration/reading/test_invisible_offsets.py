@@ -6,7 +6,7 @@ None of them is lost, and none of them stalls a read.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,10 +14,9 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
-
     from tests.integration.reading.conftest import Workbench
 
-COMMITTED = {"isolation.level": "read_committed"}
+COMMITTED: dict[str, Any] = {"isolation.level": "read_committed"}
 
 
 def transactional(bench: Workbench, topic: str) -> Producer:

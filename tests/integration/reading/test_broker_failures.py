@@ -1,0 +1,176 @@
+"""A broker that stops, dies, comes back or does not, while its records are read; and what lies on its disk."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.errors import BrokerTimeoutError, CorruptRecordError
+from pyspark_kafka_direct.reading.counts import ReadCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from tests.integration.reading.conftest import Workbench
+
+BATCHES, BATCH_SIZE = 10, 10
+COUNT = BATCHES * BATCH_SIZE
+ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
+
+
+@pytest.fixture(scope="module")
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    """A broker that may be stopped: whoever does so starts it again."""
+    with EmbeddedKafka(reuse_running=False) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def bench(own_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(own_kafka)
+
+
+@pytest.fixture
+def topic(bench: Workbench) -> str:
+    """A topic of ten batches of ten records."""
+    topic = bench.make_topic()
+    starts = range(0, COUNT, BATCH_SIZE)
+    bench.write(topic, *([b"value-%d" % offset for offset in range(start, start + BATCH_SIZE)] for start in starts))
+    return topic
+
+
+def rest_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_a_broker_that_is_restarted(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    counts = ReadCounts()
+    batches = bench.open(bench.request(topic, 0, COUNT), counts, **ONE_BATCH)
+    offsets = next(batches).column("offset").to_pylist()
+    own_kafka.stop_broker(1)
+    assert offsets + go_on_while_it_starts(own_kafka, batches) == list(range(COUNT))
+    assert counts.retries > 0
+    assert (counts.records, counts.lost, counts.holes) == (COUNT, 0, 0)
+
+
+def test_a_broker_that_dies(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    """Two reads are under way: one gives up in time and says why, the other is there when the broker comes back."""
+    patient = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
+    impatient = bench.open(bench.request(topic, 0, COUNT, poll_timeout=2.0), **ONE_BATCH)
+    offsets = next(patient).column("offset").to_pylist()
+    assert next(impatient).column("offset").to_pylist() == offsets
+    own_kafka.kill_broker(1)
+    started = time.monotonic()
+    with pytest.raises(BrokerTimeoutError, match=r"2 s \(option kafkaConsumer\.pollTimeoutMs\)") as caught:
+        rest_of(impatient)
+    assert time.monotonic() - started < 20
+    assert (caught.value.topic, caught.value.partition) == (topic, 0)
+    assert caught.value.broker == bench.bootstrap_servers
+    assert "refused" in caught.value.message
+    assert offsets + go_on_while_it_starts(own_kafka, patient) == list(range(COUNT))
+
+
+def go_on_while_it_starts(kafka: EmbeddedKafka, batches: Iterator[pa.RecordBatch]) -> list[int]:
+    start = threading.Thread(target=kafka.start_broker, args=(1,))
+    start.start()
+    try:
+        return rest_of(batches)
+    finally:
+        start.join(90)
+
+
+# What lies on the broker's disk.
+
+
+def segment(kafka: EmbeddedKafka, topic: str, offset: int = 0) -> Path:
+    return kafka.log_file().parent / "broker-1" / f"{topic}-0" / f"{offset:020}.log"
+
+
+@pytest.fixture(scope="module")
+def strange(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, str]:
+    """Topics whose segments were changed while the broker was down, by what is strange about them."""
+    topics = {name: bench.make_topic() for name in ("tail hole", "format 0", "format 1")}
+    for topic in topics.values():
+        bench.write(topic, *([b"value-%d" % offset for offset in range(start, start + 10)] for start in (0, 10, 20)))
+    own_kafka.stop_broker(1)
+    try:
+        # A segment that begins at 50 and holds nothing: offsets 30 to 49 are without records, and nothing follows.
+        segment(own_kafka, topics["tail hole"], 50).touch()
+        for magic in (0, 1):
+            path = segment(own_kafka, topics[f"format {magic}"])
+            path.write_bytes(b"".join(old_message(magic, offset) for offset in range(30)))
+    finally:
+        own_kafka.start_broker(1)
+    return topics
+
+
+def old_message(magic: int, offset: int) -> bytes:
+    """One message of format 0 or 1, as brokers before Kafka 0.11 wrote it.
+
+    offset int64, size int32, crc uint32, magic int8, attributes int8, [1: timestamp int64], key bytes, value bytes
+    """
+    value = b"old-%d" % offset
+    body = struct.pack(">bb", magic, 0)
+    if magic:
+        body += struct.pack(">q", 1_400_000_000_000 + offset)
+    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(message)) + message
+
+
+def test_a_wrong_checksum(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    path = segment(own_kafka, topic)
+    place = path.read_bytes().index(b"value-15")
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(b"V")
+    batches = bench.open(bench.request(topic, 3, 30))
+    assert next(batches).column("offset").to_pylist() == list(range(3, 10))
+    with pytest.raises(CorruptRecordError, match="CRC") as caught:
+        next(batches)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 10)
+    # What does not touch the batch is read, and without the check all of it.
+    assert bench.read(topic, 0, 10).offsets == list(range(10))
+    assert bench.read(topic, 20, 30).offsets == list(range(20, 30))
+    assert bench.read(topic, 0, 30, kafka={"check.crcs": "false"}).offsets == list(range(30))
+
+
+def test_a_segment_that_the_broker_cannot_read(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    path = segment(own_kafka, topic)
+    content = path.read_bytes()
+    # The first batch claims to be shorter than its header.
+    path.write_bytes(content[:8] + struct.pack(">i", 5) + content[12:])
+    try:
+        with pytest.raises(CorruptRecordError, match=r"CORRUPT_MESSAGE.*broker's disk") as caught:
+            bench.read(topic, 0, 30)
+    finally:
+        path.write_bytes(content)  # or else the broker would not start again
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 0)
+
+
+def test_a_log_that_ends_in_a_hole(bench: Workbench, strange: dict[str, str]) -> None:
+    topic = strange["tail hole"]
+    assert bench.end(topic) == 50
+    read = bench.read(topic, 0, 50)
+    assert read.offsets == list(range(30))
+    assert (read.counts.holes, read.counts.lost) == (20, 0)
+    assert read.counts.total_seconds < 10
+    for first, until, holes in [(30, 50, 20), (29, 31, 1)]:
+        read = bench.read(topic, first, until)
+        assert (read.offsets, read.counts.holes) == (list(range(first, 30)), holes), (first, until)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_formats(bench: Workbench, strange: dict[str, str], magic: int) -> None:
+    read = bench.read(strange[f"format {magic}"], 4, 29, columns=("offset", "key", "value", "timestampType"))
+    assert read.offsets == list(range(4, 29))
+    assert read.values == [b"old-%d" % offset for offset in range(4, 29)]
+    assert {row["timestampType"] for row in read.rows} == {0 if magic else -1}

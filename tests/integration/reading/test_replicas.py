@@ -1,0 +1,142 @@
+"""Three brokers: leaders that move while they are read, and reading from the follower in our rack (KIP-392)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.reading.counts import ReadCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.integration.reading.conftest import Workbench
+
+BATCHES, BATCH_SIZE = 10, 10
+COUNT = BATCHES * BATCH_SIZE
+ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
+NODES = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(3, reuse_running=False) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def bench(three: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(three)
+
+
+def fill(bench: Workbench, topic: str, partition: int = 0) -> None:
+    starts = range(0, COUNT, BATCH_SIZE)
+    batches = ([b"value-%d" % offset for offset in range(start, start + BATCH_SIZE)] for start in starts)
+    bench.write(topic, *batches, partition=partition)
+
+
+def address(bench: Workbench, node: int) -> str:
+    return bench.bootstrap_servers.split(",")[node - 1]
+
+
+def move(bench: Workbench, topic: str, replicas: list[int]) -> None:
+    """Gives partition 0 other replicas, the first of them its leader."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the library loads its schemas in an old way
+        from kafka.protocol.admin.topics import AlterPartitionReassignmentsRequest as Request
+
+    topic_class = Request.ReassignableTopic
+    partition = topic_class.ReassignablePartition(partition_index=0, replicas=replicas)
+    response = bench.ask(Request, topics=[topic_class(name=topic, partitions=[partition])], timeout_ms=30_000)
+    assert response.error_code == 0
+    assert [entry.error_code for each in response.responses for entry in each.partitions] == [0]
+    bench.wait_until(lambda: bench.leader(topic) in replicas, "the leader has moved")
+
+
+def test_a_leader_that_moves(bench: Workbench) -> None:
+    """To another broker and back again, while the old leader keeps no replica."""
+    topic = bench.make_topic(replication=1)
+    fill(bench, topic)
+    first = bench.leader(topic)
+    second = next(node for node in NODES if node != first)
+    counts = ReadCounts()
+    batches = bench.open(bench.request(topic, 0, COUNT), counts, **ONE_BATCH)
+    offsets = next(batches).column("offset").to_pylist()
+    move(bench, topic, [second])
+    for _ in range(3):
+        offsets += next(batches).column("offset").to_pylist()
+    move(bench, topic, [first])
+    offsets += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets == list(range(COUNT))
+    assert counts.brokers == [address(bench, first), address(bench, second)]
+    assert counts.retries > 0
+    assert (counts.records, counts.lost, counts.holes) == (COUNT, 0, 0)
+
+
+def test_the_follower_in_our_rack_serves(bench: Workbench) -> None:
+    topic = bench.make_topic(replication=3)
+    fill(bench, topic)
+    leader = bench.leader(topic)
+    for node in NODES:
+        read = bench.read(topic, 0, COUNT, kafka={"client.rack": f"rack-{node}", "max.partition.fetch.bytes": 1})
+        assert read.offsets == list(range(COUNT))
+        servers = [leader] if node == leader else [leader, node]
+        assert read.counts.brokers == [address(bench, server) for server in servers]
+    read = bench.read(topic, 0, COUNT, kafka={"client.rack": "rack-nowhere"})
+    assert read.counts.brokers == [address(bench, leader)]
+
+
+def test_a_follower_that_is_behind_loses_nothing(bench: Workbench) -> None:
+    """Read at once what was written just now: the follower does not know yet that it is committed, and must not make us
+    wait until it does (half a second)."""
+    topic = bench.make_topic(replication=3)
+    node = next(node for node in NODES if node != bench.leader(topic))
+    request = bench.request(topic, 0, 1)
+    waited = 0.0
+    for number in range(20):
+        bench.write(topic, [b"value-%d" % number])
+        read = bench.read(topic, number, number + 1, topic_id=request.topic_id, kafka={"client.rack": f"rack-{node}"})
+        assert read.values == [b"value-%d" % number]
+        assert read.counts.lost == 0
+        waited += read.counts.wait_seconds
+    assert waited < 20 * 0.2
+
+
+def test_loss_is_for_the_leader_to_tell(bench: Workbench) -> None:
+    topic = bench.make_topic(replication=3)
+    fill(bench, topic)
+    leader = bench.leader(topic)
+    node = next(node for node in NODES if node != leader)
+    bench.delete_records(topic, 35)
+    rack = {"client.rack": f"rack-{node}"}
+    read = bench.read(topic, 20, 150, fail_on_data_loss=False, kafka=rack)
+    assert read.offsets == list(range(35, COUNT))
+    assert read.counts.lost == 15 + 50
+
+
+def test_a_broker_that_dies_under_its_readers(three: EmbeddedKafka, bench: Workbench) -> None:
+    """One reads from it as the leader, one as the follower in its rack. Nothing is lost, nothing comes twice."""
+    topic = bench.make_topic(partitions=6, replication=3)
+    leaders = {partition: bench.leader(topic, partition) for partition in range(6)}
+    dying = leaders[0]
+    followed = next(partition for partition, leader in leaders.items() if leader != dying)
+    taken: dict[int, list[int]] = {}
+    reads = {}
+    for partition, rack in ((0, ""), (followed, f"rack-{dying}")):
+        fill(bench, topic, partition)
+        counts = ReadCounts()
+        batches = bench.open(bench.request(topic, 0, COUNT, partition=partition), counts, client_rack=rack, **ONE_BATCH)
+        taken[partition] = next(batches).column("offset").to_pylist()
+        assert counts.brokers[-1] == address(bench, dying)
+        reads[partition] = (batches, counts)
+    three.kill_broker(dying)
+    for partition, (batches, counts) in reads.items():
+        taken[partition] += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        assert taken[partition] == list(range(COUNT))
+        assert (counts.records, counts.lost, counts.holes) == (COUNT, 0, 0)
+        assert counts.retries > 0
+    assert reads[followed][1].brokers == [address(bench, leaders[followed]), address(bench, dying)]
+    assert len(reads[0][1].brokers) == 2
