@@ -1,0 +1,94 @@
+"""How much of what is available one micro-batch takes: at most so many offsets, or at least so many.
+
+The rules are those of Spark's ``KafkaMicroBatchStream`` (``rateLimit``, ``delayBatch``), computed in whole numbers
+instead of doubles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits on micro-batches that the options set; ``None`` is no limit.
+
+    Attributes:
+        max_offsets: ``maxOffsetsPerTrigger``.
+        min_offsets: ``minOffsetsPerTrigger``.
+        max_delay: ``maxTriggerDelay`` in seconds: how long ``min_offsets`` may hold a batch back.
+    """
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay: float = 900.0
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any limit."""
+        return self.max_offsets is not None or self.min_offsets is not None
+
+
+def rate_limit(
+    limit: int, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Move ends back so that all partitions together have about ``limit`` offsets to read.
+
+    Each partition gets a share in proportion to what it has. A share below one is rounded up and any other down, so the
+    batch may exceed the limit by up to the number of partitions that have very little, and never starves them.
+
+    Args:
+        limit: Offsets to read, at least 1.
+        begins: Where reading of each partition begins; every partition of ``ends``.
+        ends: What is available. An end that is not after its begin stays as it is.
+
+    Returns:
+        New ends for the partitions of ``ends``.
+    """
+    sizes = {tp: end - begins[tp] for tp, end in ends.items() if end > begins[tp]}
+    total = sum(sizes.values())
+    limited = dict(ends)
+    for tp, size in sizes.items():
+        limited[tp] = min(begins[tp] + max(limit * size // total, 1), ends[tp])
+    return limited
+
+
+class MinimumGate:
+    """Holds batches back until there is enough for one, or until it has waited long enough.
+
+    The first batch that has anything always passes; what passes is the trigger that the next delay counts from.
+
+    Args:
+        minimum: Least number of new offsets.
+        max_delay: Seconds after the last batch at which any number is enough.
+    """
+
+    def __init__(self, minimum: int, max_delay: float) -> None:
+        self._minimum = minimum
+        self._max_delay = max_delay
+        self._last: float | None = None
+
+    def passes(self, new: int, now: float) -> bool:
+        """Whether a batch may run.
+
+        Args:
+            new: New offsets there are.
+            now: Seconds on a clock that never goes back.
+        """
+        if new <= 0:
+            return True  # nothing is held back, so this is no batch either
+        if self._last is None or new >= self._minimum or now - self._last >= self._max_delay:
+            self._last = now
+            return True
+        return False
+
+
+def new_offsets(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
+    """How many offsets there are to read; a partition that is not in ``start`` counts from 0, as in Spark."""
+    return sum(max(offset - start.get(tp, 0), 0) for tp, offset in latest.items())
