@@ -341,6 +341,22 @@ def test_oauthbearer_from_an_endpoint(
     assert 'ssl.truststore.location="..." inside kafka.sasl.jaas.config' in error.message
 
 
+def test_an_older_kafka() -> None:
+    """The same requests in older versions, against the oldest line that is tested."""
+    with EmbeddedKafka(version="3.9.2", security=("MTLS", "SASL_SSL"), users=(ALICE,), reuse_running=False) as older:
+        jaas = f'{OAUTH} required unsecuredLoginStringClaim_sub="tokens";'
+        ways = [
+            settings_for(older, "MTLS", **MUTUAL["PKCS12 stores"](older.certificates)),
+            settings_for(older, "SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_jaas_config=jaas),
+            *(login(older, "SASL_SSL", mechanism) for mechanism in MECHANISMS),
+        ]
+        for settings in ways:
+            assert Cluster(settings).topics(["missing"]) == {}
+        wrong = login(older, "SASL_SSL", "SCRAM-SHA-256", Credentials("alice", "wrong-secret"))
+        with pytest.raises(AuthenticationError, match="refused the user 'alice'"):
+            Cluster(wrong).topics(["missing"])
+
+
 # Closed doors
 
 
