@@ -92,6 +92,8 @@ class _Source:
         thread.join(deadline.remaining())
         if not answer:
             raise self._too_late(broker)
+        if isinstance(answer[0], AuthenticationError) and deadline.expired:
+            raise self._too_late(broker) from answer[0]  # it gave up just before we did, for the same reason
         match answer[0]:
             case Token() as token:
                 return token
