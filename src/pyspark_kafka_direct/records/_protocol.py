@@ -16,6 +16,9 @@ MOST_ROWS = 1 << 20
 MOST_BYTES = 1 << 30
 """Bounds of one Arrow batch; with them no column outgrows Arrow's 32-bit offsets."""
 
+LONGEST_TOPIC = 249
+"""Kafka's own limit, in characters."""
+
 
 class AbortedTransaction(NamedTuple):
     """An entry of a fetch response's list of aborted transactions (KIP-98)."""
@@ -99,7 +102,7 @@ class DecodeRequest:
     """The arguments of ``create_decoder``, checked.
 
     Raises:
-        ValueError: A column is unknown or named twice, or a number is out of its range.
+        ValueError: A column is unknown or named twice, or something is out of its range.
     """
 
     topic: str
@@ -113,6 +116,10 @@ class DecodeRequest:
 
     def __post_init__(self) -> None:
         check_columns(self.columns)
+        if not 1 <= len(self.topic) <= LONGEST_TOPIC:
+            raise ValueError(f"a topic's name has 1 to {LONGEST_TOPIC} characters, not {len(self.topic)}")
+        if not 0 <= self.partition < 1 << 31:
+            raise ValueError(f"a partition is a number from 0 to 2147483647, not {self.partition}")
         if not 0 <= self.from_offset <= self.until_offset < 1 << 63:
             raise ValueError(f"offsets must be 0 <= from <= until, not {self.from_offset} and {self.until_offset}")
         if not 1 <= self.max_rows <= MOST_ROWS:

@@ -95,9 +95,9 @@ def test_pieces_make_up_the_whole(stream: tuple[bytes, int, list[int]], seed: in
 
 
 @both
-@pytest.mark.parametrize("codec", [0, 1])
-def test_what_kafka_python_writes(implementation: str, codec: int) -> None:
-    builder = DefaultRecordBatchBuilder(2, codec, True, 77, 1, 0, 1 << 20)
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_kafka_python_writes(implementation: str, codec: str) -> None:
+    builder = DefaultRecordBatchBuilder(2, CODECS[codec], True, 77, 1, 0, 1 << 20)
     sent = [(b"k%d" % n if n % 3 else None, b"v" * n, [("h", b"x")] if n % 4 == 0 else []) for n in range(500)]
     for place, (key, value, extra) in enumerate(sent):
         builder.append(place, 1_700_000_000_000 + place * 7, key, value, extra)

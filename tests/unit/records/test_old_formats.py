@@ -52,8 +52,11 @@ def milliseconds(outcome: Outcome) -> list[int]:
 
 
 @both
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("magic", "codec"),
+    # Format 0 with LZ4 has the old wrong checksum, below.
+    [(magic, codec) for magic in (0, 1) for codec in CODECS if (magic, codec) != (0, "lz4")],
+)
 def test_what_kafka_python_writes(implementation: str, magic: int, codec: str) -> None:
     outcome = run(implementation, by_kafka_python(magic, codec, 5), request(0, 5))
     assert outcome.error is None

@@ -242,6 +242,8 @@ def test_the_face_makes_the_chosen_decoder() -> None:
     [
         ({"columns": ("valu",)}, "no column 'valu'"),
         ({"columns": ("value", "value")}, "named twice"),
+        ({"topic": "t" * 250}, "characters"),
+        ({"partition": -1}, "partition"),
         ({"from_offset": -1}, "offsets"),
         ({"from_offset": 5, "until_offset": 4}, "offsets"),
         ({"max_rows": 0}, "max_rows"),
