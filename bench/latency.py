@@ -1,4 +1,4 @@
-"""How soon the first rows of a large topic are there: ``show()`` and ``limit(10)``, beside a single fetch."""
+"""What a query costs however little it reads: the first rows of a large topic, and all of a tiny one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
-from bench.spark_peers import Spark, frame
+from bench.spark_peers import NOOP, Spark, frame, read
 from bench.summary import JVM, OURS
+from bench.topics import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
     from bench.client_peers import Clients
     from bench.host import Host
-    from bench.topics import Topic
 
 SHOW = "show()"
 LIMIT = "limit(10).collect()"
+WHOLE = "2 records, to the log's end, to noop"
 FIRST_BATCH = "first fetch, no Spark"
-ACTIONS = (SHOW, LIMIT)
+ACTIONS = (SHOW, LIMIT, WHOLE)
 
 _TRACE = re.compile(r"Traceback|Exception|^\s+at |\bERROR\b")
 
@@ -48,8 +49,19 @@ class Latency:
         return median(self.seconds)
 
 
+def tiny_topic() -> Topic:
+    """Return the topic that ``measure`` reads as a whole; nothing comes after what is read."""
+    return Topic(100, "none", 2, padding=0, purpose="tiny")
+
+
 def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, rounds: int, peers: list[str]) -> list[Latency]:
-    """Time the actions of both Spark sources in turn, then a single fetch through this package without Spark."""
+    """Time the actions of both Spark sources in turn, then a single fetch through this package without Spark.
+
+    Args:
+        topic: A large one, for the first rows; ``tiny_topic`` must be loaded too.
+        rounds: Runs of each, after one that is not counted.
+        peers: Who takes part.
+    """
     chosen = [peer for peer in (JVM, OURS) if peer in peers]
     times: dict[tuple[str, str], list[float]] = {(action, peer): [] for action in ACTIONS for peer in chosen}
     traces = dict.fromkeys(times, 0)
@@ -75,6 +87,8 @@ def trace_lines(output: Path, start: int) -> int:
 
 
 def _act(spark: Spark, action: str, peer: str, topic: Topic) -> float:
+    if action == WHOLE:
+        return read(spark, peer, tiny_topic(), NOOP).seconds
     started = time.perf_counter()
     rows = _ACTIONS[action](spark, peer, topic)
     took = time.perf_counter() - started
@@ -84,12 +98,12 @@ def _act(spark: Spark, action: str, peer: str, topic: Topic) -> float:
 
 
 def _show(spark: Spark, peer: str, topic: Topic) -> int:
-    frame(spark, peer, topic.name).show()
+    frame(spark, peer, topic).show()
     return 0
 
 
 def _limit(spark: Spark, peer: str, topic: Topic) -> int:
-    return len(frame(spark, peer, topic.name).limit(10).collect())
+    return len(frame(spark, peer, topic).limit(10).collect())
 
 
 _ACTIONS: dict[str, Callable[[Spark, str, Topic], int]] = {SHOW: _show, LIMIT: _limit}
@@ -103,7 +117,7 @@ def _first_batch(clients: Clients, topic: Topic) -> float:
 
     settings = connection_settings({"bootstrap.servers": clients.bootstrap_servers})
     columns = tuple(name for name in COLUMNS if name not in ("headers", "leaderEpoch"))
-    request = RangeRequest(OffsetRange(topic.name, 0, 0, topic.last_offset + 1), columns)
+    request = RangeRequest(OffsetRange(topic.name, 0, 0, topic.until_offset), columns)
     started = time.perf_counter()
     batches = read_range(settings, request)
     next(batches)

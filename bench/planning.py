@@ -44,7 +44,7 @@ class Planning:
 
 def planned_topic(partitions: int) -> Topic:
     """Return the topic to load for it: one record in each partition, as empty ranges are left out of a plan."""
-    return Topic(100, "none", partitions, partitions=partitions, purpose="planning")
+    return Topic(100, "none", partitions, partitions=partitions, padding=0, purpose="planning")
 
 
 def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, peers: list[str]) -> Planning:
@@ -66,7 +66,7 @@ def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, peers: lis
 
 def _plan_in_spark(spark: Spark, peer: str, topic: Topic) -> float:
     started = time.perf_counter()
-    planned: Any = frame(spark, peer, topic.name)._jdf.queryExecution().toRdd()
+    planned: Any = frame(spark, peer, topic)._jdf.queryExecution().toRdd()
     found = planned.getNumPartitions()
     took = time.perf_counter() - started
     if found != topic.partitions:

@@ -44,7 +44,7 @@ def render(results: Results, *, markdown: bool = False) -> str:
             (each.action, PEER_LABELS[each.peer], f"{each.median_seconds * 1000:.0f} ms", str(each.trace_lines))
             for each in results.latencies
         ]
-        header = ("first rows of a large topic", "peer", "median", "console lines with errors")
+        header = ("fixed costs, and first rows of a large topic", "peer", "median", "console lines with errors")
         lines += [*table(header, rows), ""]
     if results.planning is not None:
         lines += [*_planning(results, table), ""]

@@ -81,7 +81,8 @@ def _measure_beside(
     profile: Profile, peers: list[str], hosts: Hosts, bootstrap_servers: str, found: Results, say: Say
 ) -> None:
     topic, rounds = profile.latency_topic, profile.latency_rounds
-    with _attempt("show() and limit(10)", topic.label, found, say):
+    with _attempt("show(), limit(10) and a tiny topic", topic.label, found, say):
+        topics.load([latency.tiny_topic()], bootstrap_servers)
         found.latencies = latency.measure(hosts.spark, hosts.clients, topic, rounds, peers)
     if OURS in peers:
         with _attempt("the decoder alone", "", found, say):

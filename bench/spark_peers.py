@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -91,28 +92,32 @@ def spark(settings: SparkSettings) -> Iterator[Spark]:
 
 
 def read(spark: Spark, peer: str, topic: Topic, sink: str) -> Sample:
-    """Read a whole topic into a sink and say what it cost.
+    """Read a topic into a sink and say what it cost.
 
     Raises:
         BenchError: The sink saw something else than what was loaded.
     """
     collect_garbage(spark)  # so that no run pays for what another one left behind
-    seen, cost = sample(lambda: _SINKS[sink](frame(spark, peer, topic.name, sink)), spark.settings.broker_pid)
-    expected = {AGGREGATE: (topic.total_bytes, topic.last_offset), MAP_IN_ARROW: (topic.records, topic.total_bytes)}
+    seen, cost = sample(lambda: _SINKS[sink](frame(spark, peer, topic, sink)), spark.settings.broker_pid)
+    expected = {
+        AGGREGATE: (topic.total_bytes, topic.until_offset - 1),
+        MAP_IN_ARROW: (topic.records, topic.total_bytes),
+    }
     if sink in expected and seen != expected[sink]:
         raise BenchError(f"{peer} into {sink} from {topic.name}: got {seen}, not {expected[sink]}")
     return cost
 
 
-def frame(spark: Spark, peer: str, topic: str, sink: str = NOOP) -> DataFrame:
-    """Return the data frame of a whole topic with the columns that a sink needs."""
+def frame(spark: Spark, peer: str, topic: Topic, sink: str = NOOP) -> DataFrame:
+    """Return the data frame of what is to be read of a topic, with the columns that a sink needs."""
+    ends = {topic.name: dict.fromkeys(map(str, range(topic.partitions)), topic.until_offset)}
     columns = _COLUMNS[sink]
     reader = (
         spark.session.read.format(_FORMATS[peer])
         .option("kafka.bootstrap.servers", spark.settings.bootstrap_servers)
-        .option("subscribe", topic)
+        .option("subscribe", topic.name)
         .option("startingOffsets", "earliest")
-        .option("endingOffsets", "latest")
+        .option("endingOffsets", json.dumps(ends) if topic.padding else "latest")
     )
     if columns is None:
         return reader.load()

@@ -21,9 +21,9 @@ def test_values_are_the_same_for_the_same_seed() -> None:
 
 
 def test_a_topic_knows_what_a_full_read_must_find() -> None:
-    topic = Topic(1024, "zstd", 1000, partitions=4)
+    topic = Topic(1024, "zstd", 1000, partitions=4, padding=50)
     assert (topic.name, topic.label) == ("bench-1024-zstd", "1 KiB zstd")
-    assert (topic.last_offset, topic.total_bytes) == (249, 1_024_000)
+    assert (topic.until_offset, topic.end_offset, topic.total_bytes) == (250, 300, 1_024_000)
 
 
 def test_partitions_hold_the_same_number_of_records() -> None:
