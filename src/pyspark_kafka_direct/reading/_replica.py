@@ -9,7 +9,7 @@ from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.fetch import FetchChannel
+from pyspark_kafka_direct.wire.fetch import TOPIC_IDS_FROM, FetchChannel
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.wire._deadline import Deadline
-    from pyspark_kafka_direct.wire.cluster import Node
+    from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
@@ -34,6 +34,8 @@ class Replica:
         settings: How to reach the cluster.
         partition: What to fetch.
         topic_id: The id the topic must have; ``None`` where the cluster has no ids.
+        hint: Who led the partition when the read was planned: spares the first look-up. It may be out of date, as the
+            leader's epoch and the topic's id in the request make a broker refuse that is not the right one.
 
     Attributes:
         on_leader: Whether we fetch from the leader. Only then the answer may be believed about what is lost.
@@ -41,7 +43,13 @@ class Replica:
         recreated_as: The topic's id, if the cluster knows it under another id than the wanted one.
     """
 
-    def __init__(self, settings: ConnectionSettings, partition: TopicPartition, topic_id: UUID | None) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        hint: PartitionLeader | None = None,
+    ) -> None:
         self.on_leader = True
         self.broker: str | None = None
         self.recreated_as: UUID | None = None
@@ -52,6 +60,7 @@ class Replica:
         self._cluster = Cluster(shared, retries=0)
         self._partition = partition
         self._topic_id = topic_id
+        self._hint = hint
         self._channel: FetchChannel | None = None
         self._leader_epoch = -1
         self._asked: int | None = None
@@ -126,7 +135,12 @@ class Replica:
             POOL.give_back(channel.connection)  # which closes it if an answer is still outstanding
 
     def _open(self, deadline: Deadline) -> FetchChannel:
-        node = leader = self._look_up(deadline)
+        hint, self._hint = self._hint, None
+        if hint is None:
+            leader = self._look_up(deadline)
+        else:
+            leader, self._leader_epoch = hint
+        node = leader
         if self._preferred is not None:
             node = self._cluster.nodes.get(self._preferred, leader)
             self._leader_only = node.id == leader.id  # the follower is gone: do not be sent to it again
@@ -142,6 +156,8 @@ class Replica:
             partition=self._partition.partition,
             settings=settings,
         )
+        if hint is not None and self._channel.version < TOPIC_IDS_FROM:
+            self._look_up(deadline)  # the request cannot say which topic of that name is meant
         return self._channel
 
     def _look_up(self, deadline: Deadline) -> Node:

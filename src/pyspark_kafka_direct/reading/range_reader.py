@@ -9,7 +9,8 @@ The loop, for as long as ``position < until``:
 
 What can go wrong is of three kinds. *Trouble* (a broken connection, a moved leader, stale metadata) is retried with
 back-off until ``poll_timeout`` has passed without progress. *Loss* (records that are gone) is decided by the leader
-only, and follows ``fail_on_data_loss``. Everything else is an error at once.
+only, and follows ``fail_on_data_loss``. Everything else is an error at once, a wrong checksum too, as with Java's
+consumer: TCP and TLS have checksums of their own, so it is the broker's disk, and Spark tries a failed task again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import RecordDecoder
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
@@ -47,6 +49,7 @@ class RangeRequest:
         offsets: The offset range.
         columns: Columns to decode, in this order (see ``records.COLUMNS``).
         topic_id: The topic's id when the range was planned; another id at reading means that it was recreated.
+        leader: The partition's leader when the range was planned, if known: the first request can go straight there.
         from_earliest: The range was planned from the log start on, so what ages out meanwhile was not asked for.
         fail_on_data_loss: Whether lost records are an error, or skipped with a warning.
         poll_timeout: Seconds without any progress after which the read fails.
@@ -57,6 +60,7 @@ class RangeRequest:
     offsets: OffsetRange
     columns: tuple[str, ...]
     topic_id: UUID | None = None
+    leader: PartitionLeader | None = None
     from_earliest: bool = False
     fail_on_data_loss: bool = True
     poll_timeout: float = 120.0
@@ -95,7 +99,7 @@ class _RangeReader:
         self._settings = settings
         self._request = request
         self._counts = counts
-        self._replica = Replica(settings, request.offsets.topic_partition, request.topic_id)
+        self._replica = Replica(settings, request.offsets.topic_partition, request.topic_id, request.leader)
         self._recovery = Recovery(settings, request, self._replica, counts)
         self._started = time.monotonic()
         self._decoder = self._decoder_from(request.offsets.from_offset)

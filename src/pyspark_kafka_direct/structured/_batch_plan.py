@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ranges, plan_positions
 from pyspark_kafka_direct.planning.select import Selected, SubscribePattern, select_partitions
@@ -14,17 +14,26 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.planning.pushdown import Pushdown
-    from pyspark_kafka_direct.wire.cluster import TopicMetadata
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
-def plan_batch(
-    settings: ConnectionSettings, options: BatchOptions, pushed: Pushdown | None
-) -> tuple[BatchPlan, dict[str, TopicMetadata]]:
-    """Plans a batch with a handful of requests, whatever the number of partitions.
+class PlannedBatch(NamedTuple):
+    """A plan, and what planning learnt of the cluster that the tasks can use.
 
-    Returns:
-        The plan, and the metadata of the topics in it.
+    Attributes:
+        plan: The ranges.
+        topics: Metadata of the topics in it.
+        leaders: Who leads the partitions in it.
+    """
+
+    plan: BatchPlan
+    topics: dict[str, TopicMetadata]
+    leaders: dict[TopicPartition, PartitionLeader]
+
+
+def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Pushdown | None) -> PlannedBatch:
+    """Plans a batch with a handful of requests, whatever the number of partitions.
 
     Raises:
         KafkaDirectError: The cluster can't be asked, or the positions do not fit what it has.
@@ -47,11 +56,17 @@ def plan_batch(
 
     if options.offset_ranges is not None:
         topics = cluster.topics(wanted.topic for wanted in options.offset_ranges)
-        return plan_given_ranges(options.offset_ranges, _numbers(topics), look_up, tuning, pushed), topics
+        plan = plan_given_ranges(options.offset_ranges, _numbers(topics), look_up, tuning, pushed)
+        return PlannedBatch(plan, topics, _leaders(cluster, plan))
     topics = _topics(cluster, options)
     selected = _select(options, topics)
     plan = plan_positions(options.start, options.end, selected.partitions, look_up, tuning, pushed)
-    return BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings), topics
+    plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
+    return PlannedBatch(plan, topics, _leaders(cluster, plan))
+
+
+def _leaders(cluster: Cluster, plan: BatchPlan) -> dict[TopicPartition, PartitionLeader]:
+    return cluster.known_leaders({wanted.topic_partition for wanted in plan.ranges})
 
 
 def _topics(cluster: Cluster, options: BatchOptions) -> dict[str, TopicMetadata]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.structured._schema import ReadSchema
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
@@ -36,11 +37,14 @@ class RangePartition(InputPartition):
     Attributes:
         offsets: The offset range to read.
         topic_id: The topic's id at planning.
+        leader: The partition's leader at planning, so that a task need not ask: for a topic of a thousand partitions
+            that takes longer than a small read.
         from_earliest: Whether the range was planned from the log start on.
     """
 
     offsets: OffsetRange
     topic_id: UUID | None
+    leader: PartitionLeader | None
     from_earliest: bool
 
 
@@ -64,11 +68,16 @@ class KafkaBatchReader(DataSourceReader):
         Raises:
             KafkaDirectError: The cluster can't be asked, or the options do not fit what it has.
         """
-        plan, topics = _batch_plan.plan_batch(self._settings, self._options, self._pushed)
+        plan, topics, leaders = _batch_plan.plan_batch(self._settings, self._options, self._pushed)
         for warning in plan.warnings:
             _log.warning("%s", warning)
         return [
-            RangePartition(wanted, topics[wanted.topic].topic_id, wanted.topic_partition in plan.from_earliest)
+            RangePartition(
+                wanted,
+                topics[wanted.topic].topic_id,
+                leaders.get(wanted.topic_partition),
+                wanted.topic_partition in plan.from_earliest,
+            )
             for wanted in plan.ranges
         ]
 
@@ -90,6 +99,7 @@ class KafkaBatchReader(DataSourceReader):
             offsets=partition.offsets,
             columns=self._schema.columns,
             topic_id=partition.topic_id,
+            leader=partition.leader,
             from_earliest=partition.from_earliest,
             fail_on_data_loss=self._options.fail_on_data_loss,
             poll_timeout=self._options.poll_timeout_ms / 1000,

@@ -20,7 +20,14 @@ from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire._list_offsets import ListedOffset, Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire._retry import Retry
-from pyspark_kafka_direct.wire.metadata import Node, PartitionMetadata, TopicMetadata, ask_metadata, newest
+from pyspark_kafka_direct.wire.metadata import (
+    Node,
+    PartitionLeader,
+    PartitionMetadata,
+    TopicMetadata,
+    ask_metadata,
+    newest,
+)
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.metadata import ClusterMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
-__all__ = ["Cluster", "ListedOffset", "Node", "PartitionMetadata", "TopicMetadata"]
+__all__ = ["Cluster", "ListedOffset", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
 
 class Cluster:
@@ -126,6 +133,18 @@ class Cluster:
                 return node
             retry.after(_failure(ErrorCode.LEADER_NOT_AVAILABLE, "looking for its leader", partition, None))
             topics = self._ask_topics([partition.topic], deadline, retry)
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        """Leaders as of the last answers about their topics, without asking: only those that are known."""
+        known = {}
+        with self._lock:
+            for partition in partitions:
+                topic = self._topics.get(partition.topic)
+                metadata = None if topic is None else topic[0].partitions.get(partition.partition)
+                node = None if metadata is None or metadata.leader is None else self._nodes.get(metadata.leader)
+                if metadata is not None and node is not None:
+                    known[partition] = PartitionLeader(node, metadata.leader_epoch)
+        return known
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, deadline: Deadline | None = None

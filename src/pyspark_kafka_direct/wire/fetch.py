@@ -67,7 +67,7 @@ API_KEY = 1
 OLDEST_VERSION = 4
 NEWEST_VERSION = 18
 _FLEXIBLE_FROM = 12
-_TOPIC_IDS_FROM = 13
+TOPIC_IDS_FROM = 13
 
 _DIVERGING_EPOCH = 0
 _CURRENT_LEADER = 1
@@ -149,7 +149,7 @@ class FetchChannel:
     def __init__(
         self, connection: Connection, *, topic: str, topic_id: UUID | None, partition: int, settings: ConnectionSettings
     ) -> None:
-        newest = NEWEST_VERSION if topic_id is not None else _TOPIC_IDS_FROM - 1
+        newest = NEWEST_VERSION if topic_id is not None else TOPIC_IDS_FROM - 1
         self.connection = connection
         self.version = intersect(API_KEY, "Fetch", (OLDEST_VERSION, newest), connection.api_versions, connection.broker)
         self._topic = topic
@@ -250,7 +250,7 @@ def encode_request(
         _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation_level),
         _NO_SESSION if version >= 7 else b"",
         one,
-        _string(topic, flexible) if topic_id is None or version < _TOPIC_IDS_FROM else topic_id.bytes,
+        _string(topic, flexible) if topic_id is None or version < TOPIC_IDS_FROM else topic_id.bytes,
         one,
         _INT32.pack(partition),
         _INT32.pack(leader_epoch) if version >= 9 else b"",
@@ -314,7 +314,7 @@ def parse_response(
 
 
 def _expect_topic(cursor: Cursor, version: int, topic: str, topic_id: UUID | None) -> None:
-    if version >= _TOPIC_IDS_FROM:
+    if version >= TOPIC_IDS_FROM:
         if topic_id is None or cursor.bytes(16) != topic_id.bytes:
             raise MalformedError("it names another topic id")
     elif cursor.string(version >= _FLEXIBLE_FROM) != topic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import ProtocolError
@@ -40,6 +40,18 @@ class Node:
 
     def __str__(self) -> str:
         return address_text(self.host, self.port)
+
+
+class PartitionLeader(NamedTuple):
+    """Who led a partition when the cluster was asked.
+
+    Attributes:
+        node: The broker.
+        epoch: Counts the leaders: with it, a broker that does not lead any more refuses (KIP-320).
+    """
+
+    node: Node
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

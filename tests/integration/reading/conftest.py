@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
 from pyspark_kafka_direct.wire._deadline import Deadline
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.wire.metadata import TopicMetadata
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 Row = dict[str, Any]
@@ -158,6 +158,16 @@ class Workbench:
     def leader(self, topic: str, partition: int = 0) -> int:
         leader = self._metadata(topic).partitions[partition].leader
         return -1 if leader is None else leader
+
+    def known_leader(self, topic: str, partition: int = 0) -> PartitionLeader:
+        """The leader as a plan holds it."""
+        place = TopicPartition(topic, partition)
+        cluster = Cluster(self.settings())
+        self.wait_until(lambda: cluster.topics([topic])[topic].partitions[partition].leader is not None, "a leader")
+        return cluster.known_leaders([place])[place]
+
+    def replicas(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        return self._metadata(topic).partitions[partition].replicas
 
     @staticmethod
     def wait_until(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:

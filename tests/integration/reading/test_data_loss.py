@@ -144,9 +144,11 @@ def test_a_topic_created_again_is_not_the_one_that_was_planned(
     bench: Workbench, topic: str, fetch_version: int, batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With fewer records than before, as many, and more; these also with a fetch request that names no topic ids."""
-    request = bench.request(topic, 20, COUNT)
-    lenient = bench.request(topic, 20, COUNT, fail_on_data_loss=False)
+    leader = bench.known_leader(topic)  # the new topic has the same one at the same epoch
+    request = bench.request(topic, 20, COUNT, leader=leader)
+    lenient = bench.request(topic, 20, COUNT, leader=leader, fail_on_data_loss=False)
     bench.recreate_topic(topic)
+    assert bench.known_leader(topic) == leader
     fill(bench, topic, batches, "second")
     monkeypatch.setattr(fetch, "NEWEST_VERSION", fetch_version)
     with pytest.raises(DataLossError, match=rf"deleted and recreated.*\[20, 100\).*id {request.topic_id}"):

@@ -6,9 +6,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as ClientPartition
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +56,15 @@ def move(bench: Workbench, topic: str, replicas: list[int]) -> None:
     response = bench.ask(Request, topics=[topic_class(name=topic, partitions=[partition])], timeout_ms=30_000)
     assert response.error_code == 0
     assert [entry.error_code for each in response.responses for entry in each.partitions] == [0]
-    bench.wait_until(lambda: bench.leader(topic) in replicas, "the leader has moved")
+    bench.wait_until(lambda: set(bench.replicas(topic)) == set(replicas), "the replicas have moved")
+
+    def leads() -> bool:
+        if bench.leader(topic) == replicas[0]:
+            return True
+        bench.admin.elect_leaders(ElectionType.PREFERRED, [ClientPartition(topic, 0)]).result(30)
+        return False
+
+    bench.wait_until(leads, "the leader has moved")
 
 
 def test_a_leader_that_moves(bench: Workbench) -> None:
@@ -74,6 +85,38 @@ def test_a_leader_that_moves(bench: Workbench) -> None:
     assert counts.brokers == [address(bench, first), address(bench, second)]
     assert counts.retries > 0
     assert (counts.records, counts.lost, counts.holes) == (COUNT, 0, 0)
+
+
+def test_the_planned_leader_is_asked_at_once(bench: Workbench) -> None:
+    """Without looking it up: the bootstrap server need not even be there."""
+    topic = bench.make_topic(replication=3)
+    fill(bench, topic)
+    request = bench.request(topic, 0, COUNT, leader=bench.known_leader(topic))
+    read = bench.run(request, bootstrap_servers="127.0.0.1:1")
+    assert read.offsets == list(range(COUNT))
+    assert read.counts.brokers == [address(bench, bench.leader(topic))]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_planned_leader_that_leads_no_more_refuses(bench: Workbench, stays: bool) -> None:
+    topic = bench.make_topic(replication=1)
+    fill(bench, topic)
+    request = bench.request(topic, 0, COUNT, leader=bench.known_leader(topic))
+    first = bench.leader(topic)
+    others = [node for node in NODES if node != first]
+    move(bench, topic, [others[0], first] if stays else others[:1])
+    read = bench.run(request)
+    assert read.offsets == list(range(COUNT))
+    assert read.counts.brokers == [address(bench, first), address(bench, bench.leader(topic))]
+
+
+def test_a_planned_leader_that_is_not_there_is_looked_up(bench: Workbench) -> None:
+    topic = bench.make_topic(replication=3)
+    fill(bench, topic)
+    nobody = PartitionLeader(Node(9, "127.0.0.1", 1), 0)
+    read = bench.run(bench.request(topic, 0, COUNT, leader=nobody))
+    assert read.offsets == list(range(COUNT))
+    assert (read.counts.retries, read.counts.brokers) == (1, [address(bench, bench.leader(topic))])
 
 
 def test_the_follower_in_our_rack_serves(bench: Workbench) -> None:
