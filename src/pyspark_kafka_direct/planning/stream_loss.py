@@ -1,0 +1,98 @@
+"""Data loss as the planner of a stream sees it: by comparing what a batch should start from with what there is.
+
+The cases are those of Spark's planner (``KafkaOffsetReader.getOffsetRangesFromResolvedOffsets``), and one more, which
+topic ids tell (KIP-516). Spark's condition is named in every message:
+
+    gone            PARTITIONS_DELETED                              read before, not there any more
+    added, gone     INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS         found a moment ago, not there any more
+    added late      ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO retention was faster than the planner
+    went back       PARTITION_OFFSET_CHANGED                        its end lies before what was read already
+    recreated                                                       the topic's id changed
+
+What happens to records after planning is decided where they are read (``loss.judge``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.planning._hints import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_ADVICE = "set failOnDataLoss=false to go on without them"
+
+
+class LossReport:
+    """Fails at the first loss, or warns of each.
+
+    Args:
+        fail_on_data_loss: The option.
+        warn: Is told what was lost, otherwise.
+    """
+
+    def __init__(self, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
+        self._fail = fail_on_data_loss
+        self._warn = warn
+
+    def gone(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions that were read before do not exist any more.
+
+        Raises:
+            DataLossError: ``failOnDataLoss`` is true; so of all methods.
+        """
+        self._lose(
+            partitions,
+            f"data loss: {listed(sorted(partitions))} are gone, the topic or its partitions were deleted "
+            "(KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
+        )
+
+    def start_not_found(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions that were just found have no log start offset any more."""
+        self._lose(
+            partitions,
+            f"data loss: the earliest offsets of {listed(sorted(partitions))} cannot be found, they were deleted again "
+            "(KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS)",
+        )
+
+    def added_late(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Partitions found while the stream runs do not begin with offset 0."""
+        for tp in sorted(starts):
+            if starts[tp] > 0:
+                self._lose(
+                    [tp],
+                    f"data loss: the added partition {tp} starts from offset {starts[tp]} instead of 0, records were "
+                    "removed before they were read (KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO)",
+                )
+
+    def went_back(self, tp: TopicPartition, known: int, end: int) -> None:
+        """A partition ends before an offset that was read already, or that the user gave to start from."""
+        self._lose(
+            [tp],
+            f"data loss: {tp}'s offset was changed from {known} to {end}. Either startingOffsets lies beyond the end, "
+            "or the topic was deleted and created again, or its log was cut by an unclean leader election "
+            "(KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
+        )
+
+    def recreated(self, partitions: Collection[TopicPartition], before: UUID, now: UUID) -> None:
+        """A topic was deleted and created again."""
+        self._lose(
+            partitions,
+            f"data loss: the topic was deleted and created again, its id was {before} and is {now} now; what was not "
+            f"read of {listed(sorted(partitions))} is gone, the new topic is read from its start",
+        )
+
+    def _lose(self, partitions: Collection[TopicPartition], text: str) -> None:
+        if not partitions:
+            return
+        if not self._fail:
+            self._warn(f"{text}; reading goes on (failOnDataLoss=false)")
+            return
+        first = min(partitions)
+        only = len(partitions) == 1
+        raise DataLossError(f"{text}; {_ADVICE}", topic=first.topic, partition=first.partition if only else None)

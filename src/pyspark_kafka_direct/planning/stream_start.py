@@ -1,0 +1,84 @@
+"""Where a new stream begins: a position becomes the first offset of each assigned partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.positions import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from pyspark_kafka_direct.planning.resolve import NO_RECORD, lookups, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.positions import Position
+    from pyspark_kafka_direct.planning.stream_view import ClusterView
+
+
+def moves(position: Position) -> bool:
+    """Whether asking again later may give other offsets, although no record was removed.
+
+    Such a start must be kept before anything is read from it; the planner does so by an empty first batch.
+    """
+    match position:
+        case Earliest():
+            return False
+        case Latest() | SpecificTimestamps() | GlobalTimestamp():
+            return True
+        case SpecificOffsets(offsets, topics):
+            return LATEST in offsets.values() or LATEST in topics.values()
+
+
+def first_offsets(
+    position: Position,
+    partitions: Collection[TopicPartition],
+    view: ClusterView,
+    frozen: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """Resolve a starting position.
+
+    Args:
+        position: What the user asked for.
+        partitions: The assigned partitions.
+        view: Asks the cluster.
+        frozen: Ends frozen for Trigger.AvailableNow: ``latest`` means these, and no start that is looked up lies after
+            them.
+
+    Raises:
+        OffsetPlanError: The position does not fit the partitions.
+        TopicNotFoundError: A partition was deleted meanwhile.
+    """
+    wanted = lookups(position, partitions, "start")
+    found: dict[TopicPartition, int] = {}
+    timed = {tp: what for tp, what in wanted.items() if what >= 0}
+    found.update(_ask(view, {tp: what for tp, what in wanted.items() if what == EARLIEST}))
+    found.update(_ask(view, timed))
+    at_end = {tp for tp, what in wanted.items() if what == LATEST or found.get(tp) == NO_RECORD}
+    # Ends are asked for last, so that no start lies after its end.
+    latest = _ask(view, dict.fromkeys(at_end, LATEST)) if frozen is None else {tp: frozen[tp] for tp in at_end}
+    found.update({tp: latest[tp] for tp, what in wanted.items() if what == LATEST})
+    bounds = resolve(position, partitions, found, latest, "start")
+    if frozen is None:
+        return {tp: bound.offset for tp, bound in bounds.items()}
+    return {
+        tp: bound.offset if bound.origin == "given" else min(bound.offset, frozen[tp]) for tp, bound in bounds.items()
+    }
+
+
+def _ask(view: ClusterView, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    if not wanted:
+        return {}
+    answers = view.offsets(wanted)
+    missing = wanted.keys() - answers.keys()
+    if missing:
+        raise TopicNotFoundError(f"deleted while their offsets were looked up: {listed(sorted(missing))}")
+    return answers

@@ -1,0 +1,184 @@
+"""Records, partitions and topics that go between two batches (reference 2.6), with failOnDataLoss either way."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.planning.stream_clusters import Clock, Cluster, cluster, without_ids
+
+from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.limits import Limits
+from pyspark_kafka_direct.planning.positions import Earliest, Position, SpecificOffsets
+from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+U0 = TopicPartition("u", 0)
+
+
+def planner(
+    view: Cluster, *, fail: bool, start: Position | None = None, max_offsets: int | None = None
+) -> StreamPlanner:
+    tuning = StreamTuning(start or Earliest(), Limits(max_offsets=max_offsets), fail_on_data_loss=fail)
+    return StreamPlanner(tuning, view, Clock())
+
+
+def planned(plan: StreamPlan) -> list[tuple[str, int, int, int]]:
+    return [(r.topic, r.partition, r.from_offset, r.until_offset) for r in plan.ranges]
+
+
+def test_a_partition_that_is_gone() -> None:
+    view = cluster(10, 10)
+    del view.logs[T1]
+    start = {T0: 4, T1: 4}
+    with pytest.raises(DataLossError, match=r"t-1 are gone.*PARTITIONS_DELETED.*failOnDataLoss=false"):
+        planner(view, fail=True).next_end(start)
+    stream = planner(view, fail=False)
+    end = stream.next_end(start)
+    assert end == {T0: 10}
+    assert planned(stream.plan(start, end)) == [("t", 0, 4, 10)]
+    assert "t-1 are gone" in view.warnings[0]
+    with pytest.raises(DataLossError, match="t-1 are gone"):
+        planner(view, fail=True).plan(start, end)
+
+
+def test_all_partitions_gone_keep_their_offsets_instead_of_an_empty_end() -> None:
+    view = cluster(10)
+    stream = planner(view, fail=False)
+    start = stream.next_end(stream.initial())
+    view.logs.clear()
+    view.ids.clear()
+    assert stream.next_end(start) == start  # SPARK-41375
+    view.logs[U0] = (0, 3)
+    end = stream.next_end({**start})
+    assert end == start, "an idle look is good for a moment"
+    stream._idle = None
+    assert stream.next_end(start) == {U0: 3}
+
+
+def test_an_end_that_went_back_is_looked_at_again_and_then_lost() -> None:
+    view = without_ids(cluster(1))
+    with pytest.raises(DataLossError, match=r"offset was changed from 2 to 1.*PARTITION_OFFSET_CHANGED"):
+        planner(view, fail=True).next_end({T0: 2})
+    assert view.waits == 2
+    stream = planner(view, fail=False)
+    end = stream.next_end({T0: 2})
+    assert end == {T0: 1}
+    assert planned(stream.plan({T0: 2}, end)) == []
+    assert "changed from 2 to 1" in view.warnings[0]
+    view.logs[T0] = (0, 5)
+    assert planned(stream.plan(end, stream.next_end(end))) == [("t", 0, 1, 5)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_an_end_that_only_lagged_is_no_loss(fail: bool) -> None:
+    def catch_up(view: Cluster) -> None:
+        view.logs = {T0: (0, 9), T1: (0, 9)}
+
+    view = cluster(1)
+    view.on_wait = catch_up
+    assert planner(view, fail=fail).next_end({T0: 2, T1: 9}) == {T0: 9, T1: 9}
+    assert (view.waits, view.warnings) == (1, [])
+
+
+def test_a_starting_offset_beyond_the_end() -> None:
+    view = cluster(5)
+    stream = planner(view, fail=True, start=SpecificOffsets({T0: 9}))
+    with pytest.raises(DataLossError, match="startingOffsets lies beyond the end"):
+        stream.next_end(stream.initial())
+    stream = planner(view, fail=False, start=SpecificOffsets({T0: 9}))
+    end = stream.next_end(stream.initial())
+    assert planned(stream.plan(stream.initial(), end)) == []
+
+
+def test_an_added_partition_that_does_not_start_at_zero() -> None:
+    view = cluster(5)
+    view.logs[T1] = (3, 8)
+    with pytest.raises(DataLossError, match="t-1 starts from offset 3 instead of 0"):
+        planner(view, fail=True).next_end({T0: 5})
+    stream = planner(view, fail=False)
+    end = stream.next_end({T0: 5})
+    assert planned(stream.plan({T0: 5}, end)) == [("t", 1, 3, 8)]
+    assert "instead of 0" in view.warnings[0]
+    with pytest.raises(DataLossError, match="instead of 0"):
+        planner(view, fail=True).plan({T0: 5}, end)
+
+
+def test_the_partitions_of_the_first_start_may_begin_anywhere() -> None:
+    view = cluster(5)
+    view.logs[T0] = (3, 5)
+    stream = planner(view, fail=True)
+    start = stream.initial()
+    assert planned(stream.plan(start, stream.next_end(start))) == [("t", 0, 3, 5)]
+
+
+def test_an_added_partition_that_is_gone_again() -> None:
+    view = cluster(5)
+    with pytest.raises(DataLossError, match=r"t-1 cannot be found.*INITIAL_OFFSET_NOT_FOUND"):
+        planner(view, fail=True).plan({T0: 2}, {T0: 5, T1: 5})
+    assert planned(planner(view, fail=False).plan({T0: 2}, {T0: 5, T1: 5})) == [("t", 0, 2, 5)]
+
+
+def test_a_recreated_topic_is_known_by_its_id() -> None:
+    view = cluster(5, 5)
+    stream = planner(view, fail=True)
+    start = stream.next_end(stream.initial())
+    view.recreate("t", 2, [9, 9])
+    stream._idle = None
+    with pytest.raises(DataLossError, match=r"deleted and created again, its id was 0.*1 and is 0.*2 now") as caught:
+        stream.next_end(start)
+    assert caught.value.topic == "t"
+    assert view.waits == 2, "metadata could be old"
+
+
+@pytest.mark.parametrize("ends", [[9, 3], [5, 5], [5], [0, 0]])
+@pytest.mark.parametrize("limit", [None, 1, 4])
+def test_a_recreated_topic_is_read_from_its_start_when_loss_is_allowed(ends: list[int], limit: int | None) -> None:
+    view = cluster(5, 5)
+    stream = planner(view, fail=False, max_offsets=limit)
+    start = stream.initial()
+    while (end := stream.next_end(start)) != start:
+        start = end
+    view.recreate("t", 2, ends)
+    stream._idle = None
+    read = []
+    for _ in range(30):
+        end = stream.next_end(start)
+        read += planned(stream.plan(start, end))
+        start, stream._idle = end, None
+    for partition, size in enumerate(ends):
+        offsets = [offset for _, number, a, b in read if number == partition for offset in range(a, b)]
+        assert offsets == list(range(size))
+    assert sum("created again" in warning for warning in view.warnings) == 1
+
+
+def test_old_metadata_about_a_topic_is_no_recreation() -> None:
+    view = cluster(5)
+    stream = planner(view, fail=True)
+    start = stream.next_end(stream.initial())
+    view.recreate("t", 2, [5])
+    view.on_wait = lambda view: view.recreate("t", 1, [7])
+    stream._idle = None
+    assert stream.next_end(start) == {T0: 7}
+
+
+def test_ids_are_not_known_after_a_restart() -> None:
+    view = cluster(9)
+    view.recreate("t", 2, [9])
+    assert planner(view, fail=True).next_end({T0: 5}) == {T0: 9}
+
+
+def test_tasks_learn_the_ids_at_the_time_of_planning() -> None:
+    view = cluster(5)
+    stream = planner(view, fail=True)
+    start = stream.initial()
+    end = stream.next_end(start)
+    before = view.ids["t"]
+    view.recreate("t", 2, [5])
+    assert stream.plan(start, end).topic_ids == {"t": before}
+
+
+def test_an_offset_that_went_back_in_a_replayed_batch() -> None:
+    view = cluster(9)
+    with pytest.raises(DataLossError, match="changed from 7 to 3"):
+        planner(view, fail=True).plan({T0: 7}, {T0: 3})
+    assert planned(planner(view, fail=False).plan({T0: 7}, {T0: 3})) == []
