@@ -167,8 +167,10 @@ impl Decoder {
             self.failure = Some(error);
         }
         if self.columns.rows() > 0 {
-            let offset = self.position;
-            return self.columns.finish().map(Some).map_err(|error| unfit(&error).at(offset));
+            match self.columns.finish() {
+                Ok(batch) => return Ok(Some(batch)),
+                Err(error) => self.failure = Some(unfit(&error).at(self.position)),
+            }
         }
         match &self.failure {
             Some(error) => Err(error.clone()),
