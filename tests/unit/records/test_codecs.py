@@ -254,7 +254,7 @@ def test_a_snappy_block_that_claims_too_much(implementation: str, preamble: byte
 @both
 @pytest.mark.parametrize("codec", PACKED)
 def test_zeros_by_the_million_are_fine(implementation: str, codec: str) -> None:
-    value = bytes(64 << 20)
+    value = bytes(24 << 20)
     data = Batch((Rec(value),), codec=codec).encode()
     outcome = run(implementation, data, request(columns=("offset",)))
     assert outcome.error is None
