@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
@@ -20,6 +20,7 @@ class Kind(Enum):
     FLAG = "true or false"
     NUMBER = "whole number"
     WORD = "word"
+    DURATION = "duration"
     JSON = "JSON"
 
 
@@ -35,6 +36,8 @@ class Option:
         spark: Whether Spark's own source has an option of this name.
         about: One line of prose.
         ignored: Why it has no effect where it does not apply; it is then ignored with a warning.
+        refused: Whether it is refused there instead, as Spark refuses it.
+        stream_default: The default in a stream, where it is another.
         secret: Whether its value must not be shown.
         least: Smallest number allowed.
         most: Largest number allowed.
@@ -47,24 +50,37 @@ class Option:
     spark: bool
     about: str
     ignored: str = ""
+    refused: bool = False
+    stream_default: str = ""
     secret: bool = False
     least: int = 1
     most: int = MAX_INT
 
 
+_READ: frozenset[Use] = frozenset({"batch", "stream"})
 _BATCH: frozenset[Use] = frozenset({"batch"})
+_STREAM: frozenset[Use] = frozenset({"stream"})
 _NOWHERE: frozenset[Use] = frozenset()
 _STREAM_ONLY = "it shapes micro-batches, and a batch query is one batch"
+_NO_END = "a stream has no end; limit a batch of it with maxOffsetsPerTrigger, or stop it with Trigger.AvailableNow"
 _NO_GROUP = "reading by partition and offset needs no consumer group"
 _TO_WRITE = "it names the topic to write to; to read, use subscribe"
 
 
 def _option(name: str, kind: Kind, default: str, about: str, *, least: int = 1, most: int = MAX_INT) -> Option:
-    return Option(name, kind, default, _BATCH, True, about, least=least, most=most)
+    return Option(name, kind, default, _READ, True, about, least=least, most=most)
 
 
 def _own(name: str, kind: Kind, default: str, about: str) -> Option:
-    return Option(name, kind, default, _BATCH, False, about)
+    return Option(name, kind, default, _READ, False, about)
+
+
+def _ending(option: Option, *, refused: bool) -> Option:
+    return replace(option, uses=_BATCH, ignored=_NO_END, refused=refused)
+
+
+def _batching(name: str, kind: Kind, default: str, about: str) -> Option:
+    return Option(name, kind, default, _STREAM, True, about, ignored=_STREAM_ONLY, most=MAX_OFFSET)
 
 
 def _accepted(name: str, reason: str) -> Option:
@@ -76,7 +92,7 @@ TABLE: tuple[Option, ...] = (
         "kafka.*",
         Kind.TEXT,
         "",
-        _BATCH,
+        _READ,
         True,
         "A client setting by its Java name, `kafka.security.protocol` for instance; `kafka.` may be left out.",
         secret=True,
@@ -96,18 +112,25 @@ TABLE: tuple[Option, ...] = (
         "",
         "Topics to read: those whose whole name matches this Java regular expression, internal topics apart.",
     ),
-    _option(
-        "startingOffsets",
-        Kind.JSON,
-        "earliest",
-        'First offsets: `earliest` or JSON that names every assigned partition, `{"topicA":{"0":23,"1":-2}}` (-2 is '
-        'earliest), or a whole topic, `{"topicA":"earliest"}`.',
+    replace(
+        _option(
+            "startingOffsets",
+            Kind.JSON,
+            "earliest",
+            "First offsets: `earliest`, `latest` (not in a batch) or JSON that names every assigned partition, "
+            '`{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 latest), or a whole topic, `{"topicA":"earliest"}`. In a '
+            "stream only for the first start of a query; partitions found later are read from their start.",
+        ),
+        stream_default="latest",
     ),
-    _option(
-        "endingOffsets",
-        Kind.JSON,
-        "latest",
-        "Offsets to stop before: `latest` or JSON as in `startingOffsets` (-1 is latest).",
+    _ending(
+        _option(
+            "endingOffsets",
+            Kind.JSON,
+            "latest",
+            "Offsets to stop before: `latest` or JSON as in `startingOffsets` (-1 is latest).",
+        ),
+        refused=True,
     ),
     _option(
         "startingTimestamp",
@@ -128,25 +151,56 @@ TABLE: tuple[Option, ...] = (
         "startingOffsetsByTimestampStrategy",
         Kind.WORD,
         "error",
-        "What to do in a partition where no record is as new as the starting timestamp: `error`, or `latest` to read "
-        "nothing of it.",
+        "What to do in a partition where no record is as new as the starting timestamp: `error`, or `latest` to start "
+        "at its end.",
     ),
-    _option(
-        "endingTimestamp",
+    _ending(
+        _option(
+            "endingTimestamp",
+            Kind.NUMBER,
+            "",
+            "Milliseconds since 1970: stop every partition before its first record that is not older, or at the latest "
+            "offset if there is none. Comes before the next option and `endingOffsets`.",
+            most=MAX_OFFSET,
+            least=0,
+        ),
+        refused=False,  # Spark does not refuse it either
+    ),
+    _ending(
+        _option(
+            "endingOffsetsByTimestamp", Kind.JSON, "", "The same for each partition. Comes before `endingOffsets`."
+        ),
+        refused=True,
+    ),
+    _ending(
+        _own(
+            "offsetRanges",
+            Kind.JSON,
+            "",
+            'Exactly these ranges: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`, several per '
+            "partition if you like. Takes the place of all options above but `kafka.*`.",
+        ),
+        refused=True,
+    ),
+    _batching(
+        "maxOffsetsPerTrigger",
         Kind.NUMBER,
         "",
-        "Milliseconds since 1970: stop every partition before its first record that is not older, or at the latest "
-        "offset if there is none. Comes before the next option and `endingOffsets`.",
-        most=MAX_OFFSET,
-        least=0,
+        "A micro-batch has at most about this many offsets, divided over the partitions in proportion to what they "
+        "have; a partition with very little gets one more.",
     ),
-    _option("endingOffsetsByTimestamp", Kind.JSON, "", "The same for each partition. Comes before `endingOffsets`."),
-    _own(
-        "offsetRanges",
-        Kind.JSON,
+    _batching(
+        "minOffsetsPerTrigger",
+        Kind.NUMBER,
         "",
-        'Exactly these ranges: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`, several per partition '
-        "if you like. Takes the place of all options above but `kafka.*`.",
+        "A micro-batch waits until there are this many offsets. Not with Trigger.AvailableNow, which would never end.",
+    ),
+    _batching(
+        "maxTriggerDelay",
+        Kind.DURATION,
+        "15m",
+        "How long after the last micro-batch `minOffsetsPerTrigger` may hold the next one back: a whole number and "
+        "`ms`, `s`, `m`, `h` or `d`.",
     ),
     _option(
         "failOnDataLoss",
@@ -158,12 +212,15 @@ TABLE: tuple[Option, ...] = (
     _option("minPartitions", Kind.NUMBER, "", "Split large offset ranges until there are about this many tasks."),
     _option("maxRecordsPerPartition", Kind.NUMBER, "", "No task spans more offsets than this.", most=MAX_OFFSET),
     _option("includeHeaders", Kind.FLAG, "false", "Add the column `headers`."),
-    _own(
+    Option(
         "pushDownFilters",
         Kind.FLAG,
         "false",
+        _BATCH,
+        False,
         "Let filters on `partition`, `offset` and `timestamp` narrow what is read. Needs "
         "`spark.sql.python.filterPushdown.enabled=true`.",
+        ignored="Spark pushes no filters into a stream",
     ),
     _option(
         "kafkaConsumer.pollTimeoutMs",
@@ -177,13 +234,16 @@ TABLE: tuple[Option, ...] = (
         Kind.NUMBER,
         "",
         "How often looking up offsets is tried. By default as often as `kafka.default.api.timeout.ms` (60 s) allows, "
-        "so that a broker's restart goes unnoticed; Spark's own source gives up after 3 tries.",
+        "so that a broker's restart goes unnoticed; Spark's own source gives up after 3 tries. In a stream also how "
+        "often the brokers are asked, 3 times by default, before partitions that seem to be gone, or to have gone "
+        "back, are believed to have.",
     ),
     _option(
         "fetchOffset.retryIntervalMs",
         Kind.NUMBER,
         "",
-        "The pause between two tries; by default growing from `kafka.retry.backoff.ms`.",
+        "The pause between two tries; by default growing from `kafka.retry.backoff.ms`, and a second where a loss is "
+        "suspected.",
         most=MAX_OFFSET,
         least=0,
     ),
@@ -199,9 +259,6 @@ TABLE: tuple[Option, ...] = (
         "",
         "Environment variable in which an executor finds its rack, for fetching from a near replica (KIP-392).",
     ),
-    _accepted("maxOffsetsPerTrigger", _STREAM_ONLY),
-    _accepted("minOffsetsPerTrigger", _STREAM_ONLY),
-    _accepted("maxTriggerDelay", _STREAM_ONLY),
     _accepted("groupIdPrefix", _NO_GROUP),
     _accepted("topic", _TO_WRITE),
 )
@@ -223,14 +280,22 @@ def options_markdown() -> str:
         "",
         "## Reading",
         "",
-        "| option | value | default | meaning |",
-        "|---|---|---|---|",
+        "| option | for | value | default | meaning |",
+        "|---|---|---|---|---|",
     ]
     for option in TABLE:
         if option.uses:
             name = f"`{option.name}`" if option.spark else f"*`{option.name}`*"
+            uses = ", ".join(sorted(option.uses))
             default = f"`{option.default}`" if option.default else ""
-            lines.append(f"| {name} | {option.kind.value} | {default} | {option.about.replace('|', chr(92) + '|')} |")
-    lines += ["", "## Accepted without effect", "", "Each brings a warning.", "", "| option | reason |", "|---|---|"]
-    lines += [f"| `{option.name}` | {option.ignored} |" for option in TABLE if not option.uses]
+            if option.stream_default:
+                default += f", stream `{option.stream_default}`"
+            about = option.about.replace("|", chr(92) + "|")
+            lines.append(f"| {name} | {uses} | {option.kind.value} | {default} | {about} |")
+    lines += ["", "## Where an option does not apply", "", "| option | |", "|---|---|"]
+    for option in TABLE:
+        if option.ignored:
+            where = " in a stream" if option.uses == _BATCH else " in a batch" if option.uses == _STREAM else ""
+            outcome = "Refused" if option.refused else "Ignored with a warning"
+            lines.append(f"| `{option.name}` | {outcome}{where}: {option.ignored}. |")
     return "\n".join(lines) + "\n"

@@ -46,7 +46,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
 }
 """Heavy library to the rooms that may import it."""
 
-PRIVATE_MODULES = {"_option_table": "options"}
+PRIVATE_MODULES = {"_option_table": "options", "_option_reader": "options"}
 
 
 def room_of(file: Path) -> str:
