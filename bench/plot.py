@@ -128,7 +128,7 @@ def _panel(axis: Any, shown: Sequence[Group], title: str) -> None:
             textcoords="offset points",
             ha="center",
             va="top" if cut else "bottom",
-            size=7,
+            size=7 if len(bars) <= 40 else 6,
             zorder=5,
         )
         if bar.goal is not None:

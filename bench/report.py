@@ -55,7 +55,7 @@ def render(results: Results, *, markdown: bool = False) -> str:
             f"{results.memory.peak_bytes / 1e6:.0f} MB.",
             "",
         ]
-    lines += [f"Failed: {each.topic}, {each.sink}, {each.peer}: {each.error}" for each in results.failures]
+    lines += [f"Failed: {each.topic}, {each.sink}, {each.peer}: {each.reason}" for each in results.failures]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from bench.measure import Sample
     from bench.profiles import Case, Profile
     from bench.spark_peers import Spark
+
+_NAMES_AN_ERROR = re.compile(r"[\w.]+(Error|Exception): ")
 
 Say = Callable[[str], None]
 
@@ -38,6 +41,12 @@ class Failure:
     peer: str
     error: str
 
+    @property
+    def reason(self) -> str:
+        """What the error says in the end, without its stack trace."""
+        lines = [line for line in self.error.splitlines() if _NAMES_AN_ERROR.match(line)]
+        return lines[-1] if lines else self.error.strip()
+
 
 def run_cases(profile: Profile, hosts: Hosts, say: Say) -> tuple[list[Series], list[Failure]]:
     """Run every case of a profile; a peer that fails is left out of that case and named."""
@@ -50,7 +59,7 @@ def run_cases(profile: Profile, hosts: Hosts, say: Say) -> tuple[list[Series], l
         for each in done:
             say(f"    {each.peer:16s} {each.records_per_second / 1e6:7.3f} M records/s")
         for failure in failed:
-            say(f"    {failure.peer:16s} failed: {failure.error}")
+            say(f"    {failure.peer:16s} failed: {failure.reason}")
         series += done
         failures += failed
     return series, failures

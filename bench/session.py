@@ -107,5 +107,6 @@ def _attempt(what: str, topic: str, found: Results, say: Say) -> Iterator[None]:
     try:
         yield
     except BenchError as error:
-        found.failures.append(Failure(topic, what, OURS, str(error)))
-        say(f"    failed: {error}")
+        failure = Failure(topic, what, OURS, str(error))
+        found.failures.append(failure)
+        say(f"    failed: {failure.reason}")

@@ -58,6 +58,12 @@ def test_more_rounds_to_warm_up() -> None:
     assert [len(each.samples) for each in series] == [1, 1, 1]
 
 
+def test_a_failure_gives_its_reason_without_the_trace() -> None:
+    trace = "read failed:\nTraceback (most recent call last):\na.OuterError: \nb.InnerError: too big\n SQLSTATE: 1"
+    assert Failure("", "", "", trace).reason == "b.InnerError: too big"
+    assert Failure("", "", "", "read took longer than 9 s").reason == "read took longer than 9 s"
+
+
 def test_a_peer_that_fails_is_named_and_left_out() -> None:
     recorder = Recorder(broken=OURS)
     series, failures = run(recorder, rounds=2)
