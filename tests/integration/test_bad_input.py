@@ -1,0 +1,267 @@
+"""Bad input is refused at planning: by an error of ours that says what to do, in time, and before any task starts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from pyspark_kafka_direct import errors
+from pyspark_kafka_direct.broker import EmbeddedKafka, make_certificates
+from pyspark_kafka_direct.structured.source import KafkaDirectSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    Refused: TypeAlias = Callable[..., str]
+
+HANG = 30.0  # seconds after which a wait is a hang
+NOWHERE = "127.0.0.1:1"  # nothing listens there, and what is wrong with an option has to be said without asking anyone
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def plan(**options: str) -> list[Any]:
+    """What Spark does before any task: makes the source and asks it for its tasks. ``_`` stands for a dot."""
+    source = KafkaDirectSource({name.replace("_", "."): text for name, text in options.items()})
+    return list(source.reader(source.schema()).partitions())
+
+
+@pytest.fixture(scope="module")
+def refused(spark: SparkSession) -> Refused:
+    """Runs a query that has to fail with that error, soon and without a job, and returns what Spark says."""
+
+    def run(error: type[errors.KafkaDirectError], *said: str, **options: str) -> str:
+        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup()
+        reader = spark.read.format("kafka-direct")
+        started = time.monotonic()
+        with pytest.raises(Exception, match=rf"pyspark_kafka_direct\.errors\.{error.__name__}: ") as caught:
+            reader.options(**{name.replace("_", "."): text for name, text in options.items()}).load().collect()
+        assert time.monotonic() - started < HANG
+        assert spark.sparkContext.statusTracker().getJobIdsForGroup() == jobs
+        text = str(caught.value)
+        for each in said:
+            assert each in text
+        return text
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, ["exactly one of the options assign, subscribe, subscribePattern must be given", "got none"]),
+        ({"subscribe": "t", "assign": '{"t":[0]}'}, ["exactly one", "got assign, subscribe"]),
+        ({"assign": "t:0"}, ["assign must be JSON such as", "got 't:0'"]),
+        ({"assign": "[]"}, ["assign must be JSON such as", "not a JSON object"]),
+        ({"assign": '{"t":[-1]}'}, ["assign must be JSON such as", "-1 is not a partition number"]),
+        ({"subscribe": ""}, ["subscribe must be a comma-separated list of topics", "no topics"]),
+        ({"subscribe": ", ,"}, ["subscribe must be a comma-separated list of topics", "no topics"]),
+        ({"subscribe": "t.*"}, ["'t.*' cannot be a topic's name", "use subscribePattern"]),
+        ({"subscribePattern": ""}, ["subscribePattern must be a Java regular expression", "empty"]),
+        ({"subscribePattern": "t(1"}, ["subscribePattern", "t(1"]),
+        ({"subscribePattern": "*t"}, ["subscribePattern", "'*' has nothing to repeat"]),
+    ],
+)
+def test_what_to_read(options: dict[str, str], said: list[str]) -> None:
+    option_error(said, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("startingOffsets", "latest", "cannot be latest (-1) in a batch query"),
+        ("startingOffsets", '{"t":{"0":-1}}', "offset of t-0 cannot be latest (-1) in a batch query"),
+        ("startingOffsets", '{"t":"latest"}', "offset of topic t cannot be latest (-1) in a batch query"),
+        ("startingOffsets", "beginning", "must be"),
+        ("startingOffsets", "earlist", "did you mean 'earliest'?"),
+        ("startingOffsets", '{"t":{"0":5', "not JSON"),
+        ("startingOffsets", '{"t":5}', "topic 't' does not map partitions to numbers"),
+        ("startingOffsets", '{"t":{"0":-3}}', "-3 for t-0 is no offset (-1 is latest, -2 earliest)"),
+        ("startingOffsets", '{"t":{"0":1.5}}', "1.5 is not a whole 64-bit number"),
+        ("startingOffsets", '{"t":{"0":1},"t":"earliest"}', "'t' occurs twice"),
+        ("startingOffsets", '{"t":{"zero":1}}', "'zero' is not a partition number"),
+        ("endingOffsets", "earliest", "cannot be earliest (-2) in a batch query"),
+        ("endingOffsets", '{"t":{"0":-2}}', "offset of t-0 cannot be earliest (-2) in a batch query"),
+        ("endingOffsets", "end", "must be"),
+        ("endingOffsets", '{"t":{"0":5', "not JSON"),
+        ("startingTimestamp", "2024-01-01", "must be one timestamp in milliseconds since 1970"),
+        ("startingTimestamp", "-1", "must be one timestamp in milliseconds since 1970"),
+        ("startingTimestamp", "1.0", "must be one timestamp in milliseconds since 1970"),
+        ("endingTimestamp", "", "must be one timestamp in milliseconds since 1970"),
+        ("startingOffsetsByTimestamp", "1700000000000", "must be JSON such as"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "-1 for t-0 lies before 1970"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":"soon"}}', "'soon' is not a whole 64-bit number"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "must be 'error' or 'latest', got 'earliest'"),
+        ("offsetRanges", "[]", "leave out subscribe"),
+        ("minPartitions", "a", "whole number from 1"),
+        ("minPartitions", "1.0", "whole number from 1"),
+        ("minPartitions", "0", "whole number from 1"),
+        ("minPartitions", "-1", "whole number from 1"),
+        ("maxRecordsPerPartition", "0", "whole number from 1"),
+        ("maxRecordsPerPartition", "many", "whole number from 1"),
+        ("failOnDataLoss", "no", "must be true or false, got 'no'"),
+        ("includeHeaders", "", "must be true or false"),
+        ("pushDownFilters", "on", "must be true or false"),
+        ("kafkaConsumer.pollTimeoutMs", "2m", "whole number from 1"),
+        ("fetchOffset.numRetries", "-1", "whole number from 1"),
+        ("fetchOffset.retryIntervalMs", "1s", "whole number from 0"),
+        ("oauthTokenProvider", "company.tokens", "must be module:factory, got 'company.tokens'"),
+        ("rackEnvironmentVariable", "$RACK", "must be an environment variable's name"),
+    ],
+)
+def test_values(name: str, text: str, said: str) -> None:
+    option_error([name, said], subscribe="t", **{name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("kafka.auto.offset.reset", "latest", "set startingOffsets"),
+        ("kafka.enable.auto.commit", "true", "Spark keeps the offsets"),
+        ("kafka.key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "arrive as binary"),
+        ("kafka.value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "arrive as binary"),
+        ("kafka.interceptor.classes", "company.Audit", "use DataFrame operations instead"),
+        ("kafka.isolation.level", "committed", "read_uncommitted or read_committed"),
+        ("kafka.security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
+        ("kafka.sasl.login.callback.handler.class", "company.Tokens", "oauthTokenProvider"),
+        ("kafka.request.timeout.ms", "30s", "a whole number from 1"),
+        ("kafka.fetch.min.bytes", "-1", "a whole number from 0"),
+        ("kafka.check.crcs", "maybe", "true or false"),
+    ],
+)
+def test_client_settings(name: str, text: str, said: str) -> None:
+    option_error([name, said], subscribe="t", **{name: text})
+    # The prefix may be left out.
+    option_error([said], subscribe="t", **{name.removeprefix("kafka."): text})
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ("", "kafka.bootstrap.servers is required"),
+        ("localhost", "'localhost' is not host:port"),
+        ("localhost:0", "'localhost:0' is not host:port"),
+        ("one:9092 two:9092", "is not host:port"),
+    ],
+)
+def test_bootstrap_servers(servers: str, said: str) -> None:
+    option_error([said], subscribe="t", kafka_bootstrap_servers=servers)
+
+
+def option_error(said: list[str], **options: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(errors.OptionError) as caught:
+        plan(**{"kafka_bootstrap_servers": NOWHERE, **options})
+    assert time.monotonic() - started < 5
+    for each in said:
+        assert each in str(caught.value)
+
+
+def test_an_option_through_spark(refused: Refused) -> None:
+    refused(errors.OptionError, "startingOffsets", kafka_bootstrap_servers=NOWHERE, subscribe="t", startingOffsets="x")
+    refused(
+        errors.OptionError, "kafka.check.crcs", kafka_bootstrap_servers=NOWHERE, subscribe="t", kafka_check_crcs="x"
+    )
+
+
+def test_no_broker_there(refused: Refused) -> None:
+    options = {"subscribe": "t", "kafka_socket_connection_setup_timeout_ms": "1000"}
+    refused(errors.BrokerUnreachableError, NOWHERE, kafka_bootstrap_servers=NOWHERE, **options)
+    refused(errors.BrokerUnreachableError, "nowhere.invalid", kafka_bootstrap_servers="nowhere.invalid:9092", **options)
+
+
+def test_a_broker_that_does_not_answer(refused: Refused) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = {"subscribe": "t", "kafka_bootstrap_servers": address}
+        refused(errors.BrokerTimeoutError, address, kafka_socket_connection_setup_timeout_ms="2000", **options)
+        refused(errors.BrokerTimeoutError, address, kafka_default_api_timeout_ms="2000", **options)
+
+
+def test_topics_and_partitions_that_do_not_exist(refused: Refused, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=2)
+    servers = {"kafka_bootstrap_servers": kafka.bootstrap_servers}
+    missing = topic + "-old"
+    refused(errors.TopicNotFoundError, missing, "never created by reading", subscribe=f"{topic},{missing}", **servers)
+    refused(errors.TopicNotFoundError, missing, assign=json.dumps({missing: [0]}), **servers)
+    refused(
+        errors.TopicNotFoundError, f"{topic}-2", "has partitions 0, 1", assign=json.dumps({topic: [0, 2]}), **servers
+    )
+    ranges = json.dumps([{"topic": topic, "partition": 2, "fromOffset": 0, "untilOffset": 1}])
+    refused(errors.TopicNotFoundError, "offsetRanges", f"topic {topic}, partition 2", offsetRanges=ranges, **servers)
+
+
+def test_a_partition_that_vanished(refused: Refused, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    """Offsets kept from a topic of three partitions, which was deleted and made anew with two."""
+    topic = make_topic(partitions=2)
+    kept = json.dumps({topic: {"0": 5, "1": 5, "2": 5}})
+    servers = {"kafka_bootstrap_servers": kafka.bootstrap_servers}
+    refused(
+        errors.OffsetPlanError,
+        "startingOffsets",
+        f"not assigned: {topic}-2",
+        subscribe=topic,
+        startingOffsets=kept,
+        **servers,
+    )
+    refused(
+        errors.OffsetPlanError,
+        "endingOffsets",
+        f"not assigned: {topic}-2",
+        subscribe=topic,
+        endingOffsets=kept,
+        **servers,
+    )
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(security=("SASL_SSL",), authorizer=True, reuse_running=False) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def login(secured: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> dict[str, str]:
+    """Options with which everything is right but for the ACL of the topic."""
+    user = secured.users[0]
+    return {
+        "kafka_bootstrap_servers": secured.listener("SASL_SSL"),
+        "kafka_security_protocol": "SASL_SSL",
+        "kafka_ssl_truststore_location": str(secured.certificates.ca),
+        "kafka_sasl_mechanism": "PLAIN",
+        "kafka_sasl_jaas_config": f'{PLAIN} required username="{user.username}" password="{user.password}";',
+        "subscribe": topics_on(secured.bootstrap_servers)(),
+    }
+
+
+def test_no_acl_on_the_topic(refused: Refused, secured: EmbeddedKafka, login: dict[str, str]) -> None:
+    refused(errors.AuthorizationError, f"topic {login['subscribe']}", **login)
+
+
+def test_a_wrong_password(refused: Refused, secured: EmbeddedKafka, login: dict[str, str]) -> None:
+    wrong = f'{PLAIN} required username="alice" password="not-hers";'
+    said = refused(
+        errors.AuthenticationError, "alice", secured.listener("SASL_SSL"), **{**login, "kafka_sasl_jaas_config": wrong}
+    )
+    assert "not-hers" not in said
+
+
+def test_a_wrong_ca(refused: Refused, login: dict[str, str], tmp_path: Path) -> None:
+    other = make_certificates(tmp_path / "other", ("localhost",)).ca
+    refused(
+        errors.TlsError,
+        "kafka.ssl.truststore",
+        login["kafka_bootstrap_servers"],
+        **{**login, "kafka_ssl_truststore_location": str(other)},
+    )
+    missing = str(tmp_path / "missing.pem")
+    refused(
+        errors.OptionError, "ssl.truststore.location", missing, **{**login, "kafka_ssl_truststore_location": missing}
+    )
