@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from pyspark_kafka_direct._option_reader import Given, lower_case, sort_options
 from pyspark_kafka_direct._option_table import TABLE, Kind, Option, Use, options_markdown
-from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
+from pyspark_kafka_direct.errors import KafkaDirectError, OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange
 from pyspark_kafka_direct.planning._hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.limits import Limits
@@ -41,7 +41,7 @@ from pyspark_kafka_direct.planning.select import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "TABLE",
@@ -186,12 +186,28 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
 
 
 def includes_headers(raw: Mapping[str, str]) -> bool:
-    """The option ``includeHeaders`` alone: a data source names its columns before Spark says what it is used for.
+    """The option ``includeHeaders``, which decides the columns before Spark says what the source is used for.
+
+    Args:
+        raw: Options as Spark hands them over.
 
     Raises:
-        OptionError: Neither true nor false.
+        OptionError: ``includeHeaders`` is neither true nor false; or something else is wrong in the same way for a
+            batch and for a stream, so that it can be said this early.
+        OffsetPlanError: The same.
     """
+    errors = [_error_of(parse_options, raw), _error_of(parse_stream_options, raw)]
+    if errors[0] is not None and str(errors[0]) == str(errors[1]):
+        raise errors[0]
     return Given(lower_case(raw), "batch").flag("includeHeaders")
+
+
+def _error_of(parse: Callable[[Mapping[str, str]], ReadOptions], raw: Mapping[str, str]) -> KafkaDirectError | None:
+    try:
+        parse(raw)
+    except KafkaDirectError as error:
+        return error
+    return None
 
 
 def _given(raw: Mapping[str, str], use: Use) -> tuple[Given, dict[str, str], list[str]]:

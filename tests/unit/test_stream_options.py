@@ -90,8 +90,11 @@ def test_what_has_no_effect_brings_a_warning() -> None:
     ]
 
 
-def test_headers_are_known_before_the_rest() -> None:
-    assert includes_headers({"IncludeHeaders": "TRUE", "startingOffsets": "nonsense"})
-    assert not includes_headers({})
-    with pytest.raises(OptionError, match="includeHeaders must be true or false"):
-        includes_headers({"includeheaders": "1"})
+def test_headers_are_known_before_the_use_is() -> None:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    assert includes_headers({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})
+    assert not includes_headers({**base, "endingOffsets": "latest"})
+    assert not includes_headers({**base, "endingOffsets": "nonsense"}), "told when it is known that it is a batch"
+    for wrong in ({"includeheaders": "1"}, {"minPartitions": "a"}, {"startingOffsets": "earlist"}, {"assign": "{}"}):
+        with pytest.raises(OptionError):
+            includes_headers({**base, **wrong})

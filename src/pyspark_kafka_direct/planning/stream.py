@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 IDLE_PAUSE = 0.1
 """Seconds for which a look that found nothing new is good; Spark asks an idle source up to 100 times a second."""
 
+LONGEST_IDLE_PAUSE = 1.0
+"""The same for looks that take long, as at a pattern among thousands of topics: the pause is ten times the look."""
+
 _ONCE = (
     "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or a timestamp): its only batch would "
     "be the empty one that makes the start durable. Use Trigger.AvailableNow, or start from earliest or from offsets"
@@ -145,8 +148,11 @@ class StreamPlanner:
         self._started = True
         if not unlimited and self._is_idle(start):
             return start
+        began = self._clock()
         end = self._decide_end(start, unlimited)
-        self._idle = (start, self._clock()) if end == start else None
+        now = self._clock()
+        pause = min(max(IDLE_PAUSE, 10 * (now - began)), LONGEST_IDLE_PAUSE)
+        self._idle = (start, now + pause) if end == start else None
         return end
 
     def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> StreamPlan:
@@ -170,7 +176,7 @@ class StreamPlanner:
         return StreamPlan(self._ranges(begins, end), seen.topic_ids)
 
     def _is_idle(self, start: Mapping[TopicPartition, int]) -> bool:
-        return self._idle is not None and self._idle[0] == start and self._clock() - self._idle[1] < IDLE_PAUSE
+        return self._idle is not None and self._idle[0] == start and self._clock() < self._idle[1]
 
     def _replan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> StreamPlan:
         """A batch whose end an earlier run decided."""

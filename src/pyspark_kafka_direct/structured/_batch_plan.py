@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ranges, plan_positions
-from pyspark_kafka_direct.planning.select import Selected, SubscribePattern, select_partitions
-from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, partition_numbers, select
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.planning.pushdown import Pushdown
-    from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
+    from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
@@ -38,12 +37,7 @@ def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Push
     Raises:
         KafkaDirectError: The cluster can't be asked, or the positions do not fit what it has.
     """
-    tries, interval = options.fetch_tries, options.fetch_retry_interval_ms
-    cluster = Cluster(
-        settings,
-        retries=None if tries is None else tries - 1,
-        retry_interval=None if interval is None else interval / 1000,
-    )
+    cluster = open_cluster(settings, options)
     tuning = Tuning(
         fail_on_data_loss=options.fail_on_data_loss,
         read_committed=settings.isolation_level == "read_committed",
@@ -56,10 +50,10 @@ def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Push
 
     if options.offset_ranges is not None:
         topics = cluster.topics(wanted.topic for wanted in options.offset_ranges)
-        plan = plan_given_ranges(options.offset_ranges, _numbers(topics), look_up, tuning, pushed)
+        plan = plan_given_ranges(options.offset_ranges, partition_numbers(topics), look_up, tuning, pushed)
         return PlannedBatch(plan, topics, _leaders(cluster, plan))
-    topics = _topics(cluster, options)
-    selected = _select(options, topics)
+    topics = ask_topics(cluster, options.selection)
+    selected = select(options.selection, topics)
     plan = plan_positions(options.start, options.end, selected.partitions, look_up, tuning, pushed)
     plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
     return PlannedBatch(plan, topics, _leaders(cluster, plan))
@@ -67,18 +61,3 @@ def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Push
 
 def _leaders(cluster: Cluster, plan: BatchPlan) -> dict[TopicPartition, PartitionLeader]:
     return cluster.known_leaders({wanted.topic_partition for wanted in plan.ranges})
-
-
-def _topics(cluster: Cluster, options: BatchOptions) -> dict[str, TopicMetadata]:
-    if isinstance(options.selection, SubscribePattern):
-        return cluster.all_topics()
-    return cluster.topics(options.selection.topics)
-
-
-def _select(options: BatchOptions, topics: Mapping[str, TopicMetadata]) -> Selected:
-    internal = {name for name, topic in topics.items() if topic.internal}
-    return select_partitions(options.selection, _numbers(topics), internal)
-
-
-def _numbers(topics: Mapping[str, TopicMetadata]) -> dict[str, set[int]]:
-    return {name: set(topic.partitions) for name, topic in topics.items()}

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_kafka_direct.options import BatchOptions, parse_options
+from pyspark_kafka_direct.options import includes_headers, parse_options, parse_stream_options
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
 
 class KafkaDirectSource(DataSource):
-    """``spark.read.format("kafka-direct")``: Kafka records as rows, with the options and columns of Spark's connector.
+    """``format("kafka-direct")``: Kafka records as rows, with the options and columns of Spark's connector.
 
     Options are listed in docs/options.md. Columns are ``key``, ``value``, ``topic``, ``partition``, ``offset``,
     ``timestamp``, ``timestampType`` and, with ``includeHeaders``, ``headers``. A schema given with ``.schema(...)``
@@ -40,21 +40,28 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value cannot be used.
         """
-        return full_schema(self._batch_options().include_headers)
+        return full_schema(includes_headers(dict(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader.
+        """The batch reader, for ``spark.read``.
 
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
         from pyspark_kafka_direct.structured import batch
 
-        options = self._batch_options()
+        options = parse_options(dict(self.options))
         for warning in options.warnings:
             _log.warning(warning)
         kind = batch.FilteringBatchReader if options.push_down_filters else batch.KafkaBatchReader
         return kind(options, read_schema(schema))
 
-    def _batch_options(self) -> BatchOptions:
-        return parse_options(dict(self.options), "batch")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """The stream reader, for ``spark.readStream``.
+
+        Raises:
+            OptionError: An option's value, or the schema, cannot be used.
+        """
+        from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+
+        return KafkaStreamReader(parse_stream_options(dict(self.options)), read_schema(schema))

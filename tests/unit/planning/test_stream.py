@@ -22,6 +22,7 @@ from pyspark_kafka_direct.planning.positions import (
 )
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
 from pyspark_kafka_direct.planning.stream_start import moves
+from pyspark_kafka_direct.planning.stream_view import Assigned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -218,6 +219,24 @@ def test_an_idle_stream_asks_ten_times_a_second_at_most() -> None:
     assert stream.next_end(end) == {T0: 4}
     view.logs[T0] = (0, 5)
     assert stream.next_end({T0: 4}) == {T0: 5}, "after a batch there is no pause"
+
+
+def test_looks_that_take_long_are_rarer() -> None:
+    clock = Clock()
+
+    class Slow(Cluster):
+        def assigned(self, *, strict: bool) -> Assigned:
+            clock.now += 0.05
+            return super().assigned(strict=strict)
+
+    view = Slow({T0: (0, 3)})
+    stream = planner(view, clock=clock)
+    end = stream.next_end(stream.initial())
+    before, began = view.looks, clock.now
+    while clock.now < began + 10:
+        stream.next_end(end)
+        clock.now += 0.01
+    assert 15 <= view.looks - before <= 20
 
 
 def test_read_committed_waits_at_the_last_stable_offset() -> None:

@@ -1,0 +1,87 @@
+"""The cluster as the planner of a stream sees it: ``planning.stream_view.ClusterView`` over real brokers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.planning.stream_view import Assigned
+from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, select
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options import StreamOptions
+    from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+_log = logging.getLogger("pyspark_kafka_direct.structured")
+
+_DEFAULT_INTERVAL = 1.0
+
+
+class LiveView:
+    """Asks real brokers, over connections that are kept as long as the query runs.
+
+    Args:
+        settings: How to reach the cluster.
+        options: The query's options.
+    """
+
+    def __init__(self, settings: ConnectionSettings, options: StreamOptions) -> None:
+        self._options = options
+        self._cluster = open_cluster(settings, options)
+        self._told: set[str] = set()
+
+    def assigned(self, *, strict: bool) -> Assigned:
+        """See ``ClusterView``."""
+        topics = ask_topics(self._cluster, self._options.selection)
+        selected = select(self._options.selection, topics, strict=strict)
+        for warning in selected.warnings:
+            self.warn(warning)
+        names = {tp.topic for tp in selected.partitions}
+        ids = {name: topic.topic_id for name, topic in topics.items() if name in names and topic.topic_id is not None}
+        return Assigned(frozenset(selected.partitions), ids)
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See ``ClusterView``."""
+        return _offsets(self._cluster, wanted)
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See ``ClusterView``. Rarely asked, so on connections of its own: isolation is a setting of a connection."""
+        uncommitted = dataclasses.replace(self._cluster.settings, isolation_level="read_uncommitted")
+        return _offsets(open_cluster(uncommitted, self._options), dict.fromkeys(partitions, LATEST))
+
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        """Leaders as far as they are known, without asking."""
+        return self._cluster.known_leaders(partitions)
+
+    def wait(self) -> None:
+        """See ``ClusterView``."""
+        interval = self._options.fetch_retry_interval_ms
+        time.sleep(_DEFAULT_INTERVAL if interval is None else interval / 1000)
+
+    def warn(self, message: str) -> None:
+        """See ``ClusterView``."""
+        if message not in self._told:
+            self._told.add(message)
+            _log.warning("%s", message)
+
+
+def _offsets(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    left = dict(wanted)
+    while left:
+        try:
+            return {tp: listed.offset for tp, listed in cluster.offsets(left).items()}
+        except TopicNotFoundError as error:
+            gone = [tp for tp in left if tp.topic == error.topic and error.partition in (None, tp.partition)]
+            if not gone:
+                raise
+            for tp in gone:
+                del left[tp]
+    return {}

@@ -1,0 +1,158 @@
+"""The stream reader: Spark's words for ``planning.stream`` on the driver, and the reading of ranges in tasks.
+
+Spark makes a reader in several processes: one beside the driver that plans for as long as the query runs, and one
+whose ``read`` is sent to the executors. So making one opens nothing and tells nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
+from pyspark_kafka_direct.planning.stream_start import moves
+from pyspark_kafka_direct.structured._range import RangePartition, read_partition
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options import StreamOptions
+    from pyspark_kafka_direct.planning.stream import StreamPlanner
+    from pyspark_kafka_direct.structured._schema import ReadSchema
+    from pyspark_kafka_direct.structured._stream_view import LiveView
+
+_log = logging.getLogger("pyspark_kafka_direct.structured")
+
+_DEFAULT_TRIES = 3
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what the options name, micro-batch by micro-batch.
+
+    Offsets are those of Spark's own Kafka source, ``{"topic":{"0":123}}``, so a checkpoint can move both ways.
+
+    Args:
+        options: The checked options.
+        schema: The columns to read.
+    """
+
+    def __init__(self, options: StreamOptions, schema: ReadSchema) -> None:
+        self._options = options
+        self._schema = schema
+        self._settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
+        self._planning: tuple[StreamPlanner, LiveView] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)
+        """Where a new query starts; the same at every call.
+
+        Raises:
+            KafkaDirectError: The starting position does not fit, or the cluster can't be asked.
+        """
+        return _to_spark(self._planner().initial())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Freezes the ends.
+
+        Raises:
+            KafkaDirectError: The cluster can't be asked.
+        """
+        self._planner().freeze()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A marker more than a limit: with anything but this, Spark means Trigger.Once.
+
+        Spark cannot be given two limits, and knows no delay, so ``latestOffset`` takes its limits from the options.
+        """
+        limits = self._options.limits
+        if limits.active or moves(self._options.start):
+            return ReadMaxRows(limits.max_offsets or MAX_OFFSET)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch; ``start`` itself when there is nothing to read.
+
+        Raises:
+            DataLossError: Records are lost, and ``failOnDataLoss`` is true.
+            KafkaDirectError: The cluster can't be asked.
+        """
+        unlimited = isinstance(limit, ReadAllAvailable) and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
+        begin = _from_spark(start)
+        end = self._planner().next_end(begin, unlimited=unlimited)
+        # Spark compares offsets as text, so the very same must come back.
+        return start if end == begin else _to_spark(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of the partitions when a batch was last planned, for the progress report."""
+        latest = self._planner().known_latest
+        return None if latest is None else _to_spark(latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch.
+
+        Raises:
+            DataLossError: Records are lost, and ``failOnDataLoss`` is true; or Trigger.AvailableNow can't go on.
+            KafkaDirectError: The cluster can't be asked.
+        """
+        plan = self._planner().plan(_from_spark(start), _from_spark(end))
+        leaders = self._view().leaders({wanted.topic_partition for wanted in plan.ranges})
+        return [
+            RangePartition(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition), False)
+            for wanted in plan.ranges
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one range, on an executor.
+
+        Raises:
+            KafkaDirectError: The records can't be read.
+        """
+        return read_partition(partition, self._settings, self._options, self._schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planning": None}
+
+    def _planner(self) -> StreamPlanner:
+        return self._begin()[0]
+
+    def _view(self) -> LiveView:
+        return self._begin()[1]
+
+    def _begin(self) -> tuple[StreamPlanner, LiveView]:
+        if self._planning is None:
+            from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
+            from pyspark_kafka_direct.structured._stream_view import LiveView
+
+            options = self._options
+            view = LiveView(self._settings, options)
+            for warning in options.warnings:
+                view.warn(warning)
+            tuning = StreamTuning(
+                start=options.start,
+                limits=options.limits,
+                fail_on_data_loss=options.fail_on_data_loss,
+                read_committed=self._settings.isolation_level == "read_committed",
+                min_partitions=options.min_partitions,
+                max_records_per_partition=options.max_records_per_partition,
+                tries=options.fetch_tries or _DEFAULT_TRIES,
+            )
+            self._planning = StreamPlanner(tuning, view), view
+        return self._planning
+
+
+def _to_spark(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """As Spark will write it: in the order of the text, topics sorted and partitions sorted as numbers."""
+    topics: dict[str, Any] = json.loads(partition_offsets_to_json(offsets))
+    return topics
+
+
+def _from_spark(topics: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return partition_offsets_from_json(json.dumps(topics))
