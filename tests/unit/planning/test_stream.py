@@ -22,10 +22,11 @@ from pyspark_kafka_direct.planning.positions import (
 )
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
 from pyspark_kafka_direct.planning.stream_start import moves
-from pyspark_kafka_direct.planning.stream_view import Assigned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark_kafka_direct.planning.stream_view import Assigned
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
