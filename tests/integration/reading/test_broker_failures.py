@@ -9,10 +9,18 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.errors import BrokerTimeoutError, CorruptRecordError
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, CorruptRecordError
 from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +36,9 @@ ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 
 @pytest.fixture(scope="module")
 def own_kafka() -> Iterator[EmbeddedKafka]:
-    """A broker that may be stopped: whoever does so starts it again."""
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    """A broker that may be stopped: whoever does so starts it again. Log-ins over TLS last a second and a half."""
+    reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "1500"}
+    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate, reuse_running=False) as kafka:
         yield kafka
 
 
@@ -51,22 +60,86 @@ def rest_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_a_broker_that_is_restarted(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+@pytest.fixture(scope="module")
+def secured(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
+    """Settings for TLS with a log-in; the user may read topics whose name begins with ``test``."""
+    user = own_kafka.users[0]
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        "test",
+        ResourcePatternType.PREFIXED,
+        f"User:{user.username}",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    bench.admin.create_acls([acl])[acl].result(30)
+    return {
+        "bootstrap_servers": own_kafka.listener("SASL_SSL"),
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_jaas_config": f'{jaas} required username="{user.username}" password="{user.password}";',
+        "ssl_truststore_location": own_kafka.certificates.ca,
+    }
+
+
+def test_a_topic_that_may_not_be_read(bench: Workbench, secured: dict[str, Any]) -> None:
+    topic = bench.make_topic(prefix="secret")
+    bench.write(topic, [b"hush"])
+    with pytest.raises(AuthorizationError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+        bench.run(bench.request(topic, 0, 1), **secured)
+    assert caught.value.topic == topic
+
+
+def test_a_permission_withdrawn_after_planning(bench: Workbench, secured: dict[str, Any]) -> None:
+    """The task does not look the leader up: the fetch itself is refused."""
+    topic = bench.make_topic(prefix="secret")
+    bench.write(topic, [b"hush"])
+    host, port = secured["bootstrap_servers"].split(":")
+    leader = PartitionLeader(Node(1, host, int(port)), 0)
+    with pytest.raises(AuthorizationError, match=r"TOPIC_AUTHORIZATION_FAILED.*fetching") as caught:
+        bench.run(bench.request(topic, 0, 1, leader=leader), **secured)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 0)
+
+
+def test_a_read_that_outlives_its_log_in(bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
     counts = ReadCounts()
-    batches = bench.open(bench.request(topic, 0, COUNT), counts, **ONE_BATCH)
-    offsets = next(batches).column("offset").to_pylist()
+    batches = bench.open(bench.request(topic, 0, COUNT), counts, **ONE_BATCH, **secured)
+    offsets = []
+    for batch in batches:
+        offsets += batch.column("offset").to_pylist()
+        time.sleep(0.5)  # ten batches: more than three log-ins
+    assert offsets == list(range(COUNT))
+    assert (counts.retries, counts.fetches) == (0, BATCHES)  # renewed in time, not cut off and tried again
+
+
+def test_a_broker_that_is_restarted(
+    own_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]
+) -> None:
+    """Two reads are under way, one without and one with TLS and a log-in."""
+    plain, safe = ReadCounts(), ReadCounts()
+    reads = [
+        bench.open(bench.request(topic, 0, COUNT), plain, **ONE_BATCH),
+        bench.open(bench.request(topic, 0, COUNT), safe, **ONE_BATCH, **secured),
+    ]
+    taken = [next(batches).column("offset").to_pylist() for batches in reads]
     own_kafka.stop_broker(1)
-    assert offsets + go_on_while_it_starts(own_kafka, batches) == list(range(COUNT))
-    assert counts.retries > 0
-    assert (counts.records, counts.lost, counts.holes) == (COUNT, 0, 0)
+    rest = go_on_while_it_starts(own_kafka, reads)
+    assert [start + end for start, end in zip(taken, rest, strict=True)] == [list(range(COUNT))] * 2
+    assert plain.retries > 0  # the other one is read on when the broker is back
+    for counts in (plain, safe):
+        assert (counts.records, counts.lost, counts.holes) == (COUNT, 0, 0)
 
 
-def test_a_broker_that_dies(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
-    """Two reads are under way: one gives up in time and says why, the other is there when the broker comes back."""
+def test_a_broker_that_dies(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
+    """Three reads are under way: one gives up in time and says why, the others go on when the broker comes back."""
+    safe = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH, **secured)
     patient = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
     impatient = bench.open(bench.request(topic, 0, COUNT, poll_timeout=2.0), **ONE_BATCH)
     offsets = next(patient).column("offset").to_pylist()
     assert next(impatient).column("offset").to_pylist() == offsets
+    assert next(safe).column("offset").to_pylist() == offsets
     own_kafka.kill_broker(1)
     started = time.monotonic()
     with pytest.raises(BrokerTimeoutError, match=r"2 s \(option kafkaConsumer\.pollTimeoutMs\)") as caught:
@@ -75,14 +148,14 @@ def test_a_broker_that_dies(own_kafka: EmbeddedKafka, bench: Workbench, topic: s
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     assert caught.value.broker == bench.bootstrap_servers
     assert "refused" in caught.value.message
-    assert offsets + go_on_while_it_starts(own_kafka, patient) == list(range(COUNT))
+    assert go_on_while_it_starts(own_kafka, [patient, safe]) == [list(range(len(offsets), COUNT))] * 2
 
 
-def go_on_while_it_starts(kafka: EmbeddedKafka, batches: Iterator[pa.RecordBatch]) -> list[int]:
+def go_on_while_it_starts(kafka: EmbeddedKafka, reads: list[Iterator[pa.RecordBatch]]) -> list[list[int]]:
     start = threading.Thread(target=kafka.start_broker, args=(1,))
     start.start()
     try:
-        return rest_of(batches)
+        return [rest_of(batches) for batches in reads]
     finally:
         start.join(90)
 

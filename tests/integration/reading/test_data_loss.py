@@ -123,6 +123,7 @@ def test_a_deleted_topic(bench: Workbench, topic: str) -> None:
         bench.run(request)
     read = bench.run(lenient)
     assert_numbers(read, records=0, lost=80)
+    assert read.counts.retries == 4  # one broker's word, once, is not enough: its metadata may lag behind
 
 
 def test_a_topic_deleted_in_the_middle_of_a_read(bench: Workbench, topic: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import random
+import select
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.reading.range_reader import _RangeReader
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 
 if TYPE_CHECKING:
@@ -128,6 +131,19 @@ def test_many_fetches(bench: Workbench) -> None:
     assert 20 < read.counts.fetches < 60
     assert read.counts.retries == 0
     assert 100 * count < read.counts.record_bytes < 200 * count
+
+
+def test_the_next_answer_is_on_its_way_while_this_one_is_used(bench: Workbench, topic: str) -> None:
+    reader = _RangeReader(bench.settings(max_partition_fetch_bytes=1), bench.request(topic, 0, COUNT), ReadCounts())
+    batches = reader.batches()
+    assert next(batches).num_rows == BATCH_SIZES[0]
+    channel = reader._replica._channel
+    assert channel is not None
+    connection = channel.connection
+    bench.wait_until(lambda: bool(select.select([connection.fileno()], [], [], 0)[0]), "the next answer is here")
+    assert next(batches).num_rows == BATCH_SIZES[1]
+    assert reader._replica._channel is channel  # the answer was the one that was wanted
+    reader.close()
 
 
 def test_records_larger_than_a_fetch(bench: Workbench) -> None:
