@@ -219,7 +219,8 @@ TABLE: tuple[Option, ...] = (
         _BATCH,
         False,
         "Let filters on `partition`, `offset` and `timestamp` narrow what is read. Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
+        "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark keeps one plan per "
+        "`load()`, so the same frame filtered otherwise would silently give the rows of the first filter.",
         ignored="Spark pushes no filters into a stream",
     ),
     _option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,10 @@ class FilteringBatchReader(KafkaBatchReader):
 
     Spark refuses any reader that defines ``pushFilters`` unless ``spark.sql.python.filterPushdown.enabled`` is set, and
     Python can't see that setting; so this class is used only when the option ``pushDownFilters`` asks for it.
+
+    Trap: Spark (up to 4.3.0) keeps one plan per ``load()``, and each push of filters replaces it. Another use of the
+    same frame, filtered otherwise or not at all, then gets the rows of these filters. Nothing calls us in that case, so
+    all we can do is to warn.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
@@ -79,5 +84,14 @@ class FilteringBatchReader(KafkaBatchReader):
         Returns:
             The filters that Spark has to evaluate all the same.
         """
+        _warn_of_one_plan_per_load()
         self._pushed = push_down([_pushdown.translate(pushed) for pushed in filters])
         return [pushed for pushed, exact in zip(filters, self._pushed.handled, strict=True) if not exact]
+
+
+@functools.cache
+def _warn_of_one_plan_per_load() -> None:
+    _log.warning(
+        "pushDownFilters: Spark keeps one plan per load(). Use each loaded DataFrame with one set of filters in one "
+        "query; for another use call load() again, or its rows may silently be those of this one."
+    )

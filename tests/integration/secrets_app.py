@@ -1,0 +1,68 @@
+"""A Spark application of its own, for ``test_secrets``: two queries with a password, and all that Spark shows of them.
+
+    python secrets_app.py options.json folder
+
+It keeps the pages of its UI and its event log in ``folder``; the rest is on its standard output and error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from pathlib import Path
+
+# A command such as the creation of a view shows the options of its relation. Spark leaves out what looks like a
+# password, by its name or its value, but not a private key in PEM text: the documentation says to set this.
+REDACTED = "(?i)url|keystore[.]key|key[.]pem"
+
+PAGES = [
+    "jobs/",
+    "stages/",
+    "environment/",
+    "executors/",
+    "SQL/",
+    "SQL/execution/?id=0",
+    "SQL/execution/?id=1",
+    "api/v1/applications/{app}/environment",
+    "api/v1/applications/{app}/sql?details=true&planDescription=true",
+]
+
+
+def main(options_file: str, folder: str) -> None:
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "true")
+        .config("spark.ui.port", "0")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", Path(folder, "events").as_uri())
+        .config("spark.log.level", "DEBUG")
+        .config("spark.sql.redaction.options.regex", REDACTED)
+        .getOrCreate()
+    )
+    right, wrong = json.loads(Path(options_file).read_text(encoding="utf-8"))
+    frame = spark.read.format("kafka-direct").options(**right).load().where("partition >= 0")
+    frame.explain(True)
+    frame.explain("formatted")
+    print(frame, repr(frame), frame.collect())
+    frame.createOrReplaceTempView("records")
+    spark.sql("select count(*) from records").show()
+    spark.sql("describe extended records").show(1000, truncate=False)
+    try:
+        spark.read.format("kafka-direct").options(**wrong).load().collect()
+    except Exception as error:
+        print(f"refused: {error}")
+    for number, page in enumerate(PAGES):
+        address = f"{spark.sparkContext.uiWebUrl}/{page.format(app=spark.sparkContext.applicationId)}"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            Path(folder, f"page{number}").write_bytes(answer.read())
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

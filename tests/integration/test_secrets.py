@@ -1,0 +1,80 @@
+"""No secret shows anywhere: not in plans, errors, Spark's logs down to DEBUG, its event log or the pages of its UI."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.integration.secrets_app import PAGES, REDACTED
+
+from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTopic
+
+ALICE = Credentials("alice", "hush-Xq7/right")
+WRONG = "hush-Zw9/wrong"
+SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Path) -> None:
+    with EmbeddedKafka(security=("SASL_SSL",), users=(ALICE,), reuse_running=False) as kafka:
+        made = kafka.certificates
+        options = {
+            "kafka.bootstrap.servers": kafka.listener("SASL_SSL"),
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": _login(ALICE.password),
+            "kafka.ssl.truststore.location": str(made.ca),
+            "kafka.ssl.keystore.certificate.chain": made.client.read_text(),
+            "kafka.ssl.keystore.key": made.client_encrypted_key.read_text(),
+            "kafka.ssl.key.password": made.key_password,
+            "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
+        }
+        (tmp_path / "events").mkdir()
+        (tmp_path / "options.json").write_text(
+            json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}]), encoding="utf-8"
+        )
+        app = subprocess.run(
+            [sys.executable, Path(__file__).with_name("secrets_app.py"), tmp_path / "options.json", tmp_path],
+            capture_output=True,
+            check=False,
+            timeout=240,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            cwd=tmp_path,
+        )
+    shown = {
+        **{page: (tmp_path / f"page{number}").read_bytes() for number, page in enumerate(PAGES)},
+        **{path.name: path.read_bytes() for path in (tmp_path / "events").rglob("*") if path.is_file()},
+        "output": app.stdout,
+        "errors and logs": app.stderr,
+    }
+    assert app.returncode == 0, app.stderr[-5000:].decode(errors="replace")
+    assert b"RelationV2" in app.stdout
+    assert b"AuthenticationError" in app.stdout
+    assert b" DEBUG " in app.stderr
+    assert b"kafka-direct" in shown["SQL/execution/?id=0"]
+    assert sum(b"kafka-direct" in text for text in shown.values()) > 5
+    # A key's lines may come apart in JSON, so each is looked for.
+    key = [line for line in options["kafka.ssl.keystore.key"].splitlines() if len(line) > 40]
+    secrets = [ALICE.password, WRONG, made.key_password, *key]
+    secrets += [base64.b64encode(each.encode()).decode() for each in (ALICE.password, WRONG)]
+    for name, text in shown.items():
+        for secret in secrets:
+            assert secret.encode() not in text, name
+
+
+def test_the_documentation_names_the_setting() -> None:
+    assert f"spark.sql.redaction.options.regex={REDACTED}" in SECURITY_PAGE.read_text(encoding="utf-8")
+
+
+def _login(password: str) -> str:
+    return f'{PLAIN} required username="{ALICE.username}" password="{password}";'
