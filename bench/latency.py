@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from dataclasses import dataclass
@@ -24,8 +25,10 @@ SHOW = "show()"
 LIMIT = "limit(10).collect()"
 WHOLE = "2 records, to the log's end, to noop"
 FIRST_BATCH = "first fetch, no Spark"
-ACTIONS = (SHOW, LIMIT, WHOLE)
+ACTIONS = (WHOLE, SHOW, LIMIT)
 
+_QUIET = 0.5  # seconds
+_SETTLE_DEADLINE = 10.0
 _TRACE = re.compile(r"Traceback|Exception|^\s+at |\bERROR\b")
 
 
@@ -65,10 +68,12 @@ def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, rounds: in
     chosen = [peer for peer in (JVM, OURS) if peer in peers]
     times: dict[tuple[str, str], list[float]] = {(action, peer): [] for action in ACTIONS for peer in chosen}
     traces = dict.fromkeys(times, 0)
-    for number in range(rounds + 1):
-        for action, peer in times:
+    # One action after the other: a query that ends early costs Spark its Python worker, and the next one a new worker.
+    for action, number in itertools.product(ACTIONS, range(rounds + 1)):
+        for peer in chosen:
             before = spark.output.stat().st_size
             took = spark.call(_act, action, peer, topic)
+            settle(spark.output)
             traces[action, peer] += trace_lines(spark.output, before)
             if number:
                 times[action, peer].append(took)
@@ -77,6 +82,16 @@ def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, rounds: in
         taken = [clients.call(_first_batch, topic) for _ in range(rounds + 1)]
         found.append(Latency(FIRST_BATCH, OURS, tuple(taken[1:]), 0))
     return found
+
+
+def settle(output: Path, quiet: float = _QUIET, deadline: float = _SETTLE_DEADLINE) -> None:
+    """Wait until nothing has been written to a console for ``quiet`` seconds: a worker's last words come late."""
+    end = time.monotonic() + deadline
+    size, since = output.stat().st_size, time.monotonic()
+    while time.monotonic() < min(since + quiet, end):
+        time.sleep(0.02)
+        if output.stat().st_size != size:
+            size, since = output.stat().st_size, time.monotonic()
 
 
 def trace_lines(output: Path, start: int) -> int:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import psutil
-from bench.latency import trace_lines
+from bench.latency import settle, trace_lines
 from bench.memory import WorkerWatch, peak_rss
 
 if TYPE_CHECKING:
@@ -41,6 +41,26 @@ def test_only_python_workers_are_watched() -> None:
         assert watch.peak_bytes == 0
     finally:
         child.communicate(b"\n", timeout=30)
+
+
+def test_settle_waits_for_what_is_said_late(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    with log.open("ab") as file:
+        late = "import sys, time\nfor _ in range(3): time.sleep(0.1); print('x', flush=True)"
+        child = subprocess.Popen([sys.executable, "-c", late], stdout=file)
+    try:
+        settle(log, quiet=2, deadline=60)
+        assert log.read_text() == "x\n" * 3
+    finally:
+        child.wait(timeout=30)
+
+
+def test_settle_gives_up_at_its_deadline(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    started = time.monotonic()
+    settle(tmp_path / "log", quiet=60, deadline=0.1)
+    assert time.monotonic() - started < 30
 
 
 def test_lines_that_look_like_a_stack_trace(tmp_path: Path) -> None:
