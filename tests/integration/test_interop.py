@@ -19,9 +19,9 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPar
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
 from pyspark_kafka_direct.records._choice import ENVIRONMENT_VARIABLE, choose
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
 

@@ -24,10 +24,10 @@ from pyspark_kafka_direct.errors import (
     TlsError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.wire._codes import ErrorCode
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings

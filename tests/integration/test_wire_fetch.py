@@ -13,10 +13,10 @@ from confluent_kafka import Producer
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire import fetch
-from pyspark_kafka_direct.wire._codes import ErrorCode
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
 

@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.wire import fetch
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.settings import connection_settings

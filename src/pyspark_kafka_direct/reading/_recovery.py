@@ -19,8 +19,8 @@ from pyspark_kafka_direct.errors import (
     KafkaDirectError,
 )
 from pyspark_kafka_direct.planning.loss import LogState, judge
-from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
-from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
+from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.reading._replica import Replica

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.wire._deadline import Deadline
     from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
+    from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 

@@ -10,8 +10,8 @@ from pyspark_kafka_direct.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark_kafka_direct.wire._deadline import Deadline
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 # Version 2 brought the isolation level; see _protocol.
 _OLDEST_VERSION = 2

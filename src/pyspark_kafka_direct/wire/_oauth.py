@@ -16,8 +16,8 @@ from pyspark_kafka_direct.wire._token_unsecured import unsecured_token
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.wire._deadline import Deadline
     from pyspark_kafka_direct.wire._security import OAuthSettings
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 __all__ = ["OAuthTokenProvider", "Token", "token_for"]
 

@@ -10,7 +10,7 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 
 class Retry:

@@ -16,10 +16,10 @@ from pyspark_kafka_direct.wire._scram import ScramClient, ScramError
 from pyspark_kafka_direct.wire._secret import MASK
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire._deadline import Deadline
     from pyspark_kafka_direct.wire._security import SaslSettings
     from pyspark_kafka_direct.wire._token import Token
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 # Error codes of the protocol guide.
 _NONE: Final = 0

@@ -27,8 +27,8 @@ from pyspark_kafka_direct.wire._token import Token
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.wire._deadline import Deadline
     from pyspark_kafka_direct.wire._security import OAuthSettings
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)

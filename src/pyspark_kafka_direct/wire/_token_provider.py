@@ -15,7 +15,7 @@ from pyspark_kafka_direct.wire._token import Token
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 # Times beyond this are milliseconds, as AWS's signer gives them: as seconds it is the year 5138.
 _MOST_SECONDS: Final = 1e11

@@ -16,10 +16,10 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     TopicNotFoundError,
 )
-from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire._list_offsets import ListedOffset, Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.metadata import (
     Node,
     PartitionLeader,

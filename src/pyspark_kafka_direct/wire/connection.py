@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
 from pyspark_kafka_direct.wire import _protocol
-from pyspark_kafka_direct.wire._codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire._socket import address_text, connect
 from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, speaks_tls, too_late
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     import socket
 
-    from pyspark_kafka_direct.wire._deadline import Deadline
+    from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Larger frames are refused. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is

@@ -53,9 +53,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.wire._cursor import Cursor, MalformedError, unsigned_varint
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire._protocol import intersect
 from pyspark_kafka_direct.wire.connection import MAX_FRAME
+from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -104,7 +104,7 @@ class FetchedPartition:
     """A broker's answer for one partition.
 
     Attributes:
-        error_code: See ``_codes``; 0 is success. The reader decides what it means for the range.
+        error_code: See ``codes``; 0 is success. The reader decides what it means for the range.
         high_watermark: End of what is replicated; -1 with most errors, and in the empty answer to a throttled client.
         last_stable_offset: End of what ``read_committed`` may see; -1 if unknown.
         log_start_offset: First offset that exists; -1 if unknown (Kafka before 1.0).

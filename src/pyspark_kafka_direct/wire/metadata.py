@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import ProtocolError
-from pyspark_kafka_direct.wire._codes import ErrorCode
 from pyspark_kafka_direct.wire._socket import address_text
+from pyspark_kafka_direct.wire.codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark_kafka_direct.wire._deadline import Deadline
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 # Version 4 brought allow_auto_topic_creation; see _protocol.
 _OLDEST_VERSION = 4

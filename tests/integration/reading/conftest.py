@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:

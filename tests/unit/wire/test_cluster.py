@@ -22,8 +22,8 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.wire._codes import ErrorCode
 from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.metadata import PartitionMetadata, TopicMetadata, newest
 from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.settings import ConnectionSettings

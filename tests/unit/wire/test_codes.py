@@ -19,7 +19,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.wire._codes import ErrorCode, error_for, lookup
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 
 # Where kafka-python's flags differ from Java's classes (org.apache.kafka.common.errors), ours are Java's:
 # CORRUPT_MESSAGE is a RetriableException there.

@@ -24,8 +24,8 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:

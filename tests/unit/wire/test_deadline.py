@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.wire._deadline import Deadline
+from pyspark_kafka_direct.wire.deadline import Deadline
 
 
 def test_time_left_shrinks_and_never_turns_negative() -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.wire import pool as pool_module
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.pool import ConnectionPool
 from pyspark_kafka_direct.wire.settings import ConnectionSettings
 

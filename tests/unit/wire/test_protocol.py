@@ -176,7 +176,7 @@ def test_the_first_use_of_a_version_has_the_library_to_itself(monkeypatch: pytes
 def test_python_without_assertions_is_refused() -> None:
     code = (
         "from pyspark_kafka_direct.wire.connection import Connection\n"
-        "from pyspark_kafka_direct.wire._deadline import Deadline\n"
+        "from pyspark_kafka_direct.wire.deadline import Deadline\n"
         "from pyspark_kafka_direct.wire.settings import ConnectionSettings\n"
         "from pyspark_kafka_direct.errors import KafkaDirectError\n"
         "try:\n"

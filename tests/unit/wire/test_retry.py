@@ -7,8 +7,8 @@ import time
 import pytest
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
-from pyspark_kafka_direct.wire._deadline import Deadline
 from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire.deadline import Deadline
 
 ERROR = BrokerUnreachableError("down")
 
