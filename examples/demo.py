@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from _steps import Progress, Steps
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 6
@@ -27,8 +30,7 @@ NEXT = """
 What to try next:
   python -m pyspark_kafka_direct.broker    a Kafka to play with, on 127.0.0.1:9092 (in .venv/bin)
   .schema("value binary, offset long")     before .load(): only these columns are decoded, at half the cost
-  .option("startingTimestamp", "1372636800000").option("startingOffsets", "latest")
-                                           only what is not older than July 2013
+  .option("minPartitions", "12")           more tasks than the topic has partitions
   docs/options.md                          every option
   make bench                               how fast it is, beside Spark's own connector
 """
@@ -45,10 +47,12 @@ def main(output: Path) -> int:
         kafka.start()
         steps.say(f"It serves on {kafka.bootstrap_servers}.")
     try:
+        # It takes seconds, most of them on another core than the writing.
+        spark = ThreadPoolExecutor(1).submit(start_spark)
         with steps.step(f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topic}, {PARTITIONS} partitions"):
             _flights.load(kafka.bootstrap_servers, topic, PARTITIONS, Progress(_flights.FLIGHTS, "flights").at)
         try:
-            complete = _use_spark(steps, kafka.bootstrap_servers, topic, output)
+            complete = _use_spark(steps, spark, kafka.bootstrap_servers, topic, output)
         finally:
             if not own:
                 _flights.delete(kafka.bootstrap_servers, topic)
@@ -60,9 +64,9 @@ def main(output: Path) -> int:
     return 0 if complete else 1
 
 
-def _use_spark(steps: Steps, servers: str, topic: str, output: Path) -> bool:
-    with steps.step("Starting Spark"):
-        spark = start_spark()
+def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topic: str, output: Path) -> bool:
+    with steps.step("Waiting for Spark, which has been starting meanwhile"):
+        spark = starting.result()
         from pyspark_kafka_direct.records import IMPLEMENTATION
 
         kernel = "in the native kernel" if IMPLEMENTATION == "native" else "in Python (slow: no Rust toolchain)"
