@@ -100,7 +100,8 @@ class StreamPlanner:
         self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
         self._memory = Memory()
         self._initial: dict[TopicPartition, int] | None = None
-        self._started = False
+        self._started = False  # an end was asked for
+        self._replayed = False  # a batch was planned before that: its end is in the checkpoint already
         self._frozen: dict[TopicPartition, int] | None = None
         self._frozen_ids: Mapping[str, UUID] = {}
         self._latest: Mapping[TopicPartition, int] | None = None
@@ -140,7 +141,8 @@ class StreamPlanner:
             OptionError: Trigger.Once with a start that moves.
         """
         start = dict(start)
-        if not self._started and self._initial is not None and moves(self._tuning.start) and start == self._initial:
+        new = not self._started and not self._replayed and start == self._initial
+        if new and moves(self._tuning.start):
             if unlimited:
                 raise OptionError(_ONCE)
             self._started = True
@@ -161,6 +163,7 @@ class StreamPlanner:
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true; or a check of Trigger.AvailableNow failed.
         """
+        self._replayed = self._replayed or not self._started
         if start == end:
             return StreamPlan()
         seen = self._memory.get(end)

@@ -97,6 +97,20 @@ def test_the_empty_first_batch_replayed_reads_nothing_and_loses_nothing() -> Non
     assert view.warnings == []
 
 
+def test_after_the_empty_first_batch_is_replayed_nothing_is_held_back() -> None:
+    view = cluster(10)
+    stream = planner(view, GlobalTimestamp(10, "latest"))
+    stream.freeze()
+    view.logs[T0] = (0, 14)
+    start = stream.initial()
+    assert start == {T0: 10}
+    again = planner(view, GlobalTimestamp(10, "latest"))
+    again.freeze()
+    assert again.initial() == start, "found by its timestamp, where there was nothing before"
+    assert planned(again.plan(start, start)) == []
+    assert again.next_end(start) == {T0: 14}, "with Trigger.AvailableNow the query would be over"
+
+
 def test_the_first_batch_from_earliest_replayed_after_retention_reads_what_is_left() -> None:
     view = cluster(10, 10)
     first = planner(view)

@@ -1,0 +1,117 @@
+"""Running streaming queries in tests: each batch is collected, and can be asked for when the query is over."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DEADLINE = 60  # seconds
+
+
+@dataclass
+class Stream:
+    """A query that can be started, stopped and started again from its checkpoint.
+
+    Attributes:
+        spark: The session.
+        servers: Bootstrap servers.
+        folder: Where its checkpoint is.
+        options: Options of the source; ``_`` stands for a dot.
+        format: Of the source.
+        batches: Values of the records of each batch, by batch id; a batch that runs again replaces itself.
+    """
+
+    spark: SparkSession
+    servers: str
+    folder: Path
+    options: dict[str, str]
+    format: str = "kafka-direct"
+    batches: dict[int, list[str]] = field(default_factory=dict)
+    query: StreamingQuery | None = None
+
+    def load(self, **more: str) -> DataFrame:
+        """The streaming DataFrame."""
+        reader = self.spark.readStream.format(self.format).option("kafka.bootstrap.servers", self.servers)
+        options = {name.replace("_", "."): text for name, text in {**self.options, **more}.items()}
+        return reader.options(**options).load()
+
+    def start(self, df: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
+        """Start the query; with no trigger it runs until it is stopped."""
+        writer = (df if df is not None else self.load()).writeStream.foreachBatch(self._collect)
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        self.query = (writer.trigger(**trigger) if trigger else writer).start()
+        return self.query
+
+    def run(self, df: DataFrame | None = None, **trigger: Any) -> list[int]:
+        """Run to the end (``availableNow=True`` unless another trigger is given); returns the sizes of its batches."""
+        before = set(self.batches)
+        query = self.start(df, **(trigger or {"availableNow": True}))
+        assert query.awaitTermination(DEADLINE), "the query did not end"
+        return [len(self.batches[number]) for number in sorted(self.batches.keys() - before)]
+
+    def stop(self) -> None:
+        """Stop it, and raise what it failed with."""
+        if self.query is not None:
+            self.query.stop()
+            failure = self.query.exception()
+            if failure is not None:
+                raise failure
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait while the query runs.
+
+        Raises:
+            AssertionError: It did not come true in time.
+        """
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            failure = self.query.exception() if self.query is not None else None
+            if failure is not None:
+                raise failure
+            assert time.monotonic() < deadline, f"{what}: not after {DEADLINE} s; got {self.batches}"
+            time.sleep(0.02)
+
+    def wait_for(self, values: Iterable[object]) -> None:
+        """Wait until exactly these values have been read, each once."""
+        wanted = sorted(map(str, values))
+        self.wait(lambda: len(self.values) >= len(wanted), f"the values {wanted}")
+        assert self.values == wanted
+
+    @property
+    def values(self) -> list[str]:
+        """All values read so far, sorted."""
+        return sorted(value for batch in self.batches.values() for value in batch)
+
+    @property
+    def committed(self) -> int:
+        """The last batch that the checkpoint says is done."""
+        commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
+        return max((int(file.name) for file in commits), default=-1)
+
+    def undo_commit(self) -> None:
+        """As if the driver had died within its last batch."""
+        folder, number = self.folder / "checkpoint" / "commits", self.committed
+        for file in (folder / str(number), folder / f".{number}.crc"):
+            file.unlink(missing_ok=True)
+
+    def _collect(self, batch: DataFrame, number: int) -> None:
+        self.batches[number] = sorted(row.value.decode() for row in batch.select("value").collect())
+
+
+def produce(servers: str, topic: str, values: Iterable[object], *, partition: int | None = None, **more: Any) -> None:
+    """Write values, each over the partitions in turn or to one of them."""
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    place = {} if partition is None else {"partition": partition}
+    for value in values:
+        producer.produce(topic, str(value).encode(), **place, **more)
+    assert producer.flush(30) == 0
