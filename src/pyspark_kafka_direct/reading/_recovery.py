@@ -34,6 +34,8 @@ _log = logging.getLogger("pyspark_kafka_direct.reading")
 TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
 """Errors that another try may cure."""
 
+_PATIENCE = "kafkaConsumer.pollTimeoutMs"
+
 # How often in a row the cluster must deny a topic that the plan has seen: a broker's metadata may lag behind. With the
 # default back-off that takes about 1.5 s.
 _DENIALS_TO_BELIEVE = 5
@@ -78,7 +80,7 @@ class Recovery:
 
     def progressed(self) -> None:
         """Records arrived, or were handed out: patience starts anew."""
-        self._deadline = Deadline.after(self._request.poll_timeout)
+        self._deadline = Deadline.after(self._request.poll_timeout, _PATIENCE)
         self._pause = self._settings.retry_backoff_ms / 1000
         self._denials = 0
         self._empties = 0
@@ -94,7 +96,7 @@ class Recovery:
             return
         last = self._last
         raise BrokerTimeoutError(
-            f"No record came for {self._request.poll_timeout:g} s (option kafkaConsumer.pollTimeoutMs)"
+            f"No record came for {self._request.poll_timeout:g} s (option {_PATIENCE})"
             + ("." if last is None else f"; the last try: {last.message}"),
             topic=self._request.offsets.topic,
             partition=self._request.offsets.partition,

@@ -51,7 +51,7 @@ def too_late(when: Circumstances, deadline: Deadline, throttled: float) -> Broke
     elif when.opening:
         setting = "kafka.socket.connection.setup.timeout.ms"
     else:
-        setting = "kafka.default.api.timeout.ms"
+        setting = deadline.setting
     return BrokerTimeoutError(
         f"No answer to {when.doing} in time. {advice}; the limit is {setting}.", broker=when.broker
     )

@@ -15,14 +15,16 @@ class Deadline:
 
     Attributes:
         at: Seconds on ``time.monotonic()``'s scale.
+        setting: What the user can change to have it later; errors name it.
     """
 
     at: float
+    setting: str = "kafka.default.api.timeout.ms"
 
     @classmethod
-    def after(cls, seconds: float) -> Deadline:
+    def after(cls, seconds: float, setting: str = "kafka.default.api.timeout.ms") -> Deadline:
         """The deadline ``seconds`` from now."""
-        return cls(time.monotonic() + seconds)
+        return cls(time.monotonic() + seconds, setting)
 
     def remaining(self) -> float:
         """Seconds left, never negative."""
@@ -36,4 +38,4 @@ class Deadline:
     def sooner(self, seconds: float) -> Deadline:
         """This deadline or ``seconds`` from now, whichever comes first."""
         other = time.monotonic() + seconds
-        return self if self.at <= other else Deadline(other)
+        return self if self.at <= other else Deadline(other, self.setting)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 import threading
 import time
@@ -149,6 +151,20 @@ def test_a_broker_that_dies(own_kafka: EmbeddedKafka, bench: Workbench, topic: s
     assert caught.value.broker == bench.bootstrap_servers
     assert "refused" in caught.value.message
     assert go_on_while_it_starts(own_kafka, [patient, safe]) == [list(range(len(offsets), COUNT))] * 2
+
+
+def test_a_broker_that_hangs(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    """Its process is stopped, so connections stay open and nothing answers."""
+    patient = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
+    offsets = next(patient).column("offset").to_pylist()
+    impatient = bench.request(topic, 0, COUNT, poll_timeout=1.5)
+    os.kill(own_kafka.pids[1], signal.SIGSTOP)
+    try:
+        with pytest.raises(BrokerTimeoutError, match=r"1\.5 s.*stuck.*the limit is kafkaConsumer\.pollTimeoutMs"):
+            bench.run(impatient)
+    finally:
+        os.kill(own_kafka.pids[1], signal.SIGCONT)
+    assert offsets + rest_of(patient) == list(range(COUNT))
 
 
 def go_on_while_it_starts(kafka: EmbeddedKafka, reads: list[Iterator[pa.RecordBatch]]) -> list[list[int]]:

@@ -30,5 +30,6 @@ def test_sooner_never_lengthens(whole: float, step: float) -> None:
     narrowed = deadline.sooner(step)
     assert narrowed.at <= deadline.at
     assert narrowed.remaining() <= step
+    assert narrowed.setting == deadline.setting
     if step > whole:
         assert narrowed == deadline
