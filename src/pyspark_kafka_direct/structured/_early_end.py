@@ -1,40 +1,35 @@
 """A query that has seen enough (``show``, ``limit``) ends its tasks early; that shall not look like a crash.
 
-Spark then closes its side of the socket to the Python worker. The worker notices when it next writes a batch, closes
-our generator, and dies of the broken pipe with a stack trace on the console, although nothing is wrong.
+Spark then closes its side of the socket to the Python worker. The worker notices when it next writes, at the latest
+when it flushes its last words, and PySpark's daemon prints the broken pipe as a stack trace on the console, although
+nothing is wrong and the process is about to end.
 """
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-T = TypeVar("T")
+import sys
+import traceback
+from typing import Any
 
 
-def quiet_early_end(batches: Iterator[T]) -> Generator[T]:
-    """Hands the batches on; if the worker closes this generator before its end, the worker's last words are muted.
+def allow_early_end() -> None:
+    """Keeps PySpark's daemon, in this worker process only, from printing the stack trace of a closed socket.
 
-    The process is lost to Spark either way: after a failed write a Python worker is never used again.
+    Everything else that the daemon has to say is printed as ever. Does nothing outside a worker of the daemon.
     """
-    try:
-        yield from batches
-    except GeneratorExit:
-        if _in_spark_worker():
-            _mute_standard_error()
-        raise
+    daemon = sys.modules["__main__"]
+    if getattr(getattr(daemon, "__spec__", None), "name", None) != "pyspark.daemon":
+        return
+    if not isinstance(getattr(daemon, "traceback", None), _SocketsMayClose):
+        daemon.traceback = _SocketsMayClose()  # type: ignore[attr-defined]
 
 
-def _in_spark_worker() -> bool:
-    from pyspark import TaskContext
+class _SocketsMayClose:
+    """The module ``traceback`` as the daemon sees it."""
 
-    return TaskContext.get() is not None
+    def __getattr__(self, name: str) -> Any:
+        return getattr(traceback, name)
 
-
-def _mute_standard_error() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
+    def print_exc(self) -> None:
+        if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
+            traceback.print_exc()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.structured._early_end import quiet_early_end
+from pyspark_kafka_direct.structured._early_end import allow_early_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,8 @@ def read_partition(
     # Spark makes up a partition of its own when there is nothing to read.
     if not isinstance(partition, RangePartition):
         return iter(())
-    return quiet_early_end(_read(partition, settings, options, schema))
+    allow_early_end()
+    return _read(partition, settings, options, schema)
 
 
 def _read(
