@@ -180,6 +180,8 @@ def test_one_load_is_for_one_filter(read: Callable[..., DataFrame], unpushed: Da
     frame = read(pushDownFilters="true")
     assert rows(frame.where("partition = 1")) == rows(unpushed.where("partition = 1"))
     assert rows(frame) == rows(unpushed.where("partition = 1"))
+    both = frame.where("partition = 0").union(frame.where("partition = 2"))
+    assert rows(both) == sorted(rows(unpushed.where("partition = 2")) * 2)
     # Frames of their own are safe.
     both = read(pushDownFilters="true").where("partition = 0").union(read(pushDownFilters="true").where("offset > 20"))
     assert rows(both) == sorted(rows(unpushed.where("partition = 0")) + rows(unpushed.where("offset > 20")))

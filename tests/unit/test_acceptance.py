@@ -1,0 +1,42 @@
+"""The tests that the documentation names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+_ROW = re.compile(r'[Rr]ows?((?: ?"[^"]+",?)+)')
+
+
+def functions(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    for file, function in _TEST.findall(page.read_text("utf-8")):
+        assert (ROOT / file).is_file(), file
+        if function:
+            assert function.startswith("test_")
+            assert function in functions(ROOT / file), f"{file}::{function}"
+
+
+def test_the_page_names_tests() -> None:
+    """Guards the expression that finds them."""
+    assert len(_TEST.findall((ROOT / "docs" / "acceptance.md").read_text("utf-8"))) > 60
+
+
+def test_every_row_of_numbers_that_is_named_exists() -> None:
+    page = (ROOT / "docs" / "acceptance.md").read_text("utf-8")
+    ranges = (ROOT / "tests" / "unit" / "planning" / "test_ranges.py").read_text("utf-8")
+    names = [name for row in _ROW.findall(page) for name in re.findall(r'"([^"]+)"', row)]
+    assert len(names) > 10
+    for name in names:
+        assert f'"{name.removesuffix(" ...")}' in ranges, name
