@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.stream_queries import Stream, produce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -106,3 +109,29 @@ def make_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessio
 def spark(make_spark: SparkSessions) -> SparkSession:
     """A plain local session with no jars, the same for all modules as long as no special one came between."""
     return make_spark()
+
+
+@pytest.fixture
+def stream(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Callable[..., Stream]]:
+    """Makes queries that are stopped at the end."""
+    made: list[Stream] = []
+
+    def make(**options: str) -> Stream:
+        folder = tmp_path / str(len(made))
+        made.append(Stream(spark, kafka.bootstrap_servers, folder, options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.query is not None:
+            each.query.stop()
+
+
+@pytest.fixture
+def put(kafka: EmbeddedKafka) -> Callable[..., None]:
+    """Writes values to a topic: ``put(topic, [1, 2, 3], partition=0)``."""
+
+    def put(topic: str, values: Any, **more: Any) -> None:
+        produce(kafka.bootstrap_servers, topic, values, **more)
+
+    return put

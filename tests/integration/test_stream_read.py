@@ -6,40 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.integration.stream_queries import Stream, produce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
+    from tests.integration.stream_queries import Stream
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-
-@pytest.fixture
-def stream(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Callable[..., Stream]]:
-    """Makes queries that are stopped at the end."""
-    made: list[Stream] = []
-
-    def make(**options: str) -> Stream:
-        folder = tmp_path / str(len(made))
-        made.append(Stream(spark, kafka.bootstrap_servers, folder, options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        if each.query is not None:
-            each.query.stop()
-
-
-@pytest.fixture
-def put(kafka: EmbeddedKafka) -> Callable[..., None]:
-    def put(topic: str, values: Any, **more: Any) -> None:
-        produce(kafka.bootstrap_servers, topic, values, **more)
-
-    return put
 
 
 def grow(kafka: EmbeddedKafka, topic: str, partitions: int) -> None:

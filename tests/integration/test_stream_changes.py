@@ -1,0 +1,224 @@
+"""Topics and records that go while a query runs or is stopped (reference 2.6, 3.4, 3.10)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from tests.conftest import MakeTopic
+    from tests.integration.stream_queries import Stream
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+
+class Admin:
+    """Deletes and creates, and waits until the broker has done so."""
+
+    def __init__(self, servers: str) -> None:
+        self._client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+    def delete(self, topic: str) -> None:
+        self._client.delete_topics([topic], operation_timeout=30)[topic].result(30)
+        self._await(lambda: topic not in self._client.list_topics(timeout=10).topics)
+
+    def create(self, topic: str, partitions: int) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self._client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+                break
+            except Exception:  # the deletion of its predecessor may still be under way
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        self._await(lambda: len(self._client.list_topics(topic, timeout=10).topics[topic].partitions) == partitions)
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        self.delete(topic)
+        self.create(topic, partitions)
+
+    def delete_records(self, topic: str, before: int) -> None:
+        tp = TopicPartition(topic, 0, before)
+        next(iter(self._client.delete_records([tp]).values())).result(30)
+
+    @staticmethod
+    def _await(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def admin(kafka: EmbeddedKafka) -> Admin:
+    return Admin(kafka.bootstrap_servers)
+
+
+def test_a_pattern_goes_on_when_a_topic_is_deleted_and_another_created(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
+) -> None:
+    first = make_topic(2, prefix="deleted-pattern")
+    put(first, [1, 2])
+    query = stream(subscribePattern=f"{first}.*", startingOffsets="earliest", failOnDataLoss="false")
+    query.start()
+    query.wait_for([1, 2])
+    admin.delete(first)
+    admin.create(f"{first}-second", 3)
+    put(f"{first}-second", [3, 4, 5])
+    query.wait_for([1, 2, 3, 4, 5])
+    query.stop()
+
+
+def test_no_empty_offset_is_written_when_the_only_topic_is_deleted(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
+) -> None:
+    topic = make_topic(prefix="only")
+    put(topic, [1])
+    query = stream(subscribePattern=f"{topic}.*", startingOffsets="earliest", failOnDataLoss="false")
+    query.start()
+    query.wait_for([1])
+    admin.delete(topic)
+    running = query.query
+    assert running is not None
+    asked = time.monotonic()
+    query.wait(lambda: time.monotonic() > asked + 5, "a few looks at nothing")
+    query.stop()
+    offsets = [file.read_text() for file in (query.folder / "checkpoint" / "offsets").glob("[0-9]*")]
+    assert offsets
+    assert all(topic in text.splitlines()[-1] for text in offsets)  # SPARK-41375
+
+
+def test_a_topic_recreated_with_fewer_records_while_the_query_was_stopped(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
+) -> None:
+    topic = make_topic(prefix="recreated")
+    put(topic, [1, 2])
+    query = stream(subscribePattern=f"{topic}.*", startingOffsets="earliest")
+    query.run()
+    admin.recreate(topic, 1)
+    put(topic, [3])
+    with pytest.raises(Exception, match=r"DataLossError: data loss: .*offset was changed from 2 to 1"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    put(topic, [4])
+    query.run()
+    assert query.values == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_recreated_while_the_query_runs_is_known_by_its_id(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
+) -> None:
+    topic = make_topic(prefix="recreated-id")
+    put(topic, [1, 2])
+    query = stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=fail)
+    query.start()
+    query.wait_for([1, 2])
+    admin.recreate(topic, 1)
+    put(topic, [3, 4, 5])
+    if fail == "true":
+        with pytest.raises(Exception, match=r"DataLossError: data loss"):
+            query.wait(lambda: False, "the loss")
+        return
+    query.wait_for([1, 2, 3, 4, 5])
+    query.stop()
+
+
+def recreate_between_batches(query: Stream, change: Callable[[], None]) -> tuple[list[int], BaseException | None]:
+    """Run with Trigger.AvailableNow; after the first batch ``change`` is called."""
+
+    def collect(batch: DataFrame, number: int) -> None:
+        query._collect(batch, number)
+        if number == 0:
+            change()
+
+    writer = query.load().writeStream.foreachBatch(collect).trigger(availableNow=True)
+    query.query = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
+    try:
+        query.query.awaitTermination(60)
+    except Exception as error:
+        return [len(batch) for batch in query.batches.values()], error
+    return [len(batch) for batch in query.batches.values()], None
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_partitions_that_become_unavailable_under_available_now(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
+) -> None:
+    topic = make_topic(5, prefix="now-partitions")
+    put(topic, range(15))
+    query = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5", failOnDataLoss=fail)
+    _, error = recreate_between_batches(query, lambda: admin.recreate(topic, 3))
+    said = str(error)
+    assert "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW" in said
+    assert f"topic-partitions for latest offset: {topic}-0, {topic}-1, {topic}-2, topic-partitions" in said
+    assert f"topic-partitions for end offset: {topic}-0, {topic}-1, {topic}-2, {topic}-3, {topic}-4;" in said
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_offsets_that_become_unavailable_under_available_now(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
+) -> None:
+    topic = make_topic(1, prefix="now-offsets")
+    put(topic, range(15))
+    query = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5", failOnDataLoss=fail)
+
+    def change() -> None:
+        admin.recreate(topic, 1)
+        put(topic, range(9))
+
+    _, error = recreate_between_batches(query, change)
+    said = str(error)
+    assert "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW" in said
+    assert f'latest offset: {{"{topic}":{{"0":9}}}}, end offset: {{"{topic}":{{"0":10}}}}' in said
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_records_that_age_out_before_they_are_read(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
+) -> None:
+    topic = make_topic(prefix="aged")
+    put(topic, range(4))
+    query = stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=fail)
+    query.run()
+    put(topic, range(4, 20))
+    admin.delete_records(topic, 12)
+    if fail == "true":
+        with pytest.raises(Exception, match=r"data loss \(aged out\): offsets \[4, 12\)"):
+            query.run()
+        return
+    assert query.run() == [8]
+    assert query.values == sorted(map(str, [*range(4), *range(12, 20)])), "nothing twice, nothing else missing"
+
+
+def test_a_failed_batch_is_planned_again_after_partitions_were_added(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    topic = make_topic(prefix="failed")
+    put(topic, [1, 2])
+    query = stream(subscribe=topic, startingOffsets="earliest")
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("the sink is down")
+
+    for attempt in range(2):
+        writer = query.load().writeStream.foreachBatch(fail).trigger(availableNow=True)
+        running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
+        with pytest.raises(Exception, match="the sink is down"):  # SPARK-53560
+            running.awaitTermination(60)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        if attempt == 0:
+            admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+            put(topic, [3], partition=2)
+    query.run()
+    assert query.values == ["1", "2", "3"]
