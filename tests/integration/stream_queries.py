@@ -109,9 +109,10 @@ class Stream:
 
 
 def produce(servers: str, topic: str, values: Iterable[object], *, partition: int | None = None, **more: Any) -> None:
-    """Write values, each over the partitions in turn or to one of them."""
+    """Write values, over the partitions in turn or to one of them."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    place = {} if partition is None else {"partition": partition}
-    for value in values:
-        producer.produce(topic, str(value).encode(), **place, **more)
+    partitions = len(producer.list_topics(topic, timeout=30).topics[topic].partitions)
+    for number, value in enumerate(values):
+        place = number % partitions if partition is None else partition
+        producer.produce(topic, str(value).encode(), partition=place, **more)
     assert producer.flush(30) == 0
