@@ -43,13 +43,13 @@ def cluster(settings: ConnectionSettings) -> Cluster:
 def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the requests that are sent, by name."""
     counter: Counter[str] = Counter()
-    submit = Connection.submit
+    write = Connection._write
 
-    def counting(connection: Connection, request: Any, deadline: Any) -> None:
-        counter[request.name] += 1
-        submit(connection, request, deadline)
+    def counting(connection: Connection, name: str, frame: Any, deadline: Any) -> None:
+        counter[name] += 1
+        write(connection, name, frame, deadline)
 
-    monkeypatch.setattr(Connection, "submit", counting)
+    monkeypatch.setattr(Connection, "_write", counting)
     return counter
 
 
@@ -209,7 +209,7 @@ def test_planning_a_thousand_partitions_takes_three_requests(
     assert len(partitions) == 1000
     assert len(cluster.offsets(dict.fromkeys(partitions, EARLIEST))) == 1000
     assert len(cluster.offsets(dict.fromkeys(partitions, LATEST))) == 1000
-    assert sent == {"ApiVersionsRequest": 1, "MetadataRequest": 1, "ListOffsetsRequest": 2}
+    assert sent == {"ApiVersions": 1, "Metadata": 1, "ListOffsets": 2}
 
 
 def test_metadata_is_asked_again_when_it_is_old(
@@ -221,7 +221,7 @@ def test_metadata_is_asked_again_when_it_is_old(
         sent.clear()
         for _ in range(3):
             cluster.offsets({partition: LATEST})
-        assert sent["MetadataRequest"] == asked
+        assert sent["Metadata"] == asked
 
 
 def test_many_threads_may_ask_at_once(cluster: Cluster, make_topic: MakeTopic) -> None:

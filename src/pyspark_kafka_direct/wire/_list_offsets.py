@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire import _protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,6 +50,7 @@ class Question(NamedTuple):
 
 def offsets_request(connection: Connection, questions: Iterable[Question], timeout_ms: int) -> Any:
     """The ListOffsets request for some partitions, all led by the connection's broker."""
+    _protocol.load()
     from kafka.protocol.consumer import ListOffsetsRequest
 
     topic_class = ListOffsetsRequest.ListOffsetsTopic

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 OLDEST_BROKER = "0.11.0 (1.0.0 with SASL)"
 _REQUIRED = {1: ("Fetch", 4), 2: ("ListOffsets", 2), 3: ("Metadata", 4)}
 _SASL_AUTHENTICATE = 36
-API_VERSIONS = 18
 
 _ASSERTS_STRIPPED = (
     "Python runs with -O (or PYTHONOPTIMIZE is set): the Kafka protocol library then misreads some answers. "
@@ -43,13 +42,12 @@ _warm: set[tuple[int, int, str]] = set()
 
 
 def load() -> None:
-    """Import the protocol classes, once; every connection does so before it is made.
+    """Import the protocol classes, once; whoever needs one does this first.
 
     Raises:
         KafkaDirectError: Assertions are stripped in this process (``python -O``).
     """
-    if sys.flags.optimize:
-        raise KafkaDirectError(_ASSERTS_STRIPPED)
+    check_interpreter()
     with _lock, warnings.catch_warnings():
         # The library reads its message files in a way that Python 3.11 and 3.12 call deprecated (3.13 no longer does);
         # nobody who turns warnings into errors should fail for it.
@@ -57,6 +55,16 @@ def load() -> None:
         import kafka
         import kafka.protocol.broker_version_data
         import kafka.protocol.sasl  # noqa: F401
+
+
+def check_interpreter() -> None:
+    """Refuse ``python -O``; every connection does so before it is made.
+
+    Raises:
+        KafkaDirectError: Assertions are stripped in this process.
+    """
+    if sys.flags.optimize:
+        raise KafkaDirectError(_ASSERTS_STRIPPED)
 
 
 def choose_version(
@@ -151,8 +159,8 @@ def decode(request: Any, body: memoryview, broker: str) -> Any:
     version = request.API_VERSION
     key = (request.API_KEY, version, "response")
     try:
-        # Flexible versions put a tag buffer after the correlation id; ApiVersions never does (KIP-511).
-        if request.API_KEY != API_VERSIONS and request.flexible_version_q(version):
+        # Flexible versions put a tag buffer after the correlation id (KIP-482).
+        if request.flexible_version_q(version):
             cursor = Cursor(body)
             cursor.tags()
             body = body[cursor.position :]
@@ -178,6 +186,7 @@ def _frame(request: Any) -> bytearray:
 
 
 def _release(api_versions: Mapping[int, tuple[int, int]]) -> str:
+    load()
     from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 
     return ".".join(str(part) for part in infer_broker_version_from_api_versions(dict(api_versions)))

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
+from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._scram import ScramClient, ScramError
 from pyspark_kafka_direct.wire._secret import MASK
 
@@ -78,6 +79,7 @@ class _Exchange:
 
     def handshake(self) -> None:
         """Agree on the mechanism."""
+        _protocol.load()
         from kafka.protocol.sasl import SaslHandshakeRequest
 
         wanted = self._sasl.mechanism
@@ -130,6 +132,7 @@ class _Exchange:
             raise self._error(self._refusal(reason))
 
     def _send(self, message: bytes) -> bytes:
+        _protocol.load()
         from kafka.protocol.sasl import SaslAuthenticateRequest
 
         response = self._connection.call(SaslAuthenticateRequest(auth_bytes=message), self._deadline)

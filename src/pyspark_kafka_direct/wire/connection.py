@@ -18,7 +18,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
-from pyspark_kafka_direct.wire import _protocol
+from pyspark_kafka_direct.wire import _protocol, _versions
+from pyspark_kafka_direct.wire._cursor import MalformedError
 from pyspark_kafka_direct.wire._socket import address_text, connect
 from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, speaks_tls, too_late
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
@@ -98,7 +99,7 @@ class Connection:
             UnsupportedBrokerError: The broker is too old.
             ProtocolError: Whatever listens there is no Kafka broker.
         """
-        _protocol.load()
+        _protocol.check_interpreter()
         sock = connect(settings, host, port, deadline)
         try:
             if settings.security.protocol.endswith("SSL"):
@@ -239,27 +240,29 @@ class Connection:
             sock.close()
 
     def _ask_versions(self, deadline: Deadline) -> None:
-        from kafka.protocol.metadata import ApiVersionsRequest
+        answer = self._ask_version(_versions.NEWEST_VERSION, deadline)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self._ask_version(0, deadline)
+        if answer.error_code:
+            self.close()
+            raise error_for(answer.error_code, "asking for the broker's versions", broker=self.broker)
+        self.api_versions = answer.versions
+        _protocol.check_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
 
+    def _ask_version(self, version: int, deadline: Deadline) -> _versions.ApiVersions:
         from pyspark_kafka_direct import __version__
 
-        version = ApiVersionsRequest.max_version
-        while True:
-            request = ApiVersionsRequest(
-                version=version, client_software_name="pyspark-kafka-direct", client_software_version=__version__
-            )
-            response = self.call(request, deadline)
-            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-                # KIP-511: the answer is in version 0 and may say which versions of ApiVersions the broker speaks.
-                known = [key.max_version for key in response.api_keys if key.api_key == _protocol.API_VERSIONS]
-                version = min(version - 1, max(known, default=0))
-                continue
-            if response.error_code:
-                self.close()
-                raise error_for(response.error_code, "asking for the broker's versions", broker=self.broker)
-            break
-        self.api_versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-        _protocol.check_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
+        body = _versions.encode_request(version, "pyspark-kafka-direct", __version__)
+        flexible = _versions.is_flexible(version)
+        self.send(_versions.API_KEY, version, "ApiVersions", body, flexible=flexible, deadline=deadline)
+        try:
+            return _versions.parse_response(self.receive(deadline), version, ErrorCode.UNSUPPORTED_VERSION)
+        except MalformedError as error:
+            self.close()
+            raise ProtocolError(
+                f"The answer to ApiVersions version {version} is malformed: {error}. Is this a Kafka broker?",
+                broker=self.broker,
+            ) from None
 
     def _log_in(self, deadline: Deadline) -> None:
         if self.settings.security.sasl is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._socket import address_text
 from pyspark_kafka_direct.wire.codes import ErrorCode
 
@@ -122,6 +123,7 @@ def ask_metadata(connection: Connection, names: Collection[str] | None, deadline
     Raises:
         BrokerError: No answer, or one that cannot be understood.
     """
+    _protocol.load()
     from kafka.protocol.metadata import MetadataRequest
 
     request = MetadataRequest(

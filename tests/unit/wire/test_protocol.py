@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from pyspark_kafka_direct.errors import ProtocolError, UnsupportedBrokerError
@@ -85,16 +85,17 @@ def test_requests_and_responses_survive_the_wire(version: int) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 24))
 def test_answers_that_end_early_are_protocol_errors(cut: int) -> None:
-    response = ApiVersionsResponse(
-        version=4,
-        error_code=0,
-        api_keys=[ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=9) for key in range(3)],
+    response = MetadataResponse(
+        version=1,
+        brokers=[MetadataResponse.MetadataResponseBroker(node_id=n, host="b", port=9092, rack=None) for n in range(3)],
+        controller_id=1,
+        topics=[],
     )
     body = bytes(response.encode())
-    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-    _protocol.encode(request, 4, 1, "me")
-    assert len(_protocol.decode(request, memoryview(body), "b:1").api_keys) == 3
-    with pytest.raises(ProtocolError, match="ApiVersions version 4"):
+    request = MetadataRequest(topics=[])
+    _protocol.encode(request, 1, 1, "me")
+    assert len(_protocol.decode(request, memoryview(body), "b:1").brokers) == 3
+    with pytest.raises(ProtocolError, match="Metadata version 1"):
         _protocol.decode(request, memoryview(body)[: max(0, len(body) - cut)], "b:1")
 
 
