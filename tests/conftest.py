@@ -9,6 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.embedded import RUNNING_BROKER_VARIABLE
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from confluent_kafka.admin import AdminClient
+
+
+# A busy machine is slow, not wrong: examples have no time limit.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 class MakeTopic(Protocol):
