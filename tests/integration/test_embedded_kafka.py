@@ -200,10 +200,14 @@ with EmbeddedKafka() as kafka:
     wait_until(lambda: not Path(folder).exists(), "its folder's removal")
 
 
-def test_a_broker_that_cannot_start_says_why_and_keeps_its_log() -> None:
+def test_a_broker_that_cannot_be_formatted_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(BrokerError) as caught, EmbeddedKafka(properties={"num.network.threads": "none"}):
         pass
     assert "num.network.threads" in str(caught.value)
+    assert list(tmp_path.glob("kafka-direct-*")) == []
 
 
 def test_a_broker_that_ends_while_starting_leaves_a_log() -> None:

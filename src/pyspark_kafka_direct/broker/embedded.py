@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -126,12 +127,12 @@ class EmbeddedKafka:
         """
         if not self._running and self._cluster is None:
             folder = Path(tempfile.mkdtemp(prefix="kafka-direct-"))
-            if wants_certificates(self._security):
-                from pyspark_kafka_direct.broker._certificates import make_certificates
-
-                self._certificates = make_certificates(folder / "certificates", self._hosts)
-            ways_in = listeners(self._security, self._certificates, self.users)
-            self._cluster = Cluster(replace(self._plan, listeners=ways_in), folder, self._progress)
+            try:
+                self._cluster = self._start_in(folder)
+            except BaseException as error:
+                if not isinstance(error, BrokerError) or not any(folder.glob("*.log")):
+                    shutil.rmtree(folder, ignore_errors=True)  # no log in it that would tell more
+                raise
             _logger.info("Kafka %s serves on %s", self._plan.version, self.bootstrap_servers)
         return self
 
@@ -203,6 +204,14 @@ class EmbeddedKafka:
     def pids(self) -> dict[int, int]:
         """Process id of each broker that runs."""
         return self._own("pids").pids()
+
+    def _start_in(self, folder: Path) -> Cluster:
+        if wants_certificates(self._security):
+            from pyspark_kafka_direct.broker._certificates import make_certificates
+
+            self._certificates = make_certificates(folder / "certificates", self._hosts)
+        ways_in = listeners(self._security, self._certificates, self.users)
+        return Cluster(replace(self._plan, listeners=ways_in), folder, self._progress)
 
     def _own(self, asked: str, node: int = 1) -> Cluster:
         if self._running:
