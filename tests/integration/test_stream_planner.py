@@ -1,0 +1,158 @@
+"""The planner against real brokers that stop, come back, lose their leaders, or never answer.
+
+The reader is asked as Spark asks it, offsets travelling as JSON, but without Spark: what brokers do is the point here.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from tests.integration.stream_queries import produce
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.structured.source import KafkaDirectSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+
+
+def reader(servers: str, topic: str, **options: str) -> KafkaStreamReader:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    source = KafkaDirectSource({**given, **{name.replace("_", "."): text for name, text in options.items()}})
+    return source.streamReader(source.schema())  # type: ignore[return-value]
+
+
+def following(stream: KafkaStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """The next end that is not the start, as Spark gets it."""
+    deadline = time.monotonic() + 60
+    while True:
+        end: dict[str, Any] = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
+        if end != start:
+            return end
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def read(stream: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    batches = [batch for task in stream.partitions(start, end) for batch in stream.read(task)]
+    return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
+
+
+def test_making_a_reader_asks_nobody_and_it_travels(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
+    stream = reader("127.0.0.1:1", "t")
+    assert pickle.loads(pickle.dumps(stream)).getDefaultReadLimit() == ReadAllAvailable()
+    stream = reader(kafka.bootstrap_servers, make_topic())
+    stream.initialOffset()
+    assert list(pickle.loads(pickle.dumps(stream)).read(InputPartition(None))) == []
+
+
+def test_the_default_limit_tells_trigger_once_apart() -> None:
+    assert reader("127.0.0.1:1", "t").getDefaultReadLimit() == ReadAllAvailable()
+    assert reader("127.0.0.1:1", "t", maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
+    assert isinstance(reader("127.0.0.1:1", "t", minOffsetsPerTrigger="7").getDefaultReadLimit(), ReadMaxRows)
+    assert isinstance(reader("127.0.0.1:1", "t", startingOffsets="latest").getDefaultReadLimit(), ReadMaxRows)
+
+
+def test_offsets_leave_sorted_and_an_idle_answer_is_the_very_same_text(
+    make_topic: MakeTopic, kafka: EmbeddedKafka
+) -> None:
+    topics = [make_topic(12), make_topic(2)]
+    stream = reader(kafka.bootstrap_servers, ",".join(reversed(topics)))
+    start = stream.initialOffset()
+    assert list(start) == sorted(topics)
+    assert list(start[topics[0]]) == [str(number) for number in range(12)]
+    for topic in topics:
+        produce(kafka.bootstrap_servers, topic, range(12))
+    end = following(stream, start)
+    assert list(end) == sorted(topics)
+    # As Spark's own source may have written it: in another order.
+    foreign = {topic: dict(reversed(offsets.items())) for topic, offsets in reversed(end.items())}
+    assert json.dumps(stream.latestOffset(foreign, ReadAllAvailable())) == json.dumps(foreign)
+    assert stream.partitions(foreign, end) == []
+
+
+def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str], MakeTopic]) -> None:
+    with EmbeddedKafka() as kafka:
+        topic = topics_on(kafka.bootstrap_servers)(2)
+        stream = reader(kafka.bootstrap_servers, topic, failOnDataLoss="true")
+        produce(kafka.bootstrap_servers, topic, range(10))
+        start = stream.initialOffset()
+        end = following(stream, start)
+        assert read(stream, start, end) == list(range(10))
+        kafka.stop_broker(1)
+        back = threading.Timer(2.0, kafka.start_broker, [1])
+        back.start()
+        assert stream.latestOffset(end, ReadAllAvailable()) == end, "waits until the broker is back"
+        back.join()
+        produce(kafka.bootstrap_servers, topic, range(10, 15))
+        last = following(stream, end)
+        assert read(stream, end, last) == list(range(10, 15))
+
+
+def test_the_planner_survives_the_death_of_a_leader(topics_on: Callable[[str], MakeTopic]) -> None:
+    with EmbeddedKafka(brokers=3) as kafka:
+        topic = topics_on(kafka.bootstrap_servers)(3, replication=3, min_insync_replicas=1)
+        stream = reader(kafka.bootstrap_servers, topic)
+        produce(kafka.bootstrap_servers, topic, range(9))
+        start = stream.initialOffset()
+        end = following(stream, start)
+        kafka.kill_broker(3)
+        assert stream.latestOffset(end, ReadAllAvailable()) == end
+        assert read(stream, start, end) == list(range(9)), "planned with leaders of before"
+        produce(kafka.bootstrap_servers, topic, range(9, 12))
+        last = following(stream, end)
+        assert read(stream, end, last) == [9, 10, 11]
+
+
+def test_a_dead_broker_is_an_error_in_time(topics_on: Callable[[str], MakeTopic]) -> None:
+    with EmbeddedKafka() as kafka:
+        topic = topics_on(kafka.bootstrap_servers)(1)
+        stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="3000")
+        start = stream.initialOffset()
+        servers = kafka.bootstrap_servers
+        kafka.kill_broker(1)
+        began = time.monotonic()
+        with pytest.raises(BrokerError, match="127"):
+            stream.latestOffset(start, ReadAllAvailable())
+        assert time.monotonic() - began < 15
+    with pytest.raises(BrokerError):
+        reader(servers, topic, kafka_default_api_timeout_ms="1000").initialOffset()
+
+
+def test_a_broker_that_accepts_and_never_answers_is_an_error_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        stream = reader(f"127.0.0.1:{silent.getsockname()[1]}", "t", kafka_default_api_timeout_ms="1000")
+        began = time.monotonic()
+        with pytest.raises(BrokerError):
+            stream.initialOffset()
+        assert time.monotonic() - began < 15
+
+
+def test_an_idle_planner_asks_about_ten_times_a_second(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
+    stream = reader(kafka.bootstrap_servers, make_topic())
+    start = stream.initialOffset()
+    stream.latestOffset(start, ReadAllAvailable())
+    view = stream._view()
+    asked: list[float] = []
+    assigned = view.assigned
+    view.assigned = lambda *, strict: asked.append(time.monotonic()) or assigned(strict=strict)  # type: ignore
+    until = time.monotonic() + 1.0
+    calls = 0
+    while time.monotonic() < until:
+        stream.latestOffset(start, ReadAllAvailable())
+        calls += 1
+    assert len(asked) <= 11
+    assert calls > 100
