@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 Row = dict[str, Any]
+
+# What a broker answers that has just started.
+_NOT_YET = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 
 
 @dataclass
@@ -190,7 +198,18 @@ class Workbench:
 
     def _offset(self, topic: str, partition: int, spec: OffsetSpec) -> int:
         place = ClientPartition(topic, partition)
-        return int(self.admin.list_offsets({place: spec})[place].result(30).offset)
+        found: list[int] = []
+
+        def is_told() -> bool:
+            try:
+                found.append(int(self.admin.list_offsets({place: spec})[place].result(30).offset))
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_YET:
+                    raise
+            return bool(found)
+
+        self.wait_until(is_told, f"offset of {topic}")
+        return found[0]
 
 
 @pytest.fixture(scope="session")
