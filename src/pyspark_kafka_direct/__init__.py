@@ -30,6 +30,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.monitor import enable
     from pyspark_kafka_direct.structured.source import KafkaDirectSource as DefaultSource
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "TopicPartition",
     "UnsupportedBrokerError",
     "UnsupportedRecordError",
+    "enable",
 ]
 
 
@@ -64,4 +66,8 @@ def __getattr__(name: str) -> Any:
         from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
         return KafkaDirectSource
+    if name == "enable":
+        from pyspark_kafka_direct.monitor import enable
+
+        return enable
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,54 @@
+"""``enable(spark)``."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
+from pyspark_kafka_direct.monitor.monitor import Monitor
+from pyspark_kafka_direct.planning.feedback import FOLDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_lock = threading.Lock()
+_enabled: dict[str, Monitor] = {}  # by Spark's id of the session: several Python objects may stand for one
+
+
+def enable(spark: SparkSession) -> Monitor:
+    """Watch the streaming queries of a session: lag, metrics, and the measurements that backpressure needs.
+
+    Once per session, before its queries start; called again, it returns the same monitor. It costs a query nothing but
+    a few milliseconds at its start, and no failure within ever reaches a query.
+
+    Args:
+        spark: The session.
+    """
+    from pyspark_kafka_direct.monitor._listener import ProgressListener
+
+    with _lock:
+        session = _session_id(spark)
+        if session not in _enabled:
+            folder = _feedback_folder(spark)
+            monitor = Monitor(None if folder is None else FeedbackWriter(folder))
+            spark.streams.addListener(ProgressListener(spark, monitor))
+            _enabled[session] = monitor
+        return _enabled[session]
+
+
+def _session_id(spark: SparkSession) -> str:
+    session = getattr(spark, "_jsparkSession", None)
+    # Spark Connect has no JVM at hand.
+    return str(getattr(spark, "session_id", id(spark)) if session is None else session.sessionUUID())
+
+
+def _feedback_folder(spark: SparkSession) -> Path | None:
+    if getattr(spark, "_jsparkSession", None) is None:
+        return None
+    from pyspark import SparkFiles
+
+    folder = Path(SparkFiles.getRootDirectory(), FOLDER)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder

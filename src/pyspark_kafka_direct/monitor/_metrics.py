@@ -1,0 +1,85 @@
+"""Lag for Prometheus, under the names that dashboards of kafka-lag-exporter know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import GaugeMetricFamily
+
+    from pyspark_kafka_direct.monitor.monitor import Monitor
+
+_MISSING = (
+    "the Prometheus client is not installed: pip install 'pyspark-kafka-direct[prometheus]' (or prometheus-client)"
+)
+
+
+def register(monitor: Monitor, registry: CollectorRegistry | None) -> None:
+    """Let a registry ask the monitor.
+
+    Raises:
+        ImportError: The library is not installed.
+    """
+    try:
+        from prometheus_client import REGISTRY
+    except ImportError as error:
+        raise ImportError(_MISSING) from error
+    (registry or REGISTRY).register(LagCollector(monitor))
+
+
+class LagCollector:
+    """Makes the metrics when Prometheus asks, so nothing is to be kept up to date.
+
+    Args:
+        monitor: Where the lags are.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """No metric is known before a query runs."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics now. A query that reads one topic twice shows the reader that is further behind."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ["group", "topic", "partition"]
+        offset = GaugeMetricFamily("kafka_consumergroup_group_offset", "Next offset to read", labels=labels)
+        lag = GaugeMetricFamily("kafka_consumergroup_group_lag", "Offsets behind the end", labels=labels)
+        seconds = GaugeMetricFamily("kafka_consumergroup_group_lag_seconds", "Seconds behind the end", labels=labels)
+        most = GaugeMetricFamily(
+            "kafka_consumergroup_group_max_lag", "Offsets behind, of the last partition", labels=["group"]
+        )
+        longest = GaugeMetricFamily(
+            "kafka_consumergroup_group_max_lag_seconds", "Seconds behind, of the last partition", labels=["group"]
+        )
+        latest = GaugeMetricFamily("kafka_partition_latest_offset", "The partition's end", labels=labels[1:])
+
+        sources = [source for query in self._monitor.lags for source in query.sources]
+        partitions = sorted(
+            ((source.group, each) for source in sources for each in source.partitions),
+            key=lambda pair: pair[1].lag,
+        )
+        behind = {(group, each.topic, str(each.partition)): each for group, each in partitions}
+        ends: dict[tuple[str, str], int] = {}
+        for (group, topic, partition), each in behind.items():
+            names = [group, topic, partition]
+            offset.add_metric(names, each.offset)
+            lag.add_metric(names, each.lag)
+            if each.seconds is not None:
+                seconds.add_metric(names, each.seconds)
+            ends[topic, partition] = max(ends.get((topic, partition), 0), each.latest)
+        for (topic, partition), end in ends.items():
+            latest.add_metric([topic, partition], end)
+        for group in sorted({source.group for source in sources}):
+            of_group = [source for source in sources if source.group == group]
+            most.add_metric([group], max(source.max_offsets_behind for source in of_group))
+            known = [source.max_seconds_behind for source in of_group if source.max_seconds_behind is not None]
+            if known:
+                longest.add_metric([group], max(known))
+        yield from (offset, lag, seconds, most, longest, latest)

@@ -1,0 +1,185 @@
+"""The monitor, fed with reports: what it knows, tells, and leaves for the planner."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from tests.unit.monitor.reports import OTHER, SOURCE, report, source
+
+from pyspark_kafka_direct.monitor import Monitor
+from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
+from pyspark_kafka_direct.monitor._queries import QueryFacts
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.feedback import Measurement, file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark_kafka_direct.monitor import SourceBatch
+
+UNKNOWN = QueryFacts()
+KNOWN = QueryFacts(5000.0, {SOURCE: {"commitgroupid": "shop", "kafka.sasl.jaas.config": "hush"}})
+A = TopicPartition("t", 0)
+
+
+def at(end: int, latest: int, *, start: int = 0, **more: Any) -> dict[str, Any]:
+    return report(source({"t": {"0": start}}, {"t": {"0": end}}, {"t": {"0": latest}}), **more)
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Mapping[TopicPartition, int], Mapping[str, str]]] = []
+        self.ended: list[str] = []
+
+    def batch_ended(self, run_id: str, batch: SourceBatch, options: Mapping[str, str]) -> None:
+        self.told.append((run_id, batch.end, options))
+
+    def query_ended(self, run_id: str) -> None:
+        self.ended.append(run_id)
+
+
+class TestLag:
+    def test_nothing_before_a_batch(self) -> None:
+        assert Monitor().lag() is None
+        assert Monitor().lag("orders") is None
+
+    def test_the_last_batch_counts_and_stays(self) -> None:
+        monitor = Monitor()
+        monitor.batch_ended(at(10, 30), UNKNOWN)
+        monitor.batch_ended(at(30, 30, start=10, batch=2), UNKNOWN)
+        monitor.query_ended(at(0, 0)["runId"])
+        lag = monitor.lag()
+        assert lag is not None
+        assert (lag.batch_id, lag.sources[0].total) == (2, 0)
+
+    def test_found_by_id_name_and_query(self) -> None:
+        class Query:
+            id = "b"
+
+        monitor = Monitor()
+        monitor.batch_ended(at(10, 30, id="a"), UNKNOWN)
+        monitor.batch_ended(at(10, 30, id="b", name="orders"), UNKNOWN)
+        assert [lag.query_id for lag in monitor.lags] == ["a", "b"]
+        assert monitor.lag("a") == monitor.lags[0]
+        assert monitor.lag("orders") == monitor.lag(Query()) == monitor.lags[1]
+        with pytest.raises(LookupError, match="2: a, orders"):
+            monitor.lag()
+
+    def test_other_sources_are_left_alone(self) -> None:
+        ours, other = (
+            source(None, {"t": {"0": 5}}, {"t": {"0": 9}}),
+            source(None, {"u": {"0": 5}}, {"u": {"0": 9}}, description=OTHER),
+        )
+        monitor = Monitor()
+        monitor.batch_ended(report(other, ours), KNOWN)
+        lag = monitor.lag()
+        assert lag is not None
+        assert [each.topic for each in lag.sources[0].partitions] == ["t"]
+
+    def test_a_query_without_our_sources_is_not_ours(self) -> None:
+        monitor = Monitor()
+        monitor.batch_ended(report(source(None, {"t": {"0": 5}}, None, description="FileStreamSource[x]")), UNKNOWN)
+        assert monitor.lags == ()
+
+    def test_group(self) -> None:
+        groups = []
+        for facts, name in ((KNOWN, "orders"), (UNKNOWN, "orders"), (UNKNOWN, None)):
+            monitor = Monitor()
+            monitor.batch_ended(at(1, 1, name=name, id="the-id"), facts)
+            groups.append(monitor.lags[0].sources[0].group)
+        assert groups == ["shop", "orders", "the-id"]
+
+    def test_one_log_line_per_batch(self, caplog: pytest.LogCaptureFixture) -> None:
+        monitor = Monitor()
+        with caplog.at_level(logging.INFO, "pyspark_kafka_direct.monitor"):
+            monitor.batch_ended(at(10, 30, name="orders"), KNOWN)
+        assert [record.getMessage() for record in caplog.records] == [monitor.lags[0].line]
+        assert "hush" not in caplog.text
+
+
+class TestObservers:
+    def test_are_told_of_every_batch_and_the_end(self) -> None:
+        observer = Observer()
+        monitor = Monitor(observers=(observer,))
+        monitor.batch_ended(at(10, 30, runId="r"), KNOWN)
+        monitor.query_ended("r")
+        assert observer.told == [("r", {A: 10}, (KNOWN.options or {})[SOURCE])]
+        assert observer.ended == ["r"]
+
+    def test_secrets_are_not_shown(self) -> None:
+        assert "hush" not in repr(KNOWN)
+
+
+class TestFeedback:
+    def measured(self, folder: Path, end: int) -> Measurement | None:
+        file = folder / file_name({A: end})
+        return Measurement.from_text(file.read_text()) if file.exists() else None
+
+    def test_left_under_the_end(self, tmp_path: Path) -> None:
+        Monitor(FeedbackWriter(tmp_path)).batch_ended(at(10, 30), KNOWN)
+        assert self.measured(tmp_path, 10) == Measurement(1795254412000.0, 10, 2000, 0, 5000)
+
+    def test_none_for_an_empty_batch(self, tmp_path: Path) -> None:
+        Monitor(FeedbackWriter(tmp_path)).batch_ended(at(10, 30, start=10), KNOWN)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_waiting_is_what_the_batch_before_took_too_long(self, tmp_path: Path) -> None:
+        monitor = Monitor(FeedbackWriter(tmp_path))
+        monitor.batch_ended(at(10, 30, took=8000), KNOWN)
+        monitor.batch_ended(at(20, 30, start=10, at="2026-11-21T09:46:58.000Z"), KNOWN)
+        monitor.batch_ended(at(30, 40, start=20, at="2026-11-21T09:47:03.000Z", took=9000), KNOWN)
+        monitor.batch_ended(at(40, 40, start=30, at="2026-11-21T09:48:03.000Z"), KNOWN)
+        waits = [found.waiting_ms for end in (20, 30, 40) if (found := self.measured(tmp_path, end))]
+        assert waits == [3000, 0, 0]  # before the last batch there was nothing to do for a while
+
+    @pytest.mark.parametrize("order", [("slow", "fast"), ("fast", "slow")])
+    def test_two_queries_at_the_same_offsets_get_the_lower_rate(self, tmp_path: Path, order: tuple[str, str]) -> None:
+        monitor = Monitor(FeedbackWriter(tmp_path))
+        for run in order:
+            monitor.batch_ended(at(10, 30, runId=run, took=9000 if run == "slow" else 1000), KNOWN)
+        found = self.measured(tmp_path, 10)
+        assert found is not None
+        assert found.processing_ms == 9000
+
+    def test_only_the_newest_are_kept(self, tmp_path: Path) -> None:
+        monitor = Monitor(FeedbackWriter(tmp_path))
+        for n in range(100):
+            monitor.batch_ended(at(10 * n + 10, 5000, start=10 * n), KNOWN)
+        assert len(list(tmp_path.iterdir())) == 64
+        assert self.measured(tmp_path, 1000) is not None
+
+
+class TestMetrics:
+    def text(self, monitor: Monitor) -> list[str]:
+        registry = CollectorRegistry()
+        monitor.register_metrics(registry)
+        return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+    def test_none_before_a_batch(self) -> None:
+        assert self.text(Monitor()) == []
+
+    def test_names_that_dashboards_know(self) -> None:
+        monitor = Monitor()
+        monitor.batch_ended(at(100, 100, at="2026-11-21T09:46:40.000Z"), KNOWN)
+        monitor.batch_ended(at(150, 200, start=100, batch=2), KNOWN)
+        labels = '{group="shop",partition="0",topic="t"}'
+        assert self.text(monitor) == [
+            f"kafka_consumergroup_group_offset{labels} 150.0",
+            f"kafka_consumergroup_group_lag{labels} 50.0",
+            f"kafka_consumergroup_group_lag_seconds{labels} 7.0",
+            'kafka_consumergroup_group_max_lag{group="shop"} 50.0',
+            'kafka_consumergroup_group_max_lag_seconds{group="shop"} 7.0',
+            'kafka_partition_latest_offset{partition="0",topic="t"} 200.0',
+        ]
+
+    def test_a_topic_read_twice_is_one_series(self) -> None:
+        one, two = (source({"t": {"0": 0}}, {"t": {"0": end}}, {"t": {"0": 30}}) for end in (20, 10))
+        monitor = Monitor()
+        monitor.batch_ended(report(one, two), KNOWN)
+        assert [line for line in self.text(monitor) if "group_lag{" in line] == [
+            'kafka_consumergroup_group_lag{group="shop",partition="0",topic="t"} 20.0'
+        ]
