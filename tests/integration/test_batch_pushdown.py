@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import datasource as filters
 
-from pyspark_kafka_direct.structured.batch import FilteringBatchReader, RangePartition
+from pyspark_kafka_direct.structured._range import RangePartition
+from pyspark_kafka_direct.structured.batch import FilteringBatchReader
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:
