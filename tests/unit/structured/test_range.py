@@ -1,0 +1,34 @@
+"""What a task does with its piece of the plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_kafka_direct.structured._range import _with_rack, read_partition
+from pyspark_kafka_direct.structured._schema import full_schema, read_schema
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pyspark_kafka_direct.options import ReadOptions
+
+SETTINGS = connection_settings({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
+
+
+def test_the_rack_comes_from_the_executors_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_RACK", "b")
+    assert _with_rack(SETTINGS, "MY_RACK").client_rack == "b"
+    assert _with_rack(SETTINGS, None) is SETTINGS
+
+
+def test_without_that_variable_the_option_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_RACK", raising=False)
+    assert _with_rack(SETTINGS, "MY_RACK").client_rack == "a"
+
+
+def test_the_partition_that_spark_makes_up_for_an_empty_plan_holds_nothing() -> None:
+    options = cast("ReadOptions", None)  # not looked at
+    assert list(read_partition(InputPartition(None), SETTINGS, options, read_schema(full_schema(False)))) == []
