@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SPARKS_OWN = frozenset({"path", "paths", "checkpointlocation"})
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _DURATION = re.compile(r"([0-9]{1,15})(us|ms|s|m|min|h|d)?", re.ASCII)
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -60,6 +61,12 @@ class Given:
     def optional_number(self, name: str) -> int | None:
         """The same; ``None`` where the option was not given."""
         return self.number(name) if self.has(name) else None
+
+    def decimal(self, name: str) -> float:
+        """A number that is not negative."""
+        if not _DECIMAL.fullmatch(self.text(name)):
+            raise OptionError(f"{name} must be a number from 0 such as 0.2, got {self.text(name)!r}")
+        return float(self.text(name))
 
     def duration(self, name: str) -> float:
         """Seconds, from a whole number and a unit as Spark writes them (``JavaUtils.timeStringAs``).

@@ -19,6 +19,7 @@ class Kind(Enum):
     TEXT = "text"
     FLAG = "true or false"
     NUMBER = "whole number"
+    DECIMAL = "number"
     WORD = "word"
     DURATION = "duration"
     JSON = "JSON"
@@ -81,6 +82,10 @@ def _ending(option: Option, *, refused: bool) -> Option:
 
 def _batching(name: str, kind: Kind, default: str, about: str) -> Option:
     return Option(name, kind, default, _STREAM, True, about, ignored=_STREAM_ONLY, most=MAX_OFFSET)
+
+
+def _pressing(name: str, kind: Kind, default: str, about: str) -> Option:
+    return Option(name, kind, default, _STREAM, False, about, ignored=_STREAM_ONLY, most=MAX_OFFSET)
 
 
 def _accepted(name: str, reason: str) -> Option:
@@ -202,6 +207,31 @@ TABLE: tuple[Option, ...] = (
         "How long after the last micro-batch `minOffsetsPerTrigger` may hold the next one back: a whole number and "
         "`ms`, `s`, `m`, `h` or `d`.",
     ),
+    _pressing(
+        "backpressure",
+        Kind.FLAG,
+        "false",
+        "Limit micro-batches to as many offsets as can be processed within the trigger's interval (1 s where it has "
+        "none), measured from batch to batch; see docs/monitoring.md. Needs "
+        "`pyspark_kafka_direct.enable(spark)`. `maxOffsetsPerTrigger` still holds.",
+    ),
+    _pressing(
+        "backpressureInitialRate",
+        Kind.NUMBER,
+        "",
+        "Offsets per second until two micro-batches were measured; without it, those are not limited.",
+    ),
+    _pressing(
+        "backpressureMinRate", Kind.NUMBER, "100", "The measured rate never goes below this, in offsets per second."
+    ),
+    _pressing(
+        "backpressureProportional",
+        Kind.DECIMAL,
+        "1.0",
+        "Weight of the difference between the last rate and the measured one, as in Spark Streaming's PID controller.",
+    ),
+    _pressing("backpressureIntegral", Kind.DECIMAL, "0.2", "Weight of what piles up while micro-batches start late."),
+    _pressing("backpressureDerived", Kind.DECIMAL, "0.0", "Weight of how fast the difference changes."),
     _option(
         "failOnDataLoss",
         Kind.FLAG,

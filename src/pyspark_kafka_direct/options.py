@@ -20,6 +20,8 @@ from pyspark_kafka_direct._option_table import TABLE, Kind, Option, Use, options
 from pyspark_kafka_direct.errors import KafkaDirectError, OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange
 from pyspark_kafka_direct.planning._hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.backpressure import Gains
+from pyspark_kafka_direct.planning.feedback import Backpressure
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import (
     NoMatch,
@@ -124,9 +126,11 @@ class StreamOptions(ReadOptions):
 
     Attributes:
         limits: Limits on a micro-batch.
+        backpressure: How a measured rate limits it too; ``None``: not at all.
     """
 
     limits: Limits
+    backpressure: Backpressure | None = None
 
 
 def parse_options(raw: Mapping[str, str], use: Literal["batch"] = "batch") -> BatchOptions:
@@ -180,8 +184,14 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
             f"minOffsetsPerTrigger={limits.min_offsets} must be less than or equal to "
             f"maxOffsetsPerTrigger={limits.max_offsets}"
         )
+    backpressure = _backpressure(given, warnings)
     return StreamOptions(
-        **_common(given, kafka), selection=_selection(given), start=start, limits=limits, warnings=tuple(warnings)
+        **_common(given, kafka),
+        selection=_selection(given),
+        start=start,
+        limits=limits,
+        backpressure=backpressure,
+        warnings=tuple(warnings),
     )
 
 
@@ -282,6 +292,21 @@ def _position(given: Given, names: tuple[str, str, str], on_no_match: NoMatch, w
     if named[0] == timestamps:
         return parse_timestamps(given.text(timestamps), timestamps, on_no_match)
     return parse_offsets(given.text(offsets), offsets)
+
+
+def _backpressure(given: Given, warnings: list[str]) -> Backpressure | None:
+    gains = Gains(
+        proportional=given.decimal("backpressureProportional"),
+        integral=given.decimal("backpressureIntegral"),
+        derived=given.decimal("backpressureDerived"),
+        min_rate=given.number("backpressureMinRate"),
+    )
+    chosen = Backpressure(gains, given.optional_number("backpressureInitialRate"))
+    if given.flag("backpressure"):
+        return chosen
+    others = [option.name for option in TABLE if option.name.startswith("backpressure") and given.has(option.name)]
+    warnings += [f"the option {name} is ignored: backpressure is not true" for name in others if name != "backpressure"]
+    return None
 
 
 def _offset_ranges(given: Given) -> tuple[OffsetRange, ...] | None:

@@ -89,12 +89,22 @@ class StreamPlanner:
         tuning: The options.
         view: Asks the cluster.
         clock: Seconds on a clock that never goes back.
+        measured_limit: The most offsets of the batch that begins there, from how long earlier ones took; ``None``: no
+            limit.
     """
 
-    def __init__(self, tuning: StreamTuning, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        tuning: StreamTuning,
+        view: ClusterView,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        measured_limit: Callable[[Mapping[TopicPartition, int]], int | None] | None = None,
+    ) -> None:
         self._tuning = tuning
         self._view = view
         self._clock = clock
+        self._measured_limit = measured_limit
         self._losses = LossReport(tuning.fail_on_data_loss, view.warn)
         limits = tuning.limits
         self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
@@ -273,9 +283,9 @@ class StreamPlanner:
             known = {tp: begin for tp, begin in begins.items() if tp in start}
             if not self._gate.passes(new_offsets(known, latest), self._clock()):
                 return dict(start)
-        if self._tuning.limits.max_offsets is None:
-            return dict(latest)
-        return rate_limit(self._tuning.limits.max_offsets, begins, latest)
+        measured = None if self._measured_limit is None else self._measured_limit(start)
+        limits = [limit for limit in (self._tuning.limits.max_offsets, measured) if limit is not None]
+        return rate_limit(min(limits), begins, latest) if limits else dict(latest)
 
     def _available(self, start: Mapping[TopicPartition, int]) -> _Looked:
         """What there is to read: the frozen ends, or the latest."""

@@ -73,7 +73,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark cannot be given two limits, and knows no delay, so ``latestOffset`` takes its limits from the options.
         """
         limits = self._options.limits
-        if limits.active or moves(self._options.start):
+        if limits.active or self._options.backpressure is not None or moves(self._options.start):
             return ReadMaxRows(limits.max_offsets or MAX_OFFSET)
         return ReadAllAvailable()
 
@@ -129,6 +129,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self) -> tuple[StreamPlanner, LiveView]:
         if self._planning is None:
             from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
+            from pyspark_kafka_direct.structured._feedback import measured_limit
             from pyspark_kafka_direct.structured._stream_view import LiveView
 
             options = self._options
@@ -144,7 +145,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 max_records_per_partition=options.max_records_per_partition,
                 tries=options.fetch_tries or _DEFAULT_TRIES,
             )
-            self._planning = StreamPlanner(tuning, view), view
+            measured = None if options.backpressure is None else measured_limit(options.backpressure, view.warn).most
+            self._planning = StreamPlanner(tuning, view, measured_limit=measured), view
         return self._planning
 
 

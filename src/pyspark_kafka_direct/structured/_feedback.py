@@ -1,0 +1,61 @@
+"""Where the planner finds how long batches took; ``planning.feedback`` says how it uses that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import SparkFiles
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.feedback import FOLDER, Backpressure, MeasuredLimit, Measurement, file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_NOT_ENABLED = (
+    "backpressure=true needs to know how long batches take, and Spark tells that to a query listener only: call "
+    "pyspark_kafka_direct.enable(spark) before the query starts, or leave backpressure out"
+)
+
+
+def measured_limit(options: Backpressure, warn: Callable[[str], None]) -> MeasuredLimit:
+    """The limit by backpressure, in the process that plans a query.
+
+    Args:
+        options: The options.
+        warn: Tells the user.
+
+    Raises:
+        OptionError: Nobody measures: ``enable(spark)`` was not called.
+    """
+    folder = find_folder(Path(SparkFiles.getRootDirectory()))
+
+    def find(end: Mapping[TopicPartition, int]) -> Measurement | None:
+        try:
+            return Measurement.from_text((folder / file_name(end)).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            warn(f"backpressure: a measurement can't be read: {error}")
+            return None
+
+    return MeasuredLimit(options, find, warn)
+
+
+def find_folder(root: Path) -> Path:
+    """The folder of the measurements.
+
+    Args:
+        root: Spark's folder for the application's files on the driver. A session with files of its own has one within
+            that.
+
+    Raises:
+        OptionError: It is not there: ``enable(spark)`` was not called.
+    """
+    for place in (root, root.parent):
+        if (place / FOLDER).is_dir():
+            return place / FOLDER
+    raise OptionError(_NOT_ENABLED)

@@ -1,0 +1,71 @@
+"""The options of backpressure."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options import StreamOptions, parse_options, parse_stream_options
+from pyspark_kafka_direct.planning.backpressure import Gains
+from pyspark_kafka_direct.planning.feedback import Backpressure
+
+NEEDED = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
+
+
+def parse(**options: str) -> StreamOptions:
+    return parse_stream_options({**NEEDED, **options})
+
+
+def test_off_unless_asked_for() -> None:
+    assert parse().backpressure is None
+    assert parse(backpressure="false").backpressure is None
+    assert parse().warnings == ()
+
+
+def test_defaults_are_spark_streamings() -> None:
+    options = parse(backpressure="true")
+    assert options.backpressure == Backpressure(Gains(1.0, 0.2, 0.0, 100), None)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_all() -> None:
+    options = parse(
+        backpressure="TRUE",
+        backpressureInitialRate="500",
+        backpressureMinRate="7",
+        backpressureProportional="0.5",
+        backpressureIntegral="0",
+        backpressureDerived="0.25",
+    )
+    assert options.backpressure == Backpressure(Gains(0.5, 0.0, 0.25, 7), 500)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("backpressure", "yes"),
+        ("backpressureInitialRate", "0"),
+        ("backpressureMinRate", "0"),
+        ("backpressureMinRate", "1.5"),
+        ("backpressureProportional", "-1"),
+        ("backpressureIntegral", "nan"),
+        ("backpressureDerived", "1e5"),
+        ("backpressureDerived", ""),
+    ],
+)
+def test_refused(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name} must be .*{text!r}"):
+        parse(**{"backpressure": "true", name: text})
+
+
+def test_a_setting_without_backpressure_is_told() -> None:
+    assert parse(backpressureMinRate="5").warnings == (
+        "the option backpressureMinRate is ignored: backpressure is not true",
+    )
+
+
+def test_a_batch_query_has_none() -> None:
+    (warning,) = parse_options({**NEEDED, "backpressure": "true"}).warnings
+    assert warning.startswith("the option backpressure is ignored: it shapes micro-batches")
