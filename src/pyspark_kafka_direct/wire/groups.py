@@ -1,0 +1,212 @@
+"""Offsets that a consumer group has committed: read and written from outside, without being a member.
+
+A group without members takes commits of anyone who may (generation -1, no member id), which is how tools reset offsets
+(``Admin.alterConsumerGroupOffsets``). Requests, and the newest versions used of them:
+
+    FindCoordinator 3   one key; 4 brought several (KIP-699)
+    OffsetFetch 7       one group, with require_stable (KIP-447); 8 brought several (KIP-709)
+    OffsetCommit 9      topics by name; 10 names them by id (KIP-848)
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire import _protocol
+from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
+from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.metadata import Node
+from pyspark_kafka_direct.wire.pool import POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.connection import Connection
+
+_T = TypeVar("_T")
+
+_NO_GENERATION = -1
+_STABLE_VERSION = 7
+_NO_OFFSET = -1
+_TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
+
+# A coordinator that knows members takes no commits from others.
+_HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
+
+
+class Group:
+    """The committed offsets of one consumer group.
+
+    Every call is tried again, at the coordinator of the moment, until ``default.api.timeout.ms`` has passed.
+
+    Args:
+        cluster: The cluster.
+        group_id: The group's name; it need not exist.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.group_id = group_id
+        self._cluster = cluster
+        self._coordinator: Node | None = None
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset to read of each partition; those without a committed offset are left out.
+
+        Raises:
+            AuthorizationError: The principal may not describe the group, or a topic.
+            BrokerError: The coordinator could not be asked.
+        """
+
+        def ask(connection: Connection, deadline: Deadline) -> dict[TopicPartition, int]:
+            return self._fetch(connection, partitions, deadline)
+
+        return self._at_coordinator(ask, partitions) if partitions else {}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the next offset to read of each partition.
+
+        Raises:
+            AuthorizationError: The principal may not read the group, or a topic.
+            BrokerError: The coordinator could not be asked, or the group has members.
+        """
+
+        def ask(connection: Connection, deadline: Deadline) -> None:
+            self._commit(connection, offsets, deadline)
+
+        if offsets:
+            self._at_coordinator(ask, offsets.keys())
+
+    def _at_coordinator(self, ask: Callable[[Connection, Deadline], _T], partitions: Collection[TopicPartition]) -> _T:
+        settings = self._cluster.settings
+        deadline = Deadline.after(settings.default_api_timeout_ms / 1000)
+        retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        while True:
+            try:
+                return self._ask_once(ask, partitions, deadline)
+            except (*_TROUBLE, _TryAgain) as trouble:
+                self._coordinator = None
+                retry.after(trouble.error if isinstance(trouble, _TryAgain) else trouble)
+
+    def _ask_once(
+        self, ask: Callable[[Connection, Deadline], _T], partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> _T:
+        if self._coordinator is None:
+            self._coordinator = self._find_coordinator(partitions, deadline)
+        connection = self._cluster.connect(self._coordinator, deadline)
+        try:
+            return ask(connection, deadline)
+        finally:
+            POOL.give_back(connection)
+
+    def _find_coordinator(self, partitions: Collection[TopicPartition], deadline: Deadline) -> Node:
+        _protocol.load()
+        from kafka.protocol.metadata import FindCoordinatorRequest
+
+        if not self._cluster.nodes:
+            self._cluster.topics({tp.topic for tp in partitions}, deadline=deadline)
+        anyone = random.choice(list(self._cluster.nodes.values()))  # noqa: S311
+        connection = self._cluster.connect(anyone, deadline)
+        try:
+            version = connection.version(FindCoordinatorRequest, least=1, most=3)
+            request = FindCoordinatorRequest(version=version, key=self.group_id, key_type=0)
+            response = connection.call(request, deadline)
+        finally:
+            POOL.give_back(connection)
+        self._check(response.error_code, "looking for the coordinator", None, connection.broker)
+        return Node(response.node_id, response.host, response.port)
+
+    def _fetch(
+        self, connection: Connection, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        _protocol.load()
+        from kafka.protocol.consumer import OffsetFetchRequest
+
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+            for topic, numbers in _by_topic(partitions).items()
+        ]
+        version = connection.version(OffsetFetchRequest, least=2, most=7)
+        stable = {"require_stable": True} if version >= _STABLE_VERSION else {}
+        request = OffsetFetchRequest(version=version, group_id=self.group_id, topics=topics, **stable)
+        response = connection.call(request, deadline)
+        self._check(response.error_code, "asking for committed offsets", None, connection.broker)
+        found: dict[TopicPartition, int] = {}
+        for topic in response.topics:
+            for entry in topic.partitions:
+                tp = TopicPartition(topic.name, entry.partition_index)
+                self._check(entry.error_code, "asking for committed offsets", tp, connection.broker)
+                if entry.committed_offset != _NO_OFFSET:
+                    found[tp] = entry.committed_offset
+        return found
+
+    def _commit(self, connection: Connection, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        _protocol.load()
+        from kafka.protocol.consumer import OffsetCommitRequest
+
+        topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition_class = topic_class.OffsetCommitRequestPartition
+        topics = [
+            topic_class(
+                name=topic,
+                partitions=[
+                    partition_class(
+                        partition_index=number,
+                        committed_offset=offsets[TopicPartition(topic, number)],
+                        committed_leader_epoch=-1,
+                        committed_metadata="",
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in _by_topic(offsets).items()
+        ]
+        request = OffsetCommitRequest(
+            version=connection.version(OffsetCommitRequest, least=2, most=9),
+            group_id=self.group_id,
+            generation_id_or_member_epoch=_NO_GENERATION,
+            member_id="",
+            topics=topics,
+        )
+        response = connection.call(request, deadline)
+        for topic in response.topics:
+            for entry in topic.partitions:
+                tp = TopicPartition(topic.name, entry.partition_index)
+                self._check(entry.error_code, "committing offsets", tp, connection.broker)
+
+    def _check(self, code: int, doing: str, tp: TopicPartition | None, broker: str) -> None:
+        if code == ErrorCode.NONE:
+            return
+        where = f"{doing} of the group {self.group_id!r}"
+        if code in _HAS_MEMBERS:
+            raise BrokerError(
+                f"{where}: the group has members, consumers that commit for it ({lookup(code).name}). "
+                "Use a group id of its own for each query.",
+                broker=broker,
+            )
+        place = {} if tp is None else {"topic": tp.topic, "partition": tp.partition}
+        error = error_for(code, where, broker=broker, **place)  # type: ignore[arg-type]
+        if lookup(code).retriable:
+            raise _TryAgain(error)
+        raise error
+
+
+class _TryAgain(Exception):  # noqa: N818 (caught here, never seen outside)
+    """An answer that another try may change; not itself an error of ours."""
+
+    def __init__(self, error: KafkaDirectError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for tp in sorted(partitions):
+        topics[tp.topic].append(tp.partition)
+    return topics

@@ -1,0 +1,83 @@
+"""Committed offsets of groups, against a real coordinator."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as TheirPartition
+from confluent_kafka.admin import AdminClient
+
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+
+def group(servers: str, name: str, **more: str) -> Group:
+    return Group(Cluster(connection_settings({"bootstrap.servers": servers, **more})), name)
+
+
+def seen_by_tools(servers: str, name: str) -> dict[tuple[str, int], int]:
+    """What kafka-consumer-groups and its like show."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(30)
+    return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions}
+
+
+def test_commits_are_read_back_and_seen_by_others(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    first, second = make_topic(3), make_topic(1)
+    tps = [TopicPartition(first, number) for number in range(3)] + [TopicPartition(second, 0)]
+    name = f"group-{first}"
+    ours = group(kafka.bootstrap_servers, name)
+    assert ours.committed(tps) == {}
+    ours.commit({tps[0]: 5, tps[2]: 0, tps[3]: 1 << 40})
+    assert ours.committed(tps) == {tps[0]: 5, tps[2]: 0, tps[3]: 1 << 40}
+    ours.commit({tps[0]: 4})
+    assert group(kafka.bootstrap_servers, name).committed(tps[:1]) == {tps[0]: 4}, "backwards too"
+    assert seen_by_tools(kafka.bootstrap_servers, name) == {(first, 0): 4, (first, 2): 0, (second, 0): 1 << 40}
+
+
+def test_offsets_that_a_consumer_committed_are_read(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"group-{topic}"})
+    consumer.commit(offsets=[TheirPartition(topic, 0, 7)], asynchronous=False)
+    consumer.close()
+    tp = TopicPartition(topic, 0)
+    assert group(kafka.bootstrap_servers, f"group-{topic}").committed([tp]) == {tp: 7}
+
+
+def test_nothing_is_asked_for_nothing() -> None:
+    assert group("127.0.0.1:1", "g").committed([]) == {}
+    group("127.0.0.1:1", "g").commit({})
+
+
+def test_a_group_with_members_takes_no_commits_from_outside(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    member: Any = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"group-{topic}"})
+    try:
+        member.subscribe([topic])
+        deadline = time.monotonic() + 30
+        while not member.assignment():
+            member.poll(0.1)
+            assert time.monotonic() < deadline
+        with pytest.raises(BrokerError, match="has members"):
+            group(kafka.bootstrap_servers, f"group-{topic}").commit({TopicPartition(topic, 0): 1})
+    finally:
+        member.close()
+
+
+def test_nobody_there_is_an_error_in_time() -> None:
+    began = time.monotonic()
+    ours = group("127.0.0.1:1", "g", **{"default.api.timeout.ms": "1000"})
+    with pytest.raises((BrokerUnreachableError, BrokerTimeoutError)):
+        ours.committed([TopicPartition("t", 0)])
+    assert time.monotonic() - began < 15
