@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from pyspark import SparkFiles
+from pyspark.errors import StreamingQueryException
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 
 import pyspark_kafka_direct
+from pyspark_kafka_direct.planning.feedback import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -62,3 +69,93 @@ def test_lag_goes_down_to_zero(
     assert last.sources[0].rate > 0
     if len(seen) > 1:
         assert seen[0].sources[0].total == 40
+
+
+def committed(kafka: EmbeddedKafka, group: str, topic: str, partitions: int) -> list[int]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=30)
+        return [each.offset for each in found]
+    finally:
+        consumer.close()
+
+
+def test_finished_batches_are_committed_to_the_group(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(2, prefix="commit")
+    produce(kafka.bootstrap_servers, topic, range(5), partition=0)
+    pyspark_kafka_direct.enable(spark)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "commitGroupId": f"group-{topic}"}
+    stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
+    stream.start()
+    wait_for(lambda: committed(kafka, f"group-{topic}", topic, 2) == [5, 0])
+    produce(kafka.bootstrap_servers, topic, range(3), partition=1)
+    wait_for(lambda: committed(kafka, f"group-{topic}", topic, 2) == [5, 3])
+    stream.stop()
+
+
+def test_the_last_batch_is_committed_by_a_program_that_ends_at_once(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(1, prefix="last")
+    produce(kafka.bootstrap_servers, topic, range(7))
+    app = Path(__file__).with_name("commit_app.py")
+    arguments = [kafka.bootstrap_servers, topic, f"group-{topic}", str(tmp_path / "checkpoint")]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, str(app), *arguments], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert committed(kafka, f"group-{topic}", topic, 1) == [7]
+
+
+def test_backpressure_settles_at_the_speed_of_a_slow_sink(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(1, prefix="backpressure")
+    produce(kafka.bootstrap_servers, topic, range(20_000))
+    pyspark_kafka_direct.enable(spark)
+    sizes: list[int] = []
+
+    def sink_of_1000_a_second(batch: DataFrame, number: int) -> None:
+        sizes.append(batch.count())
+        time.sleep(sizes[-1] / 1000)
+
+    options = {
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "backpressure": "true",
+        "backpressureInitialRate": "3000",
+        "backpressureMinRate": "10",
+    }
+    stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
+    writer = stream.load().writeStream.foreachBatch(sink_of_1000_a_second).trigger(processingTime="2 seconds")
+    stream.query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        stream.wait(lambda: len(sizes) == 7, "seven batches")
+    finally:
+        stream.stop()
+    assert sizes[0] == 3000
+    # A batch costs more than its sink, so fewer than 2 s x 1000 records fit; how many depends on the machine.
+    assert all(20 <= size < 2000 for size in sizes[4:]), sizes
+
+
+def test_backpressure_is_refused_without_the_listener(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    # Other tests of this session may have called enable: then as if they had not.
+    folder = Path(SparkFiles.getRootDirectory(), FOLDER)
+    aside = folder.with_name("aside")
+    enabled = folder.exists()
+    if enabled:
+        folder.rename(aside)
+    try:
+        stream = Stream(spark, kafka.bootstrap_servers, tmp_path, {"subscribe": make_topic(), "backpressure": "true"})
+        with pytest.raises(StreamingQueryException, match=r"pyspark_kafka_direct\.enable\(spark\)"):
+            stream.start().awaitTermination(DEADLINE)
+    finally:
+        if enabled:
+            aside.rename(folder)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.monitor._commits import GroupCommitter
 from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
 from pyspark_kafka_direct.monitor.monitor import Monitor
 from pyspark_kafka_direct.planning.feedback import FOLDER
@@ -13,12 +16,17 @@ from pyspark_kafka_direct.planning.feedback import FOLDER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("pyspark_kafka_direct.monitor")
+
+_EVENTS_AT_EXIT_MS = 5000
+_COMMITS_AT_EXIT = 10.0  # seconds
+
 _lock = threading.Lock()
 _enabled: dict[str, Monitor] = {}  # by Spark's id of the session: several Python objects may stand for one
 
 
 def enable(spark: SparkSession) -> Monitor:
-    """Watch the streaming queries of a session: lag, metrics, and the measurements that backpressure needs.
+    """Watch the streaming queries of a session: lag, metrics, committed offsets, and what backpressure needs.
 
     Once per session, before its queries start; called again, it returns the same monitor. It costs a query nothing but
     a few milliseconds at its start, and no failure within ever reaches a query.
@@ -32,10 +40,24 @@ def enable(spark: SparkSession) -> Monitor:
         session = _session_id(spark)
         if session not in _enabled:
             folder = _feedback_folder(spark)
-            monitor = Monitor(None if folder is None else FeedbackWriter(folder))
+            committer = GroupCommitter()
+            monitor = Monitor(None if folder is None else FeedbackWriter(folder), (committer,))
             spark.streams.addListener(ProgressListener(spark, monitor))
+            atexit.register(_finish, spark, committer)
             _enabled[session] = monitor
         return _enabled[session]
+
+
+def _finish(spark: SparkSession, committer: GroupCommitter) -> None:
+    # A script may end right after its query, while the report of the last batch is still on its way.
+    try:
+        context = getattr(spark.sparkContext, "_jsc", None)  # None once the session was stopped: all was reported then
+        if context is not None:
+            context.sc().listenerBus().waitUntilEmpty(_EVENTS_AT_EXIT_MS)
+    except Exception as error:
+        _log.debug("the last progress reports may be missing: %r", error)
+    if not committer.flush(_COMMITS_AT_EXIT):
+        _log.warning("the last offsets could not be committed before the end of the program")
 
 
 def _session_id(spark: SparkSession) -> str:

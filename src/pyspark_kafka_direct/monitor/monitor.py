@@ -99,29 +99,27 @@ class Monitor:
         """Take in a progress report."""
         run_id, query_id = str(progress["runId"]), str(progress["id"])
         trackers = self._trackers.setdefault(run_id, {})
+        batches: dict[int, SourceBatch] = {}
         lags: list[SourceLag] = []
         for number, source in enumerate(progress["sources"]):
             batch = source_batch(progress, source) if facts.ours(str(source["description"])) else None
             if batch is None:
                 continue
+            batches[number] = batch
             group = facts.option(batch.description, "commitGroupId") or progress["name"] or query_id
             lag = trackers.setdefault(number, LagTracker()).after(batch, group)
             if lag.partitions:
                 lags.append(lag)
+        if lags:
+            ended = max(batch.ended_ms for batch in batches.values()) / 1000
+            self._keep(QueryLag(query_id, run_id, progress["name"], int(progress["batchId"]), ended, tuple(lags)))
+        # Last what may fail: observers, and then the disk.
+        for batch in batches.values():
+            for observer in self._observers:
+                observer.batch_ended(run_id, batch, (facts.options or {}).get(batch.description, {}))
+        for number, batch in batches.items():
             if self._feedback is not None:
                 self._feedback.batch_ended(f"{run_id} {number}", batch, facts.interval_ms)
-            options = (facts.options or {}).get(batch.description, {})
-            for observer in self._observers:
-                observer.batch_ended(run_id, batch, options)
-            ended = batch.ended_ms / 1000
-        if lags:
-            known = QueryLag(query_id, run_id, progress["name"], int(progress["batchId"]), ended, tuple(lags))
-            with self._lock:
-                self._lags[query_id] = known
-                self._lags.move_to_end(query_id)
-                while len(self._lags) > _KEPT:
-                    self._lags.popitem(last=False)
-            _log.info("%s", known.line)
 
     def query_ended(self, run_id: str) -> None:
         """Let go of what only a running query needs."""
@@ -130,6 +128,14 @@ class Monitor:
                 self._feedback.forget(f"{run_id} {number}")
         for observer in self._observers:
             observer.query_ended(run_id)
+
+    def _keep(self, lag: QueryLag) -> None:
+        with self._lock:
+            self._lags[lag.query_id] = lag
+            self._lags.move_to_end(lag.query_id)
+            while len(self._lags) > _KEPT:
+                self._lags.popitem(last=False)
+        _log.info("%s", lag.line)
 
 
 def _names(lags: tuple[QueryLag, ...]) -> list[str]:
