@@ -122,9 +122,11 @@ TABLE: tuple[Option, ...] = (
             "startingOffsets",
             Kind.JSON,
             "earliest",
-            "First offsets: `earliest`, `latest` (not in a batch) or JSON that names every assigned partition, "
-            '`{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 latest), or a whole topic, `{"topicA":"earliest"}`. In a '
-            "stream only for the first start of a query; partitions found later are read from their start.",
+            "First offsets: `earliest`, `latest` and `committed` (not in a batch) or JSON that names every assigned "
+            'partition, `{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 latest), or a whole topic, '
+            '`{"topicA":"earliest"}`. In a '
+            "stream only for the first start of a query; partitions found later are read from their start. `committed` "
+            "starts where the group of `commitGroupId`, or else of `kafka.group.id`, has committed.",
         ),
         stream_default="latest",
     ),
@@ -238,6 +240,26 @@ TABLE: tuple[Option, ...] = (
         "true",
         "Fail when records that were asked for are gone (aged out, topic deleted or recreated); `false` reads what is "
         "left and warns.",
+    ),
+    Option(
+        "commitGroupId",
+        Kind.TEXT,
+        "",
+        _STREAM,
+        False,
+        "Commit the next offset to read, after each finished micro-batch, for this consumer group, so that lag tools "
+        "see the query. Nothing depends on it: a commit that fails is a warning. Give each query a group of its own.",
+        ignored=_STREAM_ONLY,
+    ),
+    Option(
+        "committedOffsetsFallback",
+        Kind.WORD,
+        "error",
+        _STREAM,
+        False,
+        "With `startingOffsets=committed`, where partitions start that the group has no offset for: `error`, "
+        "`earliest` or `latest`.",
+        ignored=_STREAM_ONLY,
     ),
     _option("minPartitions", Kind.NUMBER, "", "Split large offset ranges until there are about this many tasks."),
     _option("maxRecordsPerPartition", Kind.NUMBER, "", "No task spans more offsets than this.", most=MAX_OFFSET),

@@ -41,6 +41,7 @@ from pyspark_kafka_direct.planning.select import (
     parse_subscribe,
     parse_subscribe_pattern,
 )
+from pyspark_kafka_direct.planning.stream_start import Committed, StreamStart, parse_fallback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ __all__ = [
 _SELECTIONS = ("assign", "subscribe", "subscribePattern")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_FALLBACK = "committedOffsetsFallback"
 _STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
 _RANGE_KEYS = ("topic", "partition", "fromOffset", "untilOffset")
@@ -77,7 +79,6 @@ class ReadOptions:
     Attributes:
         kafka: Client settings without ``kafka.``, names in lower case; may hold secrets, so it is not shown.
         selection: Which topic-partitions to read.
-        start: Where to begin.
         fail_on_data_loss: Fail when records are gone.
         min_partitions: Least number of tasks.
         max_records_per_partition: Most offsets per task.
@@ -92,7 +93,6 @@ class ReadOptions:
 
     kafka: Mapping[str, str] = field(repr=False)
     selection: Selection
-    start: Position
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -110,11 +110,13 @@ class BatchOptions(ReadOptions):
     """The options of a batch query.
 
     Attributes:
+        start: Where to begin.
         end: Where to stop.
         offset_ranges: The ranges to read instead of ``start`` to ``end``, if given.
         push_down_filters: Use filters to narrow the ranges.
     """
 
+    start: Position
     end: Position
     offset_ranges: tuple[OffsetRange, ...] | None
     push_down_filters: bool
@@ -125,12 +127,18 @@ class StreamOptions(ReadOptions):
     """The options of a streaming query.
 
     Attributes:
+        start: Where a new query begins.
         limits: Limits on a micro-batch.
         backpressure: How a measured rate limits it too; ``None``: not at all.
+        commit_group_id: The consumer group that shows finished batches, if any.
+        start_group_id: The group whose offsets ``startingOffsets=committed`` means.
     """
 
+    start: StreamStart
     limits: Limits
     backpressure: Backpressure | None = None
+    commit_group_id: str | None = None
+    start_group_id: str | None = None
 
 
 def parse_options(raw: Mapping[str, str], use: Literal["batch"] = "batch") -> BatchOptions:
@@ -173,7 +181,11 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
         OptionError: As ``parse_options``; also for options that say where to stop.
     """
     given, kafka, warnings = _given(raw, "stream")
-    start = _start(given, warnings)
+    start = _stream_start(given, warnings)
+    group_id = _group_id(given)
+    start_group_id = (group_id or kafka.get("group.id") or None) if isinstance(start, Committed) else None
+    if isinstance(start, Committed) and start_group_id is None:
+        raise OptionError("startingOffsets=committed needs the group that has committed: set commitGroupId")
     limits = Limits(
         given.optional_number("maxOffsetsPerTrigger"),
         given.optional_number("minOffsetsPerTrigger"),
@@ -191,6 +203,8 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
         start=start,
         limits=limits,
         backpressure=backpressure,
+        commit_group_id=group_id,
+        start_group_id=start_group_id,
         warnings=tuple(warnings),
     )
 
@@ -264,6 +278,24 @@ def _common(given: Given, kafka: Mapping[str, str]) -> _Common:
 
 def _start(given: Given, warnings: list[str]) -> Position:
     return _position(given, _STARTS, parse_no_match(given.text(_STRATEGY), _STRATEGY), warnings)
+
+
+def _stream_start(given: Given, warnings: list[str]) -> StreamStart:
+    fallback = parse_fallback(given.text(_FALLBACK), _FALLBACK)
+    by_offsets = not any(given.has(name) for name in _STARTS[:2])
+    if by_offsets and given.text("startingOffsets").strip().lower() == "committed":
+        return fallback
+    if given.has(_FALLBACK):
+        warnings.append(f"the option {_FALLBACK} is ignored: startingOffsets is not committed")
+    return _start(given, warnings)
+
+
+def _group_id(given: Given) -> str | None:
+    if not given.has("commitGroupId"):
+        return None
+    if not given.text("commitGroupId").strip():
+        raise OptionError("commitGroupId must be the name of a consumer group, got ''")
+    return given.text("commitGroupId")
 
 
 def _selection(given: Given) -> Selection:

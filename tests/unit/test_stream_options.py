@@ -12,6 +12,7 @@ from pyspark_kafka_direct.options import StreamOptions, includes_headers, parse_
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import Earliest, GlobalTimestamp, Latest, SpecificOffsets
 from pyspark_kafka_direct.planning.select import Subscribe
+from pyspark_kafka_direct.planning.stream_start import Committed
 
 
 def parse(**options: str) -> StreamOptions:
@@ -36,6 +37,25 @@ def test_streams_may_start_at_the_latest() -> None:
     assert start == SpecificOffsets({TopicPartition("t", n): o for n, o in enumerate([LATEST, 5, EARLIEST])})
     assert parse(startingOffsets='{"t":"latest"}').start == SpecificOffsets({}, {"t": LATEST})
     assert parse(startingTimestamp="5", startingOffsets="earliest").start == GlobalTimestamp(5)
+
+
+def test_a_start_from_committed_offsets() -> None:
+    options = parse(startingOffsets="Committed", commitGroupId="g")
+    assert (options.start, options.commit_group_id, options.start_group_id) == (Committed(), "g", "g")
+    options = parse(startingOffsets="committed", kafka_group_id="h", committedOffsetsFallback="LATEST")
+    assert (options.start, options.commit_group_id, options.start_group_id) == (Committed(Latest()), None, "h")
+    assert parse(commitGroupId="g").start_group_id is None
+    assert parse(startingOffsets="committed", startingTimestamp="5").start == GlobalTimestamp(5)
+    assert parse(committedOffsetsFallback="latest").warnings == (
+        "the option committedOffsetsFallback is ignored: startingOffsets is not committed",
+    )
+    for said, wrong in [
+        ("needs the group that has committed: set commitGroupId", {"startingOffsets": "committed"}),
+        ("committedOffsetsFallback must be 'error'.*did you mean 'latest'", {"committedOffsetsFallback": "lates"}),
+        ("commitGroupId must be the name", {"commitGroupId": " "}),
+    ]:
+        with pytest.raises(OptionError, match=said):
+            parse(**wrong)
 
 
 def test_limits() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.positions import Position
+    from pyspark_kafka_direct.planning.stream_start import StreamStart
     from pyspark_kafka_direct.planning.stream_view import ClusterView
 
 IDLE_PAUSE = 0.1
@@ -41,8 +41,9 @@ LONGEST_IDLE_PAUSE = 1.0
 """The same for looks that take long, as at a pattern among thousands of topics: the pause is ten times the look."""
 
 _ONCE = (
-    "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or a timestamp): its only batch would "
-    "be the empty one that makes the start durable. Use Trigger.AvailableNow, or start from earliest or from offsets"
+    "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or committed, or a timestamp): its "
+    "only batch would be the empty one that makes the start durable. Use Trigger.AvailableNow, or start from earliest "
+    "or from offsets"
 )
 
 
@@ -60,7 +61,7 @@ class StreamTuning:
         tries: How often the cluster is asked before it is believed that something is gone (``fetchOffset.numRetries``).
     """
 
-    start: Position
+    start: StreamStart
     limits: Limits = field(default_factory=Limits)
     fail_on_data_loss: bool = True
     read_committed: bool = False
@@ -133,6 +134,10 @@ class StreamPlanner:
             self._initial = self._look_up_initial()
         return dict(self._initial)
 
+    def at_first_start(self, start: Mapping[TopicPartition, int]) -> bool:
+        """Whether nothing was planned yet and ``start`` is not the end of a finished batch."""
+        return not self._started and not self._replayed and start == self._initial
+
     def freeze(self) -> None:
         """Trigger.AvailableNow: from now on read only what there is at this moment."""
         looked = self._look({})
@@ -151,8 +156,7 @@ class StreamPlanner:
             OptionError: Trigger.Once with a start that moves.
         """
         start = dict(start)
-        new = not self._started and not self._replayed and start == self._initial
-        if new and moves(self._tuning.start):
+        if self.at_first_start(start) and moves(self._tuning.start):
             if unlimited:
                 raise OptionError(_ONCE)
             self._started = True

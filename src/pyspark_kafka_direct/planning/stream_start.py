@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning._hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,
     Latest,
+    Position,
     SpecificOffsets,
     SpecificTimestamps,
 )
@@ -20,11 +22,41 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.positions import Position
     from pyspark_kafka_direct.planning.stream_view import ClusterView
 
 
-def moves(position: Position) -> bool:
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where a consumer group has committed.
+
+    Attributes:
+        fallback: Where partitions start that have no committed offset; ``None``: that is an error.
+    """
+
+    fallback: Earliest | Latest | None = None
+
+
+StreamStart: TypeAlias = Position | Committed
+
+
+def parse_fallback(text: str, option: str) -> Committed:
+    """Read ``committedOffsetsFallback``: ``error``, ``earliest`` or ``latest``, in any letter case.
+
+    Raises:
+        OptionError: Another word.
+    """
+    match text.strip().lower():
+        case "error":
+            return Committed()
+        case "earliest":
+            return Committed(Earliest())
+        case "latest":
+            return Committed(Latest())
+    hint = did_you_mean(text, ["error", "earliest", "latest"])
+    raise OptionError(f"{option} must be 'error', 'earliest' or 'latest', got {text!r}{hint}")
+
+
+def moves(position: StreamStart) -> bool:
     """Whether asking again later may give other offsets, although no record was removed.
 
     Such a start must be kept before anything is read from it; the planner does so by an empty first batch.
@@ -32,14 +64,14 @@ def moves(position: Position) -> bool:
     match position:
         case Earliest():
             return False
-        case Latest() | SpecificTimestamps() | GlobalTimestamp():
+        case Latest() | SpecificTimestamps() | GlobalTimestamp() | Committed():
             return True
         case SpecificOffsets(offsets, topics):
             return LATEST in offsets.values() or LATEST in topics.values()
 
 
 def first_offsets(
-    position: Position,
+    position: StreamStart,
     partitions: Collection[TopicPartition],
     view: ClusterView,
     frozen: Mapping[TopicPartition, int] | None = None,
@@ -54,9 +86,11 @@ def first_offsets(
             them.
 
     Raises:
-        OffsetPlanError: The position does not fit the partitions.
+        OffsetPlanError: The position does not fit the partitions, or a group has no offset for some of them.
         TopicNotFoundError: A partition was deleted meanwhile.
     """
+    if isinstance(position, Committed):
+        return _committed(position, partitions, view, frozen)
     wanted = lookups(position, partitions, "start")
     found: dict[TopicPartition, int] = {}
     timed = {tp: what for tp, what in wanted.items() if what >= 0}
@@ -72,6 +106,26 @@ def first_offsets(
     return {
         tp: bound.offset if bound.origin == "given" else min(bound.offset, frozen[tp]) for tp, bound in bounds.items()
     }
+
+
+def _committed(
+    position: Committed,
+    partitions: Collection[TopicPartition],
+    view: ClusterView,
+    frozen: Mapping[TopicPartition, int] | None,
+) -> dict[TopicPartition, int]:
+    offsets = dict(view.committed(partitions))
+    missing = sorted(set(partitions) - offsets.keys())
+    if missing and position.fallback is None:
+        raise OffsetPlanError(
+            f"startingOffsets=committed: the group has no committed offset for {listed(missing)}; set "
+            "committedOffsetsFallback to earliest or latest to say where such partitions start",
+            topic=missing[0].topic,
+            partition=missing[0].partition,
+        )
+    if missing and position.fallback is not None:
+        offsets.update(first_offsets(position.fallback, missing, view, frozen))
+    return offsets
 
 
 def _ask(view: ClusterView, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

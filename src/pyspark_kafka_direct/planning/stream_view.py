@@ -45,6 +45,9 @@ class ClusterView(Protocol):
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Ends that count open transactions too, whatever the isolation level; what is gone is left out."""
 
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """What the query's consumer group has committed; partitions without a committed offset are left out."""
+
     def wait(self) -> None:
         """Pause before looking again."""
 

@@ -11,6 +11,8 @@ from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.stream_view import Assigned
 from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, select
+from pyspark_kafka_direct.structured._group_commits import GroupCommits
+from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -60,6 +62,16 @@ class LiveView:
     def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Leaders as far as they are known, without asking."""
         return self._cluster.known_leaders(partitions)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See ``ClusterView``."""
+        group_id = self._options.start_group_id
+        return {} if group_id is None else Group(self._cluster, group_id).committed(partitions)
+
+    def commits(self) -> GroupCommits | None:
+        """Commits for the group of ``commitGroupId``, if the user wants that."""
+        group_id = self._options.commit_group_id
+        return None if group_id is None else GroupCommits(Group(self._cluster, group_id), self.warn)
 
     def wait(self) -> None:
         """See ``ClusterView``."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import StreamOptions
     from pyspark_kafka_direct.planning.stream import StreamPlanner
+    from pyspark_kafka_direct.structured._group_commits import GroupCommits
     from pyspark_kafka_direct.structured._schema import ReadSchema
     from pyspark_kafka_direct.structured._stream_view import LiveView
 
@@ -49,7 +50,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
-        self._planning: tuple[StreamPlanner, LiveView] | None = None
+        self._planning: tuple[StreamPlanner, LiveView, GroupCommits | None] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)
         """Where a new query starts; the same at every call.
@@ -86,7 +87,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         unlimited = isinstance(limit, ReadAllAvailable) and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
         begin = _from_spark(start)
-        end = self._planner().next_end(begin, unlimited=unlimited)
+        planner, commits = self._planner(), self._commits()
+        # Spark asks for the next end when the batch before it is done, and that one ended here. Its own commit() comes
+        # later, and not at all for a query's last batch.
+        if commits is not None and not planner.at_first_start(begin):
+            commits.offer(begin)
+        end = planner.next_end(begin, unlimited=unlimited)
+        if commits is not None:
+            commits.settle()
         # Spark compares offsets as text, so the very same must come back.
         return start if end == begin else _to_spark(end)
 
@@ -126,7 +134,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _view(self) -> LiveView:
         return self._begin()[1]
 
-    def _begin(self) -> tuple[StreamPlanner, LiveView]:
+    def _commits(self) -> GroupCommits | None:
+        return self._begin()[2]
+
+    def _begin(self) -> tuple[StreamPlanner, LiveView, GroupCommits | None]:
         if self._planning is None:
             from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
             from pyspark_kafka_direct.structured._feedback import measured_limit
@@ -146,7 +157,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tries=options.fetch_tries or _DEFAULT_TRIES,
             )
             measured = None if options.backpressure is None else measured_limit(options.backpressure, view.warn).most
-            self._planning = StreamPlanner(tuning, view, measured_limit=measured), view
+            self._planning = StreamPlanner(tuning, view, measured_limit=measured), view, view.commits()
         return self._planning
 
 

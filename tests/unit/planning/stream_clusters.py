@@ -25,6 +25,7 @@ class Cluster:
     logs: dict[TopicPartition, tuple[int, int]]
     ids: dict[str, UUID] = field(default_factory=dict)
     stable: dict[TopicPartition, int] = field(default_factory=dict)
+    group: dict[TopicPartition, int] = field(default_factory=dict)
     on_wait: Callable[[Cluster], None] = lambda cluster: None
     looks: int = 0
     waits: int = 0
@@ -41,6 +42,9 @@ class Cluster:
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: self.logs[tp][1] for tp in partitions if tp in self.logs}
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: offset for tp, offset in self.group.items() if tp in partitions}
 
     def wait(self) -> None:
         self.waits += 1

@@ -21,7 +21,7 @@ from pyspark_kafka_direct.planning.positions import (
     SpecificTimestamps,
 )
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
-from pyspark_kafka_direct.planning.stream_start import moves
+from pyspark_kafka_direct.planning.stream_start import Committed, StreamStart, moves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 def planner(
-    view: Cluster, start: Position | None = None, clock: Clock | None = None, **limits: float | None
+    view: Cluster, start: StreamStart | None = None, clock: Clock | None = None, **limits: float | None
 ) -> StreamPlanner:
     tuning = StreamTuning(start or Earliest(), Limits(**limits))  # type: ignore[arg-type]
     return StreamPlanner(tuning, view, clock or Clock())
@@ -150,6 +150,21 @@ def test_starting_positions_that_do_not_fit_are_refused() -> None:
         planner(cluster(9, 6), SpecificOffsets({T0: 3})).initial()
     with pytest.raises(OffsetPlanError, match="no record has timestamp"):
         planner(cluster(9, 6), GlobalTimestamp(7)).initial()
+
+
+def test_a_start_from_committed_offsets() -> None:
+    view = cluster(9, 6, 4)
+    view.group = {T0: 5, T1: 0, T2: 4}
+    assert moves(Committed())
+    stream = planner(view, Committed())
+    start = stream.initial()
+    assert start == {T0: 5, T1: 0, T2: 4}
+    view.group = {T0: 9}
+    assert stream.next_end(start) == start, "it moves, so the first batch is empty"
+    with pytest.raises(OffsetPlanError, match="no committed offset for t-1, t-2; set committedOffsetsFallback"):
+        planner(view, Committed()).initial()
+    assert planner(view, Committed(Earliest())).initial() == {T0: 9, T1: 0, T2: 0}
+    assert planner(view, Committed(Latest())).initial() == {T0: 9, T1: 6, T2: 4}
 
 
 def test_a_topic_that_is_not_known_yet_is_looked_for_again() -> None:
