@@ -196,6 +196,17 @@ TABLE: tuple[Option, ...] = (
         "A micro-batch has at most about this many offsets, divided over the partitions in proportion to what they "
         "have; a partition with very little gets one more.",
     ),
+    Option(
+        "maxBytesPerTrigger",
+        Kind.NUMBER,
+        "",
+        _STREAM,
+        False,
+        "A micro-batch has about this many bytes at most, as the brokers keep them (compressed). Estimated from a "
+        "sample of the partitions with the most to read, taken before each micro-batch.",
+        ignored=_STREAM_ONLY,
+        most=MAX_OFFSET,
+    ),
     _batching(
         "minOffsetsPerTrigger",
         Kind.NUMBER,

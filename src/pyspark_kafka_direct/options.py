@@ -190,6 +190,7 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
         given.optional_number("maxOffsetsPerTrigger"),
         given.optional_number("minOffsetsPerTrigger"),
         given.duration("maxTriggerDelay"),
+        given.optional_number("maxBytesPerTrigger"),
     )
     if (limits.min_offsets or 0) > (limits.max_offsets or MAX_OFFSET):
         raise OptionError(

@@ -61,6 +61,7 @@ def test_a_start_from_committed_offsets() -> None:
 def test_limits() -> None:
     options = parse(maxOffsetsPerTrigger=str(MAX_OFFSET), minOffsetsPerTrigger="7", maxTriggerDelay="5s")
     assert options.limits == Limits(MAX_OFFSET, 7, 5.0)
+    assert parse(maxBytesPerTrigger="5000000000").limits == Limits(max_bytes=5_000_000_000)
     assert parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7").limits.min_offsets == 7
 
 
@@ -77,6 +78,7 @@ def test_durations_are_written_as_in_spark(text: str, seconds: float) -> None:
     [
         ("maxOffsetsPerTrigger", "0"),
         ("maxOffsetsPerTrigger", "ten"),
+        ("maxBytesPerTrigger", "1m"),
         ("minOffsetsPerTrigger", "-1"),
         ("maxTriggerDelay", "5 minutes"),
         ("maxTriggerDelay", "-5s"),

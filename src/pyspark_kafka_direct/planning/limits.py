@@ -23,16 +23,18 @@ class Limits:
         max_offsets: ``maxOffsetsPerTrigger``.
         min_offsets: ``minOffsetsPerTrigger``.
         max_delay: ``maxTriggerDelay`` in seconds: how long ``min_offsets`` may hold a batch back.
+        max_bytes: ``maxBytesPerTrigger``.
     """
 
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay: float = 900.0
+    max_bytes: int | None = None
 
     @property
     def active(self) -> bool:
         """Whether there is any limit."""
-        return self.max_offsets is not None or self.min_offsets is not None
+        return self.max_offsets is not None or self.min_offsets is not None or self.max_bytes is not None
 
 
 def rate_limit(
@@ -57,6 +59,31 @@ def rate_limit(
     for tp, size in sizes.items():
         limited[tp] = min(begins[tp] + max(limit * size // total, 1), ends[tp])
     return limited
+
+
+def byte_limit(
+    most: int,
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    sizes: Mapping[TopicPartition, float],
+) -> int | None:
+    """How many offsets make about ``most`` bytes, if they are taken in proportion as ``rate_limit`` takes them.
+
+    Args:
+        most: Bytes.
+        begins: Where reading of each partition begins.
+        ends: What is available.
+        sizes: Bytes per offset of some partitions, at least one; the others are taken to be like those.
+
+    Returns:
+        At least 1; ``None`` when everything there is has fewer bytes.
+    """
+    counts = {tp: end - begins[tp] for tp, end in ends.items() if end > begins[tp]}
+    known = sum(count for tp, count in counts.items() if tp in sizes)
+    known_bytes = sum(count * sizes[tp] for tp, count in counts.items() if tp in sizes)
+    mean = known_bytes / known if known else sum(sizes.values()) / len(sizes)
+    total = known_bytes + mean * (sum(counts.values()) - known)
+    return None if total <= most else max(int(sum(counts.values()) * (most / total)), 1)
 
 
 class MinimumGate:

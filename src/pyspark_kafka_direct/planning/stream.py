@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange
-from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, new_offsets, rate_limit
+from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, byte_limit, new_offsets, rate_limit
 from pyspark_kafka_direct.planning.ranges import split_ranges
 from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest
 from pyspark_kafka_direct.planning.stream_loss import LossReport
@@ -39,6 +39,9 @@ IDLE_PAUSE = 0.1
 
 LONGEST_IDLE_PAUSE = 1.0
 """The same for looks that take long, as at a pattern among thousands of topics: the pause is ten times the look."""
+
+_MOST_SAMPLES = 16
+_GUESS = 1024
 
 _ONCE = (
     "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or committed, or a timestamp): its "
@@ -110,6 +113,7 @@ class StreamPlanner:
         limits = tuning.limits
         self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
         self._memory = Memory()
+        self._sizes: dict[TopicPartition, float] = {}
         self._initial: dict[TopicPartition, int] | None = None
         self._started = False  # an end was asked for
         self._replayed = False  # a batch was planned before that: its end is in the checkpoint already
@@ -288,8 +292,23 @@ class StreamPlanner:
             if not self._gate.passes(new_offsets(known, latest), self._clock()):
                 return dict(start)
         measured = None if self._measured_limit is None else self._measured_limit(start)
-        limits = [limit for limit in (self._tuning.limits.max_offsets, measured) if limit is not None]
+        in_bytes = self._byte_limit(begins, latest)
+        limits = [limit for limit in (self._tuning.limits.max_offsets, measured, in_bytes) if limit is not None]
         return rate_limit(min(limits), begins, latest) if limits else dict(latest)
+
+    def _byte_limit(self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int | None:
+        most = self._tuning.limits.max_bytes
+        waiting = {tp: end - begins[tp] for tp, end in latest.items() if end > begins[tp]}
+        if most is None or not waiting:
+            return None
+        # The partitions with the most to read decide; asking many would take longer than it is worth.
+        chosen = sorted(waiting, key=lambda tp: waiting[tp], reverse=True)[:_MOST_SAMPLES]
+        self._sizes.update(self._view.bytes_per_offset({tp: begins[tp] for tp in chosen}))
+        sizes = {tp: size for tp, size in self._sizes.items() if tp in waiting} or self._sizes
+        if not sizes:
+            self._view.warn(f"no records could be sampled for maxBytesPerTrigger; taking {_GUESS} bytes for each")
+            sizes = dict.fromkeys(chosen, float(_GUESS))
+        return byte_limit(most, begins, latest, sizes)
 
     def _available(self, start: Mapping[TopicPartition, int]) -> _Looked:
         """What there is to read: the frozen ends, or the latest."""

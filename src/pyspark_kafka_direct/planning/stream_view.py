@@ -48,6 +48,9 @@ class ClusterView(Protocol):
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """What the query's consumer group has committed; partitions without a committed offset are left out."""
 
+    def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, float]:
+        """Sizes of records from these offsets on, by sample; partitions that cannot be sampled are left out."""
+
     def wait(self) -> None:
         """Pause before looking again."""
 

@@ -7,11 +7,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.stream_view import Assigned
+from pyspark_kafka_direct.reading.sample import bytes_per_offset
 from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, select
 from pyspark_kafka_direct.structured._group_commits import GroupCommits
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
 _DEFAULT_INTERVAL = 1.0
+_SAMPLING_SECONDS = 5.0
 
 
 class LiveView:
@@ -58,6 +61,22 @@ class LiveView:
         """See ``ClusterView``. Rarely asked, so on connections of its own: isolation is a setting of a connection."""
         uncommitted = dataclasses.replace(self._cluster.settings, isolation_level="read_uncommitted")
         return _offsets(open_cluster(uncommitted, self._options), dict.fromkeys(partitions, LATEST))
+
+    def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        """See ``ClusterView``."""
+        leaders = self._cluster.known_leaders(begins)
+        deadline = Deadline.after(_SAMPLING_SECONDS)
+        sizes: dict[TopicPartition, float] = {}
+        for tp, offset in begins.items():
+            try:
+                size = bytes_per_offset(self._cluster.settings, tp, offset, deadline, leader=leaders.get(tp))
+            except KafkaDirectError as error:
+                # The sizes of before, or of other partitions, will do; if something is wrong, the tasks will say so.
+                _log.info("no sample of %s: %s", tp, error)
+                continue
+            if size is not None:
+                sizes[tp] = size
+        return sizes
 
     def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Leaders as far as they are known, without asking."""

@@ -28,6 +28,8 @@ class Cluster:
     group: dict[TopicPartition, int] = field(default_factory=dict)
     on_wait: Callable[[Cluster], None] = lambda cluster: None
     looks: int = 0
+    sizes: dict[TopicPartition, float] = field(default_factory=dict)
+    sampled: list[set[TopicPartition]] = field(default_factory=list)
     waits: int = 0
     warnings: list[str] = field(default_factory=list)
 
@@ -45,6 +47,10 @@ class Cluster:
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: offset for tp, offset in self.group.items() if tp in partitions}
+
+    def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, float]:
+        self.sampled.append(set(begins))
+        return {tp: self.sizes[tp] for tp in begins if tp in self.sizes}
 
     def wait(self) -> None:
         self.waits += 1

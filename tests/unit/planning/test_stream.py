@@ -202,6 +202,30 @@ def test_the_limit_as_in_sparks_test() -> None:
     assert restarted.next_end(end, unlimited=True) == {T0: 101, T1: 11, T2: 1}
 
 
+def test_a_limit_in_bytes() -> None:
+    view = cluster(100, 100)
+    view.sizes = {T0: 10.0, T1: 30.0}
+    stream = planner(view, max_bytes=400)
+    start = stream.initial()
+    end = stream.next_end(start)
+    assert end == {T0: 10, T1: 10}, "10 offsets of 10 bytes and 10 of 30"
+    assert view.sampled == [{T0, T1}]
+    view.sizes = {}
+    assert stream.next_end(end) == {T0: 20, T1: 20}, "as large as the ones before"
+    assert planner(view, max_bytes=10_000, max_offsets=3).next_end(start) == {T0: 1, T1: 1}
+    assert len(view.warnings) == 1, "nothing could be sampled"
+    view.sizes = {T0: 1.0}
+    assert planner(view, max_bytes=10_000).next_end(start) == {T0: 100, T1: 100}
+    assert planner(view, max_bytes=10_000).next_end(start, unlimited=True) == {T0: 100, T1: 100}
+
+
+def test_only_the_partitions_with_the_most_to_read_are_sampled() -> None:
+    view = cluster(*range(1, 101))
+    stream = planner(view, max_bytes=1)
+    stream.next_end(stream.initial())
+    assert view.sampled == [{TopicPartition("t", number) for number in range(84, 100)}]
+
+
 def test_the_largest_limit_with_a_start_inside() -> None:
     stream = planner(cluster(10), SpecificOffsets({T0: 5}), max_offsets=MAX_OFFSET)
     assert stream.next_end(stream.initial()) == {T0: 10}

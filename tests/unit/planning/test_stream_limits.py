@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
-from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, new_offsets, rate_limit
+from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, byte_limit, new_offsets, rate_limit
 
 T0, T1, T2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 
@@ -67,6 +67,15 @@ def test_every_partition_moves_and_none_goes_too_far(limit: int, logs: list[tupl
     assert taken >= min(total, limit - len(ends))
 
 
+def test_bytes_become_offsets() -> None:
+    begins, ends = {T0: 0, T1: 5, T2: 9}, {T0: 10, T1: 15, T2: 3}
+    assert byte_limit(200, begins, ends, {T0: 10.0, T1: 10.0}) is None
+    assert byte_limit(100, begins, ends, {T0: 10.0, T1: 10.0}) == 10
+    assert byte_limit(100, begins, ends, {T0: 10.0}) == 10, "the other is taken to be like it"
+    assert byte_limit(100, begins, ends, {T2: 10.0}) == 10
+    assert byte_limit(1, begins, ends, {T0: 10.0, T1: 30.0}) == 1
+
+
 def test_the_gate_as_in_sparks_test_of_min_offsets() -> None:
     gate = MinimumGate(15, 5.0)
     assert gate.passes(3, 100.0)  # the first batch always goes
@@ -94,3 +103,4 @@ def test_limits_are_off_by_default() -> None:
     assert not Limits().active
     assert Limits(max_offsets=1).active
     assert Limits(min_offsets=1).active
+    assert Limits(max_bytes=1).active
