@@ -10,8 +10,12 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ClientPartition
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.wire._list_offsets import Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
+from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +69,23 @@ def move(bench: Workbench, topic: str, replicas: list[int]) -> None:
         return False
 
     bench.wait_until(leads, "the leader has moved")
+    # Metadata runs ahead of the brokers: the old leader may serve for a moment still.
+    bench.wait_until(lambda: [node for node in NODES if serves(bench, node, topic)] == replicas[:1], "it serves alone")
+
+
+def serves(bench: Workbench, node: int, topic: str) -> bool:
+    """Whether a broker takes itself for the leader of partition 0."""
+    host, port = address(bench, node).split(":")
+    deadline = Deadline.after(30)
+    place = TopicPartition(topic, 0)
+    connection = Connection.open(bench.settings(), host, int(port), deadline)
+    try:
+        request = offsets_request(connection, [Question(place, LATEST, -1)], 30_000)
+        connection.submit(request, deadline)
+        answered, _ = offsets_answer(connection, request, [place], deadline)
+        return place in answered
+    finally:
+        connection.close()
 
 
 def test_a_leader_that_moves(bench: Workbench) -> None:
