@@ -67,7 +67,7 @@ def query_facts(query: Any) -> QueryFacts:
         leaf = leaves.apply(number)
         if leaf.getClass().getSimpleName() == "StreamingDataSourceV2ScanRelation":
             relation = leaf.relation()
-            if relation.sourceName() == FORMAT:
+            if relation.table().name() == FORMAT:
                 given = dict(relation.options().asCaseSensitiveMap())
                 options[leaf.stream().toString()] = {str(name).lower(): str(text) for name, text in given.items()}
     return QueryFacts(interval or DEFAULT_INTERVAL_MS, options)
