@@ -61,6 +61,10 @@ test-latest: $(LATEST)  ## a smoke test with the newest PySpark 4
 	.venv-latest/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
 	.venv-latest/bin/python -m pytest -m smoke tests/integration
 
+.PHONY: soak
+soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats a run
+	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
+
 .PHONY: bench
 bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 10 minutes
 	$(BIN)/python -m bench

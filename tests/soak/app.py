@@ -1,0 +1,42 @@
+"""The application that is killed: a streaming query from kafka-direct into Parquet, a folder for each batch.
+
+A batch that runs again replaces its folder, so the sink is idempotent. Everything it needs comes as one JSON argument.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+told = json.loads(sys.argv[1])
+folder = told["folder"]
+
+
+def write(batch: DataFrame, number: int) -> None:
+    """Replace the folder of a batch; ``_SUCCESS`` in it says that it is whole."""
+    batch.write.mode("overwrite").parquet(f"{folder}/output/{number}")
+
+
+spark = (
+    SparkSession.builder.master("local[2,4]")  # a task may be tried four times: the worker it ran in may be killed
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.local.dir", f"{folder}/tmp")
+    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("WARN")
+records = spark.readStream.format("kafka-direct").options(**told["options"]).load()
+writer = records.select("topic", "partition", "offset", "key", "value").writeStream.foreachBatch(write)
+writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+query = (writer.trigger(availableNow=True) if told["to_the_end"] else writer).start()
+query.awaitTermination()
+spark.stop()

@@ -1,0 +1,254 @@
+"""The life of one query: killed as planned, started again from its checkpoint, run to its end, and checked."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.soak.driver import Driver, wait_for_orphans
+from tests.soak.results import ends_of, faults, last_batch, offsets_at, read_output
+from tests.soak.writer import Writer, read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import psutil
+    from tests.soak.plan import Plan, Round
+
+PARTITIONS = 4
+_RATE = 60  # records a second
+_PER_BATCH = 200
+_PER_BATCH_AT_THE_END = 5_000
+_BEFORE = 300  # records that are there before the query starts
+_DEADLINE = 120.0  # seconds for anything to happen; starting Spark on a busy machine is the longest
+
+
+class SoakError(AssertionError):
+    """A query did what it must not do."""
+
+
+@dataclass
+class Outcome:
+    """How it went.
+
+    Attributes:
+        kills: Kills of the driver, by where in the work it was hit.
+        extras: Other kills, by what was killed.
+        records: Records that the output holds, each once.
+        batches: Batches that they came in.
+    """
+
+    kills: Counter[str] = field(default_factory=Counter)
+    extras: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    batches: int = 0
+
+
+class SoakQuery:
+    """Carries out a plan.
+
+    Args:
+        plan: What to do.
+        servers: Bootstrap servers.
+        folder: Checkpoint, output and logs go here.
+        restart_broker: Kills the broker and starts it again, where that is possible.
+        say: Told what happens, a line at a time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        servers: str,
+        folder: Path,
+        restart_broker: Callable[[], None] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._servers = servers
+        self._folder = folder
+        self._restart_broker = restart_broker
+        self._say = say
+        self._topic = f"soak-{plan.seed}-{time.time_ns():x}"
+        self._first_end: dict[int, int] | None = None
+        self._driver: Driver | None = None
+        self._outcome = Outcome()
+        self._orphans: list[psutil.Process] = []
+
+    def run(self) -> Outcome:
+        """Kill, restart, run to the end, check.
+
+        Raises:
+            SoakError: A record is missing, or there twice, or the query failed without having been hurt.
+        """
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)], operation_timeout=30)[self._topic].result(30)
+        self._folder.mkdir(parents=True)
+        try:
+            with Writer(self._servers, self._topic, _RATE) as writer:
+                _until(lambda: writer.acknowledged >= _BEFORE, "the first records")
+                before = read_log(self._servers, self._topic, PARTITIONS)
+                timestamp = sorted(record.timestamp for record in before)[len(before) // 2]
+                options = self._options(timestamp)
+                began = time.monotonic()
+                for number, each in enumerate(self._plan.rounds, start=1):
+                    self._live(options, each)
+                    self._say(f"  kill {number}: {self._where()}, {time.monotonic() - began:.0f} s")
+                written = writer.close()
+            self._finish({**options, "maxOffsetsPerTrigger": str(_PER_BATCH_AT_THE_END)})
+            log = read_log(self._servers, self._topic, PARTITIONS)
+            if sorted(int(record.value) for record in log) != list(range(written)):
+                raise SoakError("the log does not hold what was written, each record once: not the query's fault")
+            start = {
+                "earliest": dict.fromkeys(range(PARTITIONS), 0),
+                "timestamp": offsets_at(log, timestamp),
+                "latest": self._first_end or {},
+            }[self._plan.start]
+            self._check_start(start, {record.partition: record.offset for record in before})
+            rows = read_output(self._folder)
+            found = faults(rows, log, start)
+            if found:
+                raise SoakError("; ".join(found))
+            self._outcome.records, self._outcome.batches = len(rows), last_batch(self._folder, "commits") + 1
+            return self._outcome
+        finally:
+            if self._driver is not None:
+                self._driver.kill()
+                self._orphans += self._driver.orphans
+            left = wait_for_orphans(self._orphans)
+            if left:
+                self._say(f"  processes {left} outlived their driver and were killed")
+
+    def _options(self, timestamp: int) -> dict[str, str]:
+        start = {
+            "latest": {"startingOffsets": "latest"},
+            "earliest": {"startingOffsets": "earliest"},
+            "timestamp": {"startingTimestamp": str(timestamp)},
+        }[self._plan.start]
+        return {
+            "kafka.bootstrap.servers": self._servers,
+            "subscribe": self._topic,
+            "maxOffsetsPerTrigger": str(_PER_BATCH),
+            **start,
+        }
+
+    def _live(self, options: dict[str, str], planned: Round) -> None:
+        """One life of the driver, from its start to its kill."""
+        done = last_batch(self._folder, "commits")
+        self._driver = driver = Driver(self._folder, options)
+        if planned.moment == "before batch 0":
+            self._await(lambda: (self._folder / "checkpoint" / "metadata").exists(), "the start of the query")
+        elif planned.moment == "in batch 0":
+            self._await(lambda: last_batch(self._folder, "offsets") >= 0, "batch 0")
+        else:
+            self._await(lambda: last_batch(self._folder, "commits") > done + planned.batches, "batches")
+        _wait(planned.delay)
+        hurt = planned.extra != "none" and self._hurt(driver, planned)
+        if not driver.alive and not hurt:
+            raise SoakError(f"the query ended by itself:\n{driver.last_words()}")
+        driver.kill()
+        self._orphans += driver.orphans
+        self._remember_first_end()
+
+    def _hurt(self, driver: Driver, planned: Round) -> bool:
+        """Kill something else, and see that the query lives on if it must; tells whether it may be dead."""
+        if planned.extra == "broker":
+            if self._restart_broker is None:
+                return False
+            self._restart_broker()
+            hit = True
+        else:
+            kill = driver.kill_planner if planned.extra == "planner" else driver.kill_task_worker
+            hit = _try(kill)
+        if not hit:
+            return False
+        self._outcome.extras[planned.extra] += 1
+        self._say(f"  killed the {planned.extra}")
+        if planned.extra == "planner":  # Spark does not start another one: the query fails
+            try:
+                driver.wait(_DEADLINE)
+            except subprocess.TimeoutExpired:
+                raise SoakError("the query went on, or hung, without its planner") from None
+            return True
+        offsets = last_batch(self._folder, "offsets")
+        self._await(lambda: last_batch(self._folder, "commits") > offsets, f"a batch after the {planned.extra} died")
+        _wait(planned.extra_delay)
+        return False
+
+    def _finish(self, options: dict[str, str]) -> None:
+        self._driver = driver = Driver(self._folder, options, to_the_end=True)
+        try:
+            code = driver.wait(2 * _DEADLINE)
+        except subprocess.TimeoutExpired:
+            raise SoakError(f"the query does not come to its end:\n{driver.last_words()}") from None
+        if code != 0:
+            raise SoakError(f"the query failed, exit code {code}:\n{driver.last_words()}")
+        self._remember_first_end()
+
+    def _where(self) -> str:
+        """Where in the work the driver was hit; counted too."""
+        planned, done = last_batch(self._folder, "offsets"), last_batch(self._folder, "commits")
+        if planned < 0:
+            where = "before batch 0"
+        elif planned == done:
+            where = "between batches"
+        else:
+            where = "in batch 0" if planned == 0 else "in a batch"
+        self._outcome.kills[where] += 1
+        return f"{where} ({planned})" if planned > 0 else where
+
+    def _remember_first_end(self) -> None:
+        """The end of batch 0 is where ``latest`` began: once in the checkpoint it stays."""
+        end = ends_of(self._folder, 0, self._topic)
+        if self._first_end is None:
+            self._first_end = end
+        elif end != self._first_end:
+            raise SoakError(f"the end of batch 0 changed from {self._first_end} to {end}")
+
+    def _check_start(self, start: dict[int, int], last_before: dict[int, int]) -> None:
+        if self._plan.start == "timestamp" and self._first_end != start:
+            raise SoakError(f"the query began at {self._first_end}, its timestamp is at {start}")
+        if self._plan.start == "latest" and any(start[each] <= offset for each, offset in last_before.items()):
+            raise SoakError(f"the query began at {start}, but {last_before} was written before it")
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait while the driver runs.
+
+        Raises:
+            SoakError: It ended, or it did not happen in time.
+        """
+        driver = self._driver
+        deadline = time.monotonic() + _DEADLINE
+        while not condition():
+            if driver is not None and not driver.alive:
+                raise SoakError(f"waiting for {what}: the query ended by itself:\n{driver.last_words()}")
+            if time.monotonic() > deadline:
+                words = driver.last_words() if driver is not None else ""
+                raise SoakError(f"{what}: not within {_DEADLINE:.0f} s\n{words}")
+            time.sleep(0.005)
+
+
+def _try(kill: Callable[[], bool]) -> bool:
+    """Between tasks there may be no worker for a moment."""
+    deadline = time.monotonic() + 10
+    while not kill():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {_DEADLINE:.0f} s"
+        time.sleep(0.02)
+
+
+def _wait(seconds: float) -> None:
+    """Let a random time pass: here the moment is the point."""
+    time.sleep(seconds)

@@ -1,0 +1,130 @@
+"""Writes numbered records while the query is killed, and reads back with another client what the log then holds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_PAUSE = 0.05  # seconds
+_KEYS = 50
+_DEADLINE = 120.0
+
+
+class Logged(NamedTuple):
+    """A record as the log has it."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+    timestamp: int  # milliseconds
+
+
+class Writer:
+    """Writes at a steady rate until it is closed. Each record is acknowledged and is in the log once (KIP-98).
+
+    Args:
+        servers: Bootstrap servers.
+        topic: Where to; keys decide on the partition.
+        rate: Records a second.
+    """
+
+    def __init__(self, servers: str, topic: str, rate: int) -> None:
+        self._topic = topic
+        self._at_a_time = max(1, round(rate * _PAUSE))
+        self._producer = Producer({
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "message.timeout.ms": int(_DEADLINE * 1000),
+            "reconnect.backoff.max.ms": 500,
+        }, logger=_quiet())  # fmt: skip
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._failures: list[str] = []
+        self._written = 0
+        self._acknowledged = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(_DEADLINE)
+
+    def close(self) -> int:
+        """Stop, wait until all is acknowledged, and tell how many records that were.
+
+        Raises:
+            AssertionError: A record was not acknowledged: the run says nothing then.
+        """
+        self.__exit__()
+        left = self._producer.flush(_DEADLINE)
+        assert not self._failures, f"records were not written: {self._failures[:3]}"
+        assert left == 0, f"{left} records were not acknowledged within {_DEADLINE:.0f} s"
+        assert self._acknowledged == self._written
+        return self._written
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records are known to be in the log."""
+        return self._acknowledged
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            for _ in range(self._at_a_time):
+                number = self._written
+                self._producer.produce(
+                    self._topic, str(number).encode(), b"key-%d" % (number % _KEYS), on_delivery=self._delivered
+                )
+                self._written += 1
+            self._producer.poll(0)
+            self._ended.wait(_PAUSE)
+
+    def _delivered(self, error: Any, _: Message) -> None:
+        if error is not None:
+            self._failures.append(str(error))
+        else:
+            self._acknowledged += 1
+
+
+def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
+    """All records of a topic, read with librdkafka.
+
+    Raises:
+        AssertionError: They could not be read in time.
+    """
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "soak", "enable.auto.commit": False})
+    try:
+        places = [Place(topic, partition, 0) for partition in range(partitions)]
+        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
+        consumer.assign(places)
+        read: list[Logged] = []
+        while len(read) < sum(ends.values()):  # no compaction, no transactions: every offset is a record
+            messages = consumer.consume(1000, timeout=30)
+            assert messages, f"{len(read)} of {sum(ends.values())} records of {topic} could be read"
+            for message in messages:
+                assert message.error() is None, message.error()
+                read.append(
+                    Logged(
+                        message.partition(), message.offset(), message.key(), message.value(), message.timestamp()[1]
+                    )
+                )
+        return read
+    finally:
+        consumer.close()
+
+
+def _quiet() -> logging.Logger:
+    """A broker that is down is part of the plan; librdkafka would print a line for each try to connect."""
+    logger = logging.getLogger("tests.soak.librdkafka")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    return logger
