@@ -8,10 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.soak.driver import Driver, wait_for_orphans
 from tests.soak.results import ends_of, faults, last_batch, offsets_at, read_output
-from tests.soak.writer import Writer, read_log
+from tests.soak.writer import Writer, create_topic, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +84,7 @@ class SoakQuery:
         Raises:
             SoakError: A record is missing, or there twice, or the query failed without having been hurt.
         """
-        admin = AdminClient({"bootstrap.servers": self._servers})
-        admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)], operation_timeout=30)[self._topic].result(30)
+        create_topic(self._servers, self._topic, PARTITIONS)
         self._folder.mkdir(parents=True)
         try:
             with Writer(self._servers, self._topic, _RATE) as writer:
@@ -96,8 +94,9 @@ class SoakQuery:
                 options = self._options(timestamp)
                 began = time.monotonic()
                 for number, each in enumerate(self._plan.rounds, start=1):
-                    self._live(options, each)
-                    self._say(f"  kill {number}: {self._where()}, {time.monotonic() - began:.0f} s")
+                    killed = self._live(options, each)
+                    how = f"killed {self._where()}" if killed else "the query ended with its planner"
+                    self._say(f"  {number}: {how}, {time.monotonic() - began:.0f} s")
                 written = writer.close()
             self._finish({**options, "maxOffsetsPerTrigger": str(_PER_BATCH_AT_THE_END)})
             log = read_log(self._servers, self._topic, PARTITIONS)
@@ -136,8 +135,8 @@ class SoakQuery:
             **start,
         }
 
-    def _live(self, options: dict[str, str], planned: Round) -> None:
-        """One life of the driver, from its start to its kill."""
+    def _live(self, options: dict[str, str], planned: Round) -> bool:
+        """One life of the driver, from its start to its kill; tells whether it was killed, and did not die before."""
         done = last_batch(self._folder, "commits")
         self._driver = driver = Driver(self._folder, options)
         if planned.moment == "before batch 0":
@@ -147,15 +146,16 @@ class SoakQuery:
         else:
             self._await(lambda: last_batch(self._folder, "commits") > done + planned.batches, "batches")
         _wait(planned.delay)
-        hurt = planned.extra != "none" and self._hurt(driver, planned)
-        if not driver.alive and not hurt:
+        ended = planned.extra != "none" and self._hurt(driver, planned)
+        if not driver.alive and not ended:
             raise SoakError(f"the query ended by itself:\n{driver.last_words()}")
         driver.kill()
         self._orphans += driver.orphans
         self._remember_first_end()
+        return not ended
 
     def _hurt(self, driver: Driver, planned: Round) -> bool:
-        """Kill something else, and see that the query lives on if it must; tells whether it may be dead."""
+        """Kill something else, and see that the query lives on, or ends if it must; tells whether it ended."""
         if planned.extra == "broker":
             if self._restart_broker is None:
                 return False
@@ -170,9 +170,11 @@ class SoakQuery:
         self._say(f"  killed the {planned.extra}")
         if planned.extra == "planner":  # Spark does not start another one: the query fails
             try:
-                driver.wait(_DEADLINE)
+                code = driver.wait(_DEADLINE)
             except subprocess.TimeoutExpired:
                 raise SoakError("the query went on, or hung, without its planner") from None
+            if code == 0:
+                raise SoakError("the query ended without an error when its planner died")
             return True
         offsets = last_batch(self._folder, "offsets")
         self._await(lambda: last_batch(self._folder, "commits") > offsets, f"a batch after the {planned.extra} died")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -95,13 +96,21 @@ class Writer:
             self._acknowledged += 1
 
 
+def create_topic(servers: str, topic: str, partitions: int) -> None:
+    """Create it, with a client that is gone afterwards: a broker that dies later is no trouble of its."""
+    admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet())
+    admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30)[topic].result(30)
+
+
 def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
     """All records of a topic, read with librdkafka.
 
     Raises:
         AssertionError: They could not be read in time.
     """
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "soak", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "soak", "enable.auto.commit": False}, logger=_quiet()
+    )
     try:
         places = [Place(topic, partition, 0) for partition in range(partitions)]
         ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
