@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 FLIGHTS = 336_776
 
@@ -47,13 +47,8 @@ def flights() -> Iterator[Record]:
             yield Record(flight["carrier"].encode(), json.dumps(flight).encode(), int(scheduled.timestamp()) * 1000)
 
 
-def load(bootstrap_servers: str, topic: str, partitions: int, told: Callable[[int], None]) -> None:
-    """Create the topic and write every flight to it, acknowledged.
-
-    Raises:
-        RuntimeError: The broker did not take all of them.
-    """
-    from confluent_kafka import Producer
+def create(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Create the topic."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -61,10 +56,19 @@ def load(bootstrap_servers: str, topic: str, partitions: int, told: Callable[[in
     created = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])
     created[topic].result(30)
 
+
+def load(bootstrap_servers: str, topic: str, records: Iterable[Record], told: Callable[[int], None]) -> None:
+    """Write the records to the topic as fast as it goes, acknowledged.
+
+    Raises:
+        RuntimeError: The broker did not take all of them.
+    """
+    from confluent_kafka import Producer
+
     settings = {"acks": "all", "compression.type": "lz4", "linger.ms": 20, "queue.buffering.max.messages": FLIGHTS}
     producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
     failures: list[object] = []
-    for count, record in enumerate(flights(), start=1):
+    for count, record in enumerate(records, start=1):
         producer.produce(
             topic,
             record.value,

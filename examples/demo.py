@@ -1,7 +1,7 @@
-"""A year of real flights through a real Kafka into a Spark DataFrame, with no connector jar. Run it by ``make demo``.
+"""A year of real flights through a real Kafka into Spark, with no connector jar: at rest, then live. ``make demo``.
 
 The results go to ``demo-output``, or to the folder that is given as an argument. Set ``KAFKA_BOOTSTRAP_SERVERS`` to
-use a Kafka that is there; the demo then takes a topic of its own and deletes it.
+use a Kafka that is there; the demo then takes topics of its own and deletes them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import _flights
+import _live
 import _plot
 from _steps import Progress, Steps
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from pyspark.sql import DataFrame, SparkSession
@@ -37,9 +39,9 @@ What to try next:
 
 
 def main(output: Path) -> int:
-    """Run the demo; return 1 if a flight is missing or came twice."""
+    """Run the demo; return 1 if a flight is missing or came twice, at rest or live."""
     output.mkdir(parents=True, exist_ok=True)
-    steps = Steps(7)
+    steps = Steps(9)
     kafka = EmbeddedKafka()
     own = "KAFKA_BOOTSTRAP_SERVERS" not in os.environ
     topic = "flights" if own else f"flights-{uuid.uuid4().hex[:8]}"
@@ -49,22 +51,37 @@ def main(output: Path) -> int:
     try:
         # It takes seconds, most of them on another core than the writing.
         spark = ThreadPoolExecutor(1).submit(start_spark)
+        live_topic, early = f"{topic}-live", list[_flights.Record]()
+        topics = [topic, live_topic]
         with steps.step(f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topic}, {PARTITIONS} partitions"):
-            _flights.load(kafka.bootstrap_servers, topic, PARTITIONS, Progress(_flights.FLIGHTS, "flights").at)
+            for each in topics:
+                _flights.create(kafka.bootstrap_servers, each, PARTITIONS)
+            told = Progress(_flights.FLIGHTS, "flights").at
+            _flights.load(kafka.bootstrap_servers, topic, _aside(_flights.flights(), early), told)
         try:
-            complete = _use_spark(steps, spark, kafka.bootstrap_servers, topic, output)
+            complete = _use_spark(steps, spark, kafka.bootstrap_servers, topics, early, output)
         finally:
             if not own:
-                _flights.delete(kafka.bootstrap_servers, topic)
+                for each in topics:
+                    _flights.delete(kafka.bootstrap_servers, each)
     finally:
         kafka.close()
     print(f"\n{steps.summary()}")
-    print(f"\nFlights: {output / 'flights.parquet'}\nPicture: {output / 'delays.png'}")
+    print(f"\nFlights:  {output / 'flights.parquet'}\nWindows:  {output / 'windows.parquet'}")
+    print(f"Pictures: {output / 'delays.png'}\n          {output / 'live.png'}")
     print(NEXT, end="", flush=True)
     return 0 if complete else 1
 
 
-def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topic: str, output: Path) -> bool:
+def _aside(records: Iterator[_flights.Record], early: list[_flights.Record]) -> Iterator[_flights.Record]:
+    for record in records:
+        if _live.is_early(record):
+            early.append(record)
+        yield record
+
+
+def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topics: list[str],
+               early: list[_flights.Record], output: Path) -> bool:  # fmt: skip
     with steps.step("Waiting for Spark, which has been starting meanwhile"):
         spark = starting.result()
         from pyspark_kafka_direct.records import IMPLEMENTATION
@@ -73,7 +90,7 @@ def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topic
         steps.say(f"PySpark {spark.version}; records are decoded {kernel}.")
     try:
         with steps.step("Reading the topic"):
-            flights = read_flights(spark, servers, topic).cache()
+            flights = read_flights(spark, servers, topics[0]).cache()
             count = flights.count()
             steps.say(f"{count:,} records")
         with steps.step("Checking that every flight arrived, and only once"):
@@ -87,9 +104,11 @@ def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topic
             rows = delays(flights)
             steps.say(as_table(rows))
             _plot.draw(rows, output / "delays.png")
+        early.sort(key=lambda record: record.timestamp)
+        same = _live.run(steps, spark, servers, topics[1], early, flights, output)
     finally:
         spark.stop()
-    return complete
+    return complete and same
 
 
 def start_spark() -> SparkSession:
@@ -103,7 +122,8 @@ def start_spark() -> SparkSession:
         SparkSession.builder.appName("flights")
         .master("local[*]")
         .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", str(sys.stdout.isatty()).lower())
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.executor.heartbeatInterval", "100s")  # in 4.2 it trips over a cache that is being filled
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "America/New_York")
         .getOrCreate()
@@ -151,4 +171,8 @@ def as_table(rows: list[tuple[str, int, int, float]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT))
+    try:
+        sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT))
+    except KeyboardInterrupt:
+        print("\nInterrupted; Spark and Kafka are stopped.")
+        sys.exit(130)
