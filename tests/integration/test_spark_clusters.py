@@ -84,8 +84,8 @@ def test_executors_get_the_package_by_an_archive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environment = _environment(tmp_path / "environment", with_package=True)
-    archive = tmp_path / "environment.tar"  # what `venv-pack` makes of an environment, without its download
-    with tarfile.open(archive, "w") as tar:
+    archive = tmp_path / "environment.tar.gz"  # what `venv-pack` makes of an environment, without its download
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(environment, arcname=".")
     # The driver's planner runs the same interpreter path, so the environment lies there under the same name.
     monkeypatch.chdir(tmp_path)
