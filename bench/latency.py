@@ -126,7 +126,8 @@ _ACTIONS: dict[str, Callable[[Spark, str, Topic], int]] = {SHOW: _show, LIMIT: _
 
 def _first_batch(clients: Clients, topic: Topic) -> float:
     from pyspark_kafka_direct.offsets import OffsetRange
-    from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+    from pyspark_kafka_direct.reading.range_reader import read_range
+    from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.records import COLUMNS
     from pyspark_kafka_direct.wire.settings import connection_settings
 

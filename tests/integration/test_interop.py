@@ -17,7 +17,8 @@ from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
-from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+from pyspark_kafka_direct.reading.range_reader import read_range
+from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.records._choice import ENVIRONMENT_VARIABLE, choose
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection

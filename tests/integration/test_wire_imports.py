@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.reading.range_reader import RangeRequest
+from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.settings import connection_settings
 

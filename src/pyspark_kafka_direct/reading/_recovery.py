@@ -25,7 +25,7 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 if TYPE_CHECKING:
     from pyspark_kafka_direct.reading._replica import Replica
     from pyspark_kafka_direct.reading.counts import ReadCounts
-    from pyspark_kafka_direct.reading.range_reader import RangeRequest
+    from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 

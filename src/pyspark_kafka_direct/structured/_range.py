@@ -60,7 +60,8 @@ def read_partition(
 def _read(
     partition: RangePartition, settings: ConnectionSettings, options: ReadOptions, schema: ReadSchema
 ) -> Iterator[pa.RecordBatch]:
-    from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+    from pyspark_kafka_direct.reading.range_reader import read_range
+    from pyspark_kafka_direct.reading.request import RangeRequest
 
     request = RangeRequest(
         offsets=partition.offsets,

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
-from pyspark_kafka_direct.reading.range_reader import RangeRequest, read_range
+from pyspark_kafka_direct.reading.range_reader import read_range
+from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline

@@ -21,7 +21,7 @@ from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.reading._recovery import Recovery
 from pyspark_kafka_direct.reading.counts import ReadCounts
-from pyspark_kafka_direct.reading.range_reader import RangeRequest
+from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.fetch import FetchedPartition
 from pyspark_kafka_direct.wire.settings import connection_settings
