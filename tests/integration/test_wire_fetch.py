@@ -211,9 +211,11 @@ def test_aborted_transactions_are_listed_for_read_committed_only(
             producer.produce(topic, b"%d" % number, partition=0)
         assert producer.flush(30) == 0
         finish(30)
+    # Offsets 0 to 2 and the commit marker, then 4 to 6 and the abort marker, which come a moment after the answer.
+    deadline = soon()
+    while (everything := ask(open_channel(topic), 0)).last_stable_offset < 8:
+        assert not deadline.expired
     committed = ask(open_channel(topic, replace(settings, isolation_level="read_committed")), 0)
-    everything = ask(open_channel(topic), 0)
-    # Offsets 0 to 2 and the commit marker, then 4 to 6 and the abort marker.
     ((producer_id, first_offset),) = committed.aborted
     assert first_offset == 4
     assert producer_id == struct.unpack_from(">q", committed.records, 43)[0]
