@@ -75,6 +75,16 @@ class Setting:
         return self.kind is Kind.SECRET
 
 
+def ignored(reason: str, *names: str) -> tuple[Setting, ...]:
+    """Rows for settings that have no effect here, and why."""
+    return tuple(Setting(name, Use.IGNORED, reason) for name in names)
+
+
+def refused(name: str, instead: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
+    """The row of a setting that can't be honoured, with what to write instead."""
+    return Setting(name, Use.REFUSED, instead, aliases=aliases, harmless=harmless)
+
+
 def read_value(setting: Setting, text: str, written_as: str) -> Value:
     """Read a setting's value from its text.
 

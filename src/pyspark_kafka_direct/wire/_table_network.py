@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.wire._setting import Kind, Setting, Use
+from pyspark_kafka_direct.wire._setting import Kind, Setting, Use, ignored, refused
 
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
@@ -18,14 +18,6 @@ def _number(
     name: str, default: int, about: str, *aliases: str, low: int = 0, high: int = _INT32, kind: Kind = Kind.INT
 ) -> Setting:
     return Setting(name, Use.APPLIED, about, kind, default, low=low, high=high, aliases=aliases)
-
-
-def _ignored(reason: str, *names: str) -> tuple[Setting, ...]:
-    return tuple(Setting(name, Use.IGNORED, reason) for name in names)
-
-
-def _refused(name: str, instead: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
-    return Setting(name, Use.REFUSED, instead, aliases=aliases, harmless=harmless)
 
 
 CONNECTION: Final = (
@@ -100,18 +92,18 @@ CONNECTION: Final = (
         "socket.send.buffer.bytes",
         low=-1,
     ),
-    _refused(
+    refused(
         "client.dns.lookup",
         "all addresses of a name are tried (use_all_dns_ips); in place of an alias that stands for several hosts, name "
         "those hosts in kafka.bootstrap.servers",
         harmless=("use_all_dns_ips",),
     ),
-    *_ignored(
+    *ignored(
         "the bootstrap servers are asked again whenever no known broker answers",
         "metadata.recovery.strategy",
         "metadata.recovery.rebootstrap.trigger.ms",
     ),
-    _refused("bootstrap.controllers", "name the brokers in kafka.bootstrap.servers; controllers serve no records"),
+    refused("bootstrap.controllers", "name the brokers in kafka.bootstrap.servers; controllers serve no records"),
 )
 
 FETCH: Final = (
@@ -148,35 +140,35 @@ FETCH: Final = (
 )
 
 REFUSED: Final = (
-    _refused(
+    refused(
         "auto.offset.reset",
         "set startingOffsets to earliest or latest instead; positions are planned and kept by Spark, never reset by "
         "the client",
         "topic.auto.offset.reset",
     ),
-    _refused(
+    refused(
         "enable.auto.commit",
         "reading commits nothing to Kafka: Spark keeps the offsets; leave the option out",
         "auto.commit.enable",
     ),
-    _refused(
+    refused(
         "key.deserializer",
         "keys arrive as binary; deserialize them with DataFrame operations, for example key.cast('string')",
     ),
-    _refused(
+    refused(
         "value.deserializer",
         "values arrive as binary; deserialize them with DataFrame operations, for example value.cast('string')",
     ),
-    _refused(
+    refused(
         "interceptor.classes",
         "Java interceptors cannot run here and could break the query; use DataFrame operations instead",
     ),
-    _refused("plugin.library.paths", "librdkafka plug-ins cannot run here; leave the option out"),
-    _refused("config.providers", "Java config providers cannot run here; resolve the values before giving options"),
+    refused("plugin.library.paths", "librdkafka plug-ins cannot run here; leave the option out"),
+    refused("config.providers", "Java config providers cannot run here; resolve the values before giving options"),
 )
 
 IGNORED: Final = (
-    *_ignored(
+    *ignored(
         "records are read by partition and offset, without a consumer group",
         "group.id",
         "group.instance.id",
@@ -191,7 +183,7 @@ IGNORED: Final = (
         "share.acknowledgement.mode",
         "share.acquire.mode",
     ),
-    *_ignored(
+    *ignored(
         "there is no poll loop: each task fetches exactly its offset range, in Arrow batches",
         "max.poll.records",
         "max.poll.interval.ms",
@@ -202,7 +194,7 @@ IGNORED: Final = (
         "consume.callback.max.messages",
         "enable.partition.eof",
     ),
-    *_ignored(
+    *ignored(
         "offsets are kept by Spark, not by a client",
         "auto.commit.interval.ms",
         "enable.auto.offset.store",
@@ -210,7 +202,7 @@ IGNORED: Final = (
         "offset.store.path",
         "offset.store.sync.interval.ms",
     ),
-    *_ignored(
+    *ignored(
         "there are no Java client metrics here; Spark's metrics and this package's log serve instead",
         "metric.reporters",
         "metrics.num.samples",
@@ -222,9 +214,9 @@ IGNORED: Final = (
         "client.software.name",
         "client.software.version",
     ),
-    *_ignored("versions are negotiated with each broker", "api.version.request", "broker.version.fallback"),
-    *_ignored("versions are negotiated with each broker", "api.version.request.timeout.ms", "api.version.fallback.ms"),
-    *_ignored(
+    *ignored("versions are negotiated with each broker", "api.version.request", "broker.version.fallback"),
+    *ignored("versions are negotiated with each broker", "api.version.request.timeout.ms", "api.version.fallback.ms"),
+    *ignored(
         "it tunes a client that is not used here",
         "debug",
         "log_level",
@@ -247,7 +239,7 @@ IGNORED: Final = (
         "topic.blacklist",
         "enable.random.seed",
     ),
-    *_ignored(
+    *ignored(
         "it is a setting for writing and changes nothing in a read",
         "acks",
         "request.required.acks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.wire._setting import Kind, Setting, Use
+from pyspark_kafka_direct.wire._setting import Kind, Setting, Use, ignored, refused
 
 _JAVA_ONLY: Final = "it names Java code, which does not run here"
 _BROKER_SIDE: Final = "brokers validate tokens, a client does not"
@@ -16,14 +16,6 @@ def _text(name: str, about: str, *aliases: str, default: str | None = None) -> S
 
 def _secret(name: str, about: str, *aliases: str, verbatim: bool = False) -> Setting:
     return Setting(name, Use.APPLIED, about, Kind.SECRET, aliases=aliases, verbatim=verbatim)
-
-
-def _ignored(reason: str, *names: str) -> tuple[Setting, ...]:
-    return tuple(Setting(name, Use.IGNORED, reason) for name in names)
-
-
-def _refused(name: str, instead: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
-    return Setting(name, Use.REFUSED, instead, aliases=aliases, harmless=harmless)
 
 
 TLS: Final = (
@@ -85,23 +77,23 @@ TLS: Final = (
         "cipher suites to offer, by their IANA (Java) or OpenSSL names; none means OpenSSL's own choice",
         Kind.TEXT,
     ),
-    _refused(
+    refused(
         "enable.ssl.certificate.verification",
         "certificates are always verified; give the CA in kafka.ssl.truststore.certificates or "
         "kafka.ssl.truststore.location (and only if the broker's host name is not in its certificate, set "
         "kafka.ssl.endpoint.identification.algorithm to an empty text)",
         harmless=("true",),
     ),
-    _refused(
+    refused(
         "ssl.engine.factory.class",
         "a Java class cannot make the TLS engine here; give certificates and key with kafka.ssl.truststore.* and "
         "kafka.ssl.keystore.*",
     ),
-    _refused("ssl.crl.location", "revocation lists are not supported"),
-    _refused("ssl.engine.location", "OpenSSL engines are not supported; give the key as PEM or PKCS12"),
-    _refused("ssl.providers", "OpenSSL providers are not supported; give the key as PEM or PKCS12"),
-    _refused("ssl.ca.certificate.stores", "export the CAs to a PEM file and name it in kafka.ssl.truststore.location"),
-    *_ignored(
+    refused("ssl.crl.location", "revocation lists are not supported"),
+    refused("ssl.engine.location", "OpenSSL engines are not supported; give the key as PEM or PKCS12"),
+    refused("ssl.providers", "OpenSSL providers are not supported; give the key as PEM or PKCS12"),
+    refused("ssl.ca.certificate.stores", "export the CAs to a PEM file and name it in kafka.ssl.truststore.location"),
+    *ignored(
         _JAVA_ONLY,
         "ssl.provider",
         "security.providers",
@@ -110,7 +102,7 @@ TLS: Final = (
         "ssl.secure.random.implementation",
         "ssl.engine.id",
     ),
-    *_ignored("OpenSSL's own choice is used", "ssl.curves.list", "ssl.sigalgs.list"),
+    *ignored("OpenSSL's own choice is used", "ssl.curves.list", "ssl.sigalgs.list"),
 )
 
 _PROVIDER: Final = (
@@ -184,28 +176,28 @@ SASL: Final = (
         low=1,
         high=2**31 - 1,
     ),
-    _refused("sasl.login.callback.handler.class", _PROVIDER, harmless=_OWN_HANDLERS),
-    _refused("sasl.client.callback.handler.class", _PROVIDER),
-    _refused("sasl.login.class", _PROVIDER),
-    _refused("sasl.oauthbearer.jwt.retriever.class", _PROVIDER, harmless=_OWN_RETRIEVERS),
-    _refused(
+    refused("sasl.login.callback.handler.class", _PROVIDER, harmless=_OWN_HANDLERS),
+    refused("sasl.client.callback.handler.class", _PROVIDER),
+    refused("sasl.login.class", _PROVIDER),
+    refused("sasl.oauthbearer.jwt.retriever.class", _PROVIDER, harmless=_OWN_RETRIEVERS),
+    refused(
         "sasl.oauthbearer.method",
         "leave it out: kafka.sasl.oauthbearer.token.endpoint.url says where tokens come from, and the option "
         "oauthTokenProvider names Python code that gives them",
         harmless=("oidc", "default"),
     ),
-    _refused(
+    refused(
         "sasl.oauthbearer.config",
         "write the claims in kafka.sasl.jaas.config, for example: org.apache.kafka.common.security.oauthbearer."
         'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";',
     ),
-    _refused(
+    refused(
         "enable.sasl.oauthbearer.unsecure.jwt",
         "write unsecuredLoginStringClaim_sub in kafka.sasl.jaas.config instead",
         harmless=("false",),
     ),
     *(
-        _refused(
+        refused(
             f"sasl.oauthbearer.{name}",
             "tokens by signed assertion (JWT bearer grant) are not fetched here; set the option oauthTokenProvider to "
             "module:factory, a Python function that gives the tokens",
@@ -217,12 +209,12 @@ SASL: Final = (
             "assertion.template.file",
         )
     ),
-    _refused(
+    refused(
         "sasl.oauthbearer.grant.type",
         "only the client-credentials grant is known here; for another one set the option oauthTokenProvider",
         harmless=("client_credentials",),
     ),
-    *_ignored(
+    *ignored(
         "it is about signed assertions, which are not made here",
         "sasl.oauthbearer.assertion.algorithm",
         "sasl.oauthbearer.assertion.claim.aud",
@@ -232,7 +224,7 @@ SASL: Final = (
         "sasl.oauthbearer.assertion.claim.nbf.seconds",
         "sasl.oauthbearer.assertion.claim.sub",
     ),
-    *_ignored(
+    *ignored(
         _BROKER_SIDE,
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",
@@ -245,7 +237,7 @@ SASL: Final = (
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",
     ),
-    *_ignored(
+    *ignored(
         "a token is fetched when a connection needs one and kept until shortly before it expires",
         "sasl.login.refresh.buffer.seconds",
         "sasl.login.refresh.min.period.seconds",
@@ -254,7 +246,7 @@ SASL: Final = (
         "sasl.login.retry.backoff.ms",
         "sasl.login.retry.backoff.max.ms",
     ),
-    *_ignored(
+    *ignored(
         "Kerberos (GSSAPI) is not supported",
         "sasl.kerberos.service.name",
         "sasl.kerberos.principal",
