@@ -98,10 +98,6 @@ class Cluster:
         """
         return self._ask_topics(None, self._deadline())
 
-    def refresh(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """The same as ``topics``: forget what is known and ask, after a sign that a leader has moved."""
-        return self.topics(names)
-
     def partition(self, partition: TopicPartition) -> PartitionMetadata:
         """Metadata of a partition, at most ``metadata.max.age.ms`` old.
 
