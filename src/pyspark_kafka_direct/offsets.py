@@ -67,12 +67,41 @@ class OffsetRange:
                 partition=self.partition,
             )
 
+    @classmethod
+    def create(cls, topic: str | TopicPartition, *numbers: int) -> OffsetRange:
+        """Spark's factory: ``create(topic, partition, from, until)`` or ``create(topic_partition, from, until)``.
+
+        Raises:
+            OffsetPlanError: As when the class is called; also for another number of arguments.
+        """
+        place = (topic.topic, topic.partition) if isinstance(topic, TopicPartition) else (topic,)
+        values = (*place, *numbers)
+        if len(values) != 4:
+            raise OffsetPlanError(
+                "an offset range is made of (topic, partition, from, until) or (topic_partition, from, until), "
+                f"got {(topic, *numbers)!r}"
+            )
+        return cls(*values)
+
     @property
     def topic_partition(self) -> TopicPartition:
         """Topic and partition of this range."""
         return TopicPartition(self.topic, self.partition)
 
+    def topicPartition(self) -> TopicPartition:  # noqa: N802 (Spark's spelling)
+        """Topic and partition of this range, as ``OffsetRange.topicPartition()`` of Spark's direct stream."""
+        return self.topic_partition
+
     @property
+    def fromOffset(self) -> int:  # noqa: N802 (Spark's spelling)
+        """``from_offset`` in Spark's spelling."""
+        return self.from_offset
+
+    @property
+    def untilOffset(self) -> int:  # noqa: N802 (Spark's spelling)
+        """``until_offset`` in Spark's spelling."""
+        return self.until_offset
+
     def count(self) -> int:
         """Number of offsets; records may be fewer (compaction holes, control and aborted records)."""
         return self.until_offset - self.from_offset

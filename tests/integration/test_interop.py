@@ -305,7 +305,7 @@ def check_transactions(lab: Lab, family: Family, codec: str) -> None:
         wanted = OffsetRange(topic, 0, first, last)
         assert lab.read_range(wanted, decoder, isolation="read_committed", counts=counts) == expected(within)
         assert counts.records == len(within)
-        assert counts.records + counts.aborted + counts.control == wanted.count
+        assert counts.records + counts.aborted + counts.control == wanted.count()
         assert (counts.lost, counts.holes) == (0, 0)
     undecided.commit()
     visible += written[-100:]

@@ -83,9 +83,9 @@ def test_topic_partitions_sort_by_number_and_print_as_kafka_does() -> None:
 
 def test_range_knows_its_size_and_partition() -> None:
     offset_range = OffsetRange("t", 1, 5, 12)
-    assert offset_range.count == 7
+    assert offset_range.count() == 7
     assert offset_range.topic_partition == TopicPartition("t", 1)
-    assert OffsetRange("t", 1, 5, 5).count == 0
+    assert OffsetRange("t", 1, 5, 5).count() == 0
     assert pickle.loads(pickle.dumps(offset_range)) == offset_range
     assert len({offset_range, OffsetRange("t", 1, 5, 12)}) == 1
 
@@ -116,3 +116,16 @@ def test_a_refused_range_names_its_partition() -> None:
 
 def test_json_numbers_are_plain_integers() -> None:
     assert json.loads(partition_offsets_to_json({TopicPartition("t", 0): MAX_OFFSET})) == {"t": {"0": MAX_OFFSET}}
+
+
+def test_a_range_has_the_surface_of_sparks_own() -> None:
+    offset_range = OffsetRange.create("t", 1, 5, 12)
+    assert offset_range == OffsetRange.create(TopicPartition("t", 1), 5, 12) == OffsetRange("t", 1, 5, 12)
+    assert (offset_range.fromOffset, offset_range.untilOffset, offset_range.count()) == (5, 12, 7)
+    assert offset_range.topicPartition() == TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize("numbers", [(), (1,), (1, 2), (1, 2, 3, 4)])
+def test_a_range_of_too_few_or_too_many_parts_is_refused(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(OffsetPlanError, match="an offset range is made of"):
+        OffsetRange.create("t", *numbers)

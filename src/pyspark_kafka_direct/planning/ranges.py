@@ -30,10 +30,10 @@ def split_ranges(
             Rounding can give some more or fewer. Fewer than there are ranges changes nothing.
         max_records_per_partition: No piece spans more offsets than this; applied before ``min_partitions``.
     """
-    pieces = [r for r in ranges if r.count > 0]
+    pieces = [r for r in ranges if r.count() > 0]
     if max_records_per_partition is not None:
         pieces = [
-            piece for whole in pieces for piece in _divide(whole, _ceil_div(whole.count, max_records_per_partition))
+            piece for whole in pieces for piece in _divide(whole, _ceil_div(whole.count(), max_records_per_partition))
         ]
     if min_partitions is not None and min_partitions > len(pieces):
         pieces = _reach(pieces, min_partitions)
@@ -42,14 +42,14 @@ def split_ranges(
 
 def _reach(ranges: list[OffsetRange], target: int) -> list[OffsetRange]:
     # Ranges too small for a second piece are taken out first: their share would otherwise be lost by the large ones.
-    total = sum(r.count for r in ranges)
-    whole = {index for index, r in enumerate(ranges) if _share(r.count, total, target) == 1}
-    large_total = total - sum(ranges[index].count for index in whole)
+    total = sum(r.count() for r in ranges)
+    whole = {index for index, r in enumerate(ranges) if _share(r.count(), total, target) == 1}
+    large_total = total - sum(ranges[index].count() for index in whole)
     large_target = max(target - len(whole), 1)
     return [
         piece
         for index, r in enumerate(ranges)
-        for piece in _divide(r, 1 if index in whole else _share(r.count, large_total, large_target))
+        for piece in _divide(r, 1 if index in whole else _share(r.count(), large_total, large_target))
     ]
 
 
@@ -62,7 +62,7 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     pieces = []
     start = whole.from_offset
     # More parts than offsets would only make empty pieces.
-    parts = min(parts, whole.count)
+    parts = min(parts, whole.count())
     for left in range(parts, 0, -1):
         # Integer division of what remains: the last pieces take the remainder.
         end = start + (whole.until_offset - start) // left

@@ -219,4 +219,4 @@ def test_a_time_window_reads_from_the_first_new_record_to_the_first_too_new_one(
                 plan_positions(start, end, list(content), Logs(content), Tuning())
             return
     result = plan_positions(start, end, list(content), Logs(content), Tuning())
-    assert list(result.ranges) == [r for r in expected if r.count]
+    assert list(result.ranges) == [r for r in expected if r.count()]

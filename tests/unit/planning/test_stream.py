@@ -312,8 +312,8 @@ def test_tasks_can_be_more_than_partitions() -> None:
     start = stream.initial()
     ranges = stream.plan(start, stream.next_end(start)).ranges
     assert len(ranges) >= 6
-    assert max(r.count for r in ranges) <= 4
-    assert sum(r.count for r in ranges) == 21
+    assert max(r.count() for r in ranges) <= 4
+    assert sum(r.count() for r in ranges) == 21
 
 
 def test_the_progress_report_knows_what_a_limit_left() -> None:
