@@ -189,7 +189,10 @@ def test_topics_and_partitions_that_do_not_exist(refused: Refused, kafka: Embedd
     topic = make_topic(partitions=2)
     servers = {"kafka_bootstrap_servers": kafka.bootstrap_servers}
     missing = topic + "-old"
-    refused(errors.TopicNotFoundError, missing, "never created by reading", subscribe=f"{topic},{missing}", **servers)
+    hint = f"did you mean '{topic}'?"
+    refused(
+        errors.TopicNotFoundError, missing, "never created by reading", hint, subscribe=f"{topic},{missing}", **servers
+    )
     refused(errors.TopicNotFoundError, missing, assign=json.dumps({missing: [0]}), **servers)
     refused(
         errors.TopicNotFoundError, f"{topic}-2", "has partitions 0, 1", assign=json.dumps({topic: [0, 2]}), **servers

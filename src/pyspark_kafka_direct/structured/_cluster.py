@@ -27,15 +27,23 @@ def open_cluster(settings: ConnectionSettings, options: ReadOptions) -> Cluster:
     )
 
 
-def ask_topics(cluster: Cluster, selection: Selection) -> dict[str, TopicMetadata]:
+def ask_topics(cluster: Cluster, selection: Selection, *, strict: bool = True) -> dict[str, TopicMetadata]:
     """Metadata of the topics a selection may mean: all there are for a pattern, else the named ones that exist.
+
+    Args:
+        cluster: The cluster.
+        selection: What the user asked for.
+        strict: A named topic that does not exist will be an error; then all others come too, for its hint.
 
     Raises:
         KafkaDirectError: The cluster can't be asked.
     """
     if isinstance(selection, SubscribePattern):
         return cluster.all_topics()
-    return cluster.topics(selection.topics)
+    topics = cluster.topics(selection.topics)
+    if strict and len(topics) < len(selection.topics):
+        return {**cluster.all_topics(), **topics}
+    return topics
 
 
 def select(selection: Selection, topics: Mapping[str, TopicMetadata], *, strict: bool = True) -> Selected:

@@ -45,7 +45,7 @@ class LiveView:
 
     def assigned(self, *, strict: bool) -> Assigned:
         """See ``ClusterView``."""
-        topics = ask_topics(self._cluster, self._options.selection)
+        topics = ask_topics(self._cluster, self._options.selection, strict=strict)
         selected = select(self._options.selection, topics, strict=strict)
         for warning in selected.warnings:
             self.warn(warning)
