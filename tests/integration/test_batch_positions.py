@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.integration.stream_queries import wait_until_stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -260,10 +261,12 @@ def test_transactions(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -
     producer.abort_transaction(30)
     transaction([b"open"])
     uncommitted = {0: [0, 1, 3, 5]}  # 2 and 4 are transaction markers
+    wait_until_stable(kafka.bootstrap_servers, name, 5)
     assert offsets(read(name)) == uncommitted
     assert offsets(read(name, **{"kafka.isolation.level": "read_uncommitted"})) == uncommitted
     assert offsets(read(name, **{"kafka.isolation.level": "read_committed"})) == {0: [0, 1]}
     producer.commit_transaction(30)
+    wait_until_stable(kafka.bootstrap_servers, name, 7)
     assert offsets(read(name, **{"kafka.isolation.level": "read_committed"})) == {0: [0, 1, 5]}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as f
+from tests.integration.stream_queries import wait_until_stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,11 +97,14 @@ def test_transactions(stream: Callable[..., Stream], make_topic: MakeTopic, kafk
     committed = level == "read_committed"
     assert query.run() == ([0] if committed else [3, 2]), "an open transaction"
     producer.commit_transaction(30)
+    wait_until_stable(kafka.bootstrap_servers, topic, 6)
     sizes = query.run()
     assert sizes == ([3, 2] if committed else [0]), "offset 5 is the marker"
     write(range(6, 12), "abort")
+    wait_until_stable(kafka.bootstrap_servers, topic, 13)
     assert query.run() == ([0, 0, 0] if committed else [3, 3, 0]), "aborted records are empty batches"
     write(range(20, 22), "commit")
+    wait_until_stable(kafka.bootstrap_servers, topic, 16)
     query.run()
     wanted = [*range(5), 20, 21] if committed else [*range(5), *range(6, 12), 20, 21]
     assert query.values == sorted(map(str, wanted))
