@@ -105,15 +105,21 @@ class RateLimits:
         max_rate: Most records per second of a partition; 0 is no limit.
         min_records: Least number of records of a partition in a batch, not multiplied by its seconds.
         by_partition: Partitions with another ``max_rate``.
+        least_by_partition: Partitions with another ``min_records``.
     """
 
     max_rate: float = 0.0
     min_records: int = 1
     by_partition: Mapping[TopicPartition, float] = field(default_factory=dict)
+    least_by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def of(self, partition: TopicPartition) -> float:
         """Most records per second of this partition; 0 is no limit."""
         return self.by_partition.get(partition, self.max_rate)
+
+    def least(self, partition: TopicPartition) -> int:
+        """Least number of records of this partition in a batch."""
+        return self.least_by_partition.get(partition, self.min_records)
 
 
 def records_per_partition(
@@ -150,4 +156,24 @@ def records_per_partition(
             allowed[tp] = min(share, allowed[tp]) if allowed[tp] > 0 else share
     if not sum(allowed.values()) > 0:
         return None
-    return {tp: max(int(batch_seconds * limit), limits.min_records) for tp, limit in allowed.items()}
+    return {tp: max(int(batch_seconds * limit), limits.least(tp)) for tp, limit in allowed.items()}
+
+
+def clamp(
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    records: Mapping[TopicPartition, int] | None,
+) -> dict[TopicPartition, int]:
+    """Where each partition ends in a batch: after so many records, or where there are no more.
+
+    ``DirectKafkaInputDStream.clamp``. An end that lies before its begin stays there: whether that is a loss of data is
+    not a matter of rates.
+
+    Args:
+        begins: Where reading of each partition begins; every partition of ``ends``.
+        ends: What is available.
+        records: The answer of ``records_per_partition``; ``None`` is no limit.
+    """
+    if records is None:
+        return dict(ends)
+    return {tp: min(begins[tp] + records[tp], end) for tp, end in ends.items()}

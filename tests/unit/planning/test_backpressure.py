@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, records_per_partition
+from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, clamp, records_per_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,6 +153,10 @@ class TestDivision:
         limits = RateLimits(max_rate=2, min_records=7)
         assert records_per_partition(100, 3.0, {A: 0}, {A: 50}, limits) == {A: 7}
 
+    def test_the_least_number_of_a_partition_of_its_own(self) -> None:
+        limits = RateLimits(max_rate=2, min_records=7, least_by_partition={B: 1})
+        assert records_per_partition(None, 1.0, {A: 0, B: 0}, {A: 50, B: 50}, limits) == {A: 7, B: 2}
+
     def test_an_end_that_went_back_counts_as_no_lag(self) -> None:
         assert records_per_partition(10, 1.0, {A: 9, B: 0}, {A: 5, B: 5}, RateLimits()) == {A: 1, B: 10}
 
@@ -182,3 +186,14 @@ class TestDivision:
         assert sum(allowed.values()) <= rate * seconds * 1.000001 + least * len(lags)
         if max_rate > 0:
             assert all(records <= max(max_rate * seconds, least) for records in allowed.values())
+
+
+class TestClamp:
+    def test_no_limit(self) -> None:
+        assert clamp({A: 1, B: 2}, {A: 10, B: 20}, None) == {A: 10, B: 20}
+
+    def test_so_many_records_or_what_there_is(self) -> None:
+        assert clamp({A: 1, B: 2}, {A: 10, B: 20}, {A: 3, B: 30}) == {A: 4, B: 20}
+
+    def test_an_end_that_went_back_stays(self) -> None:
+        assert clamp({A: 10}, {A: 4}, {A: 3}) == {A: 4}
