@@ -1,0 +1,294 @@
+"""How much a batch of the direct stream may hold: fixed limits, and Spark's backpressure.
+
+Spark's rules to the letter, ``DirectKafkaInputDStream.maxMessagesPerPartition`` and ``clamp``, ``PerPartitionConfig``
+and ``RateController``; the arithmetic is in ``planning/backpressure.py``. Settings are those of the Spark
+configuration, ``spark.streaming.kafka.*PerPartition`` and ``spark.streaming.backpressure.*``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from pyspark.streaming.listener import StreamingListener
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, clamp, records_per_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark import SparkConf
+    from pyspark.streaming import StreamingContext
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+__all__ = [
+    "PerPartitionConfig",
+    "RateController",
+    "limit_ends",
+    "max_messages_per_partition",
+    "per_partition_config",
+    "rate_controller",
+]
+
+_log = logging.getLogger("pyspark_kafka_direct.direct")
+
+_MAX_RATE = "spark.streaming.kafka.maxRatePerPartition"
+_MIN_RATE = "spark.streaming.kafka.minRatePerPartition"
+_ENABLED = "spark.streaming.backpressure.enabled"
+_INITIAL = "spark.streaming.backpressure.initialRate"
+_ESTIMATOR = "spark.streaming.backpressure.rateEstimator"
+_PID = "spark.streaming.backpressure.pid."
+
+_NO_RATE = -1
+
+
+class PerPartitionConfig(ABC):
+    """How much of each partition a batch may hold; make a subclass of your own to treat partitions differently.
+
+    It is pickled with the stream into Spark's checkpoint, so it must not hold what cannot be pickled.
+    """
+
+    @abstractmethod
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N802, N803 (Spark's spelling)
+        """Most records per second of this partition; 0 or less: no limit."""
+
+    def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N802, N803 (Spark's spelling)
+        """Least number of records of this partition in a batch that is limited; per batch, not per second."""
+        return 1
+
+
+def per_partition_config(conf: SparkConf) -> PerPartitionConfig:
+    """The same for all partitions: ``spark.streaming.kafka.maxRatePerPartition`` (0) and ``minRatePerPartition`` (1).
+
+    Raises:
+        OptionError: One of them is not a whole number.
+    """
+    return _SameForAll(_whole(conf, _MAX_RATE, 0), _whole(conf, _MIN_RATE, 1))
+
+
+def limit_ends(
+    current: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    *,
+    rate: float | None,
+    initial_rate: float = 0,
+    batch_seconds: float,
+    config: PerPartitionConfig,
+) -> dict[TopicPartition, int]:
+    """Where the next batch ends.
+
+    Args:
+        current: Where it begins; every partition of ``latest``.
+        latest: What there is to read.
+        rate: Records per second of all partitions together, ``RateController.latest_rate()``; ``None``: no
+            backpressure.
+        initial_rate: In place of ``rate`` as long as that is not above 0.
+        batch_seconds: The batch interval.
+        config: Limits of the partitions.
+
+    Returns:
+        The end of each partition of ``latest``, never beyond it.
+
+    Raises:
+        OptionError: ``config`` gives something that is not a number.
+    """
+    records = max_messages_per_partition(
+        current, latest, rate=rate, initial_rate=initial_rate, batch_seconds=batch_seconds, config=config
+    )
+    return clamp(current, latest, records)
+
+
+def max_messages_per_partition(
+    current: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    *,
+    rate: float | None,
+    initial_rate: float = 0,
+    batch_seconds: float,
+    config: PerPartitionConfig,
+) -> dict[TopicPartition, int] | None:
+    """How many records each partition may have in the next batch; arguments and errors as those of ``limit_ends``.
+
+    Returns:
+        Records by partition, which may be more than there are; ``None``: no limit.
+    """
+    limits = RateLimits(
+        by_partition={tp: _number(config.maxRatePerPartition(tp), "maxRatePerPartition", tp) for tp in latest},
+        least_by_partition={
+            tp: int(_number(config.minRatePerPartition(tp), "minRatePerPartition", tp)) for tp in latest
+        },
+    )
+    shared = initial_rate if rate is not None and rate <= 0 else rate
+    return records_per_partition(shared, batch_seconds, current, latest, limits)
+
+
+def rate_controller(conf: SparkConf, batch_interval_ms: float) -> RateController | None:
+    """The controller that the Spark configuration asks for; ``None`` unless ``spark.streaming.backpressure.enabled``.
+
+    Args:
+        conf: The Spark configuration.
+        batch_interval_ms: Time between two batches.
+
+    Raises:
+        OptionError: A setting of backpressure that cannot be used; the message names it.
+    """
+    if not _flag(conf, _ENABLED):
+        return None
+    estimator = str(conf.get(_ESTIMATOR, "pid"))
+    if estimator != "pid":
+        raise OptionError(f"{_ESTIMATOR} must be pid, the only rate estimator there is, got {estimator!r}")
+    try:
+        gains = Gains(
+            _decimal(conf, _PID + "proportional", 1.0),
+            _decimal(conf, _PID + "integral", 0.2),
+            _decimal(conf, _PID + "derived", 0.0),
+            _decimal(conf, _PID + "minRate", 100.0),
+        )
+    except OptionError as error:
+        if _PID in error.message:
+            raise
+        raise OptionError(f"{error.message} ({_PID}*)") from None
+    return RateController(PIDRateEstimator(batch_interval_ms, gains), _whole(conf, _INITIAL, 0))
+
+
+class RateController:
+    """Follows how fast the batches of one stream are processed, told by Spark when each ends.
+
+    It is pickled with the stream into the checkpoint, and after a restart goes on with the rate it had. (Spark's keeps
+    what it learnt but forgets the rate, so that its first batch after a restart has the initial rate, or no limit.)
+
+    Args:
+        estimator: Makes rates of durations.
+        initial_rate: Records per second as long as there is no other; 0: no limit until then.
+    """
+
+    _attached: tuple[StreamingContext, int] | None
+
+    def __init__(self, estimator: PIDRateEstimator, initial_rate: float = 0) -> None:
+        self.initial_rate = initial_rate
+        self._estimator = estimator
+        self._rate = _NO_RATE
+        self._live()
+
+    def latest_rate(self) -> int:
+        """Records per second for all partitions together, whole as in Spark; -1 before there is one."""
+        return self._rate
+
+    def attach(self, ssc: StreamingContext, stream_id: int) -> None:
+        """Listen to the batches of this context; once is enough, and again does nothing.
+
+        Args:
+            ssc: The context of the stream, after a restart the new one.
+            stream_id: The number under which the stream reports how many records its batches have.
+        """
+        with self._lock:
+            if self._attached == (ssc, stream_id):
+                return
+            self._attached = ssc, stream_id
+        ssc.addStreamingListener(_BatchListener(self, stream_id))
+
+    def batch_completed(
+        self, ended_ms: float, records: int, processing_delay_ms: float, scheduling_delay_ms: float
+    ) -> None:
+        """Learn from a batch.
+
+        Args:
+            ended_ms: When it ended, milliseconds since 1970.
+            records: How many it had.
+            processing_delay_ms: How long they took.
+            scheduling_delay_ms: How long it waited before it began.
+        """
+        with self._lock:
+            rate = self._estimator.compute(ended_ms, records, processing_delay_ms, scheduling_delay_ms)
+            if rate is not None:
+                self._rate = int(rate)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark writes its checkpoint while batches end.
+        with self._lock:
+            return {
+                "initial_rate": self.initial_rate,
+                "estimator": copy.copy(self._estimator),
+                "rate": self._rate,
+            }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.initial_rate = state["initial_rate"]
+        self._estimator = state["estimator"]
+        self._rate = state["rate"]
+        self._live()
+
+    def _live(self) -> None:
+        """What is of this process only."""
+        self._lock = threading.Lock()
+        self._attached = None
+
+
+class _BatchListener(StreamingListener):
+    """Tells the controller of each batch that ends. Called from a thread of the JVM's."""
+
+    def __init__(self, controller: RateController, stream_id: int) -> None:
+        super().__init__()
+        self._controller = controller
+        self._stream_id = stream_id
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N802, N803 (Spark's spelling)
+        try:
+            batch = batchCompleted.batchInfo()
+            reported = batch.streamIdToInputInfo().get(self._stream_id)
+            delays = batch.processingDelay(), batch.schedulingDelay()
+            if reported is None or min(delays) < 0:  # the stream had no part in it, or it never began
+                return
+            self._controller.batch_completed(batch.processingEndTime(), reported.numRecords(), *delays)
+        except Exception as error:
+            _log.warning("backpressure learnt nothing from a batch: %s", error)
+
+
+class _SameForAll(PerPartitionConfig):
+    def __init__(self, most: int, least: int) -> None:
+        self._most = most
+        self._least = least
+
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N802, N803
+        return self._most
+
+    def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N802, N803
+        return self._least
+
+
+def _number(given: object, name: str, partition: TopicPartition) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
+        raise OptionError(
+            f"{name} of the PerPartitionConfig must give a number, got {given!r}",
+            topic=partition.topic,
+            partition=partition.partition,
+        )
+    return given
+
+
+def _whole(conf: SparkConf, key: str, default: int) -> int:
+    text = str(conf.get(key, str(default)))
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"{key} must be a whole number, got {text!r}") from None
+
+
+def _decimal(conf: SparkConf, key: str, default: float) -> float:
+    text = str(conf.get(key, str(default)))
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"{key} must be a number, got {text!r}") from None
+
+
+def _flag(conf: SparkConf, key: str) -> bool:
+    text = str(conf.get(key, "false"))
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"{key} must be true or false, got {text!r}")
+    return text.strip().lower() == "true"
