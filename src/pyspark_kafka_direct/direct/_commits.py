@@ -1,0 +1,175 @@
+"""``commitAsync`` and ``commitSync`` of the direct stream: offsets of finished batches, committed for a consumer group.
+
+As in Spark (``DirectKafkaInputDStream.commitAsync``, ``commitAll``) offsets are queued, and sent when the next batch is
+planned, the highest of each partition. Unlike Spark's: a stop sends what is left, every call keeps its own callback,
+and planning does not wait for the coordinator, because a thread of its own does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+    Callback: TypeAlias = Callable[[Mapping[TopicPartition, int], Exception | None], None]
+    """Called with the offsets that were sent together, and what went wrong, if anything."""
+
+_log = logging.getLogger("pyspark_kafka_direct.direct")
+
+
+class OffsetCommitter(Protocol):
+    """Commits the next offset to read of each partition; ``wire.groups.Group`` does."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit, or raise what went wrong, within a deadline of its own."""
+
+
+class CommitQueue:
+    """What is to be committed for the group of one stream; for several threads.
+
+    Of this process only: what waits in it when the driver dies is not committed by the next one, whose first commit
+    covers it.
+
+    Args:
+        group: The group of the stream's parameters; ``None`` where they have no ``group.id``.
+    """
+
+    def __init__(self, group: OffsetCommitter | None) -> None:
+        self._group = group
+        self._changed = threading.Condition()
+        self._queued: list[_Call] = []
+        self._due: list[_Call] = []
+        self._running = False
+        self._committing = threading.Lock()  # one request at a time, so that none overtakes an older one
+
+    def add(self, ranges: Iterable[OffsetRange], callback: Callback | None = None) -> None:
+        """Queue the ends of these ranges until the next ``send``.
+
+        Args:
+            ranges: What has been processed.
+            callback: Called once with the outcome, from another thread.
+
+        Raises:
+            OptionError: The stream has no group, or these are no offset ranges.
+        """
+        self._require_group("commitAsync")
+        call = _Call(_ends(ranges, "commitAsync"), callback)
+        with self._changed:
+            self._queued.append(call)
+
+    def send(self) -> None:
+        """Begin to commit what is queued; returns at once."""
+        with self._changed:
+            self._due += self._queued
+            self._queued.clear()
+            if self._due and not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="pyspark-kafka-direct-commits", daemon=True).start()
+
+    def flush(self, timeout: float) -> bool:
+        """Commit what is queued, and wait until all is sent and told.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Returns:
+            Whether that came in time.
+        """
+        self.send()
+        with self._changed:
+            done = self._changed.wait_for(lambda: not self._running, timeout)
+        if not done:
+            _log.warning("the offsets of the last batches were not committed within %g s", timeout)
+        return done
+
+    def commit_sync(self, ranges: Iterable[OffsetRange]) -> None:
+        """Commit the ends of these ranges now, together with what is queued, and wait for the answer.
+
+        Raises:
+            OptionError: The stream has no group, or these are no offset ranges.
+            AuthorizationError: The principal may not read the group, or a topic.
+            BrokerError: The coordinator could not be asked within ``default.api.timeout.ms``, or the group has members.
+        """
+        self._require_group("commitSync")
+        own = _Call(_ends(ranges, "commitSync"), None)
+        with self._committing:
+            with self._changed:
+                # What is older must not be sent after this.
+                earlier = [*self._due, *self._queued]
+                self._due, self._queued = [], []
+            offsets, error = self._commit([*earlier, own])
+        _tell(earlier, offsets, error)
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            with self._committing:
+                with self._changed:
+                    due, self._due = self._due, []
+                    if not due:
+                        self._running = False
+                        self._changed.notify_all()
+                        return
+                offsets, error = self._commit(due)
+            _tell(due, offsets, error)
+
+    def _commit(self, calls: Sequence[_Call]) -> tuple[dict[TopicPartition, int], Exception | None]:
+        assert self._group is not None
+        offsets: dict[TopicPartition, int] = {}
+        for call in calls:
+            for partition, end in call.ends.items():
+                offsets[partition] = max(end, offsets.get(partition, end))
+        try:
+            self._group.commit(offsets)
+        except Exception as error:
+            return offsets, error
+        return offsets, None
+
+    def _require_group(self, method: str) -> None:
+        if self._group is None:
+            raise OptionError(
+                f"{method} needs a consumer group to commit for: give group.id in the consumer strategy's parameters"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of commitAsync or commitSync."""
+
+    ends: dict[TopicPartition, int]
+    callback: Callback | None
+
+
+def _ends(ranges: Iterable[OffsetRange], method: str) -> dict[TopicPartition, int]:
+    given = list(ranges) if not isinstance(ranges, OffsetRange) else [ranges]
+    for each in given:
+        if not isinstance(each, OffsetRange):
+            raise OptionError(
+                f"{method} takes offset ranges, as rdd.offsetRanges() gives them, got {type(each).__name__}"
+            )
+    ends: dict[TopicPartition, int] = {}
+    for each in given:
+        ends[each.topic_partition] = max(each.until_offset, ends.get(each.topic_partition, 0))
+    return ends
+
+
+def _tell(calls: Sequence[_Call], offsets: dict[TopicPartition, int], error: Exception | None) -> None:
+    if error is not None and any(call.callback is None for call in calls):
+        _log.warning("offsets were not committed; a later commit covers them: %s", error)
+    for call in calls:
+        if call.callback is None:
+            continue
+        try:
+            call.callback(dict(offsets), error)
+        except Exception:
+            _log.warning("a callback of commitAsync failed", exc_info=True)

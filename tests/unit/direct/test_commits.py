@@ -1,0 +1,254 @@
+"""The queue behind commitAsync and commitSync: what is sent when, and who is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.direct._commits import CommitQueue
+from pyspark_kafka_direct.errors import BrokerTimeoutError, OptionError
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Coordinator:
+    """Takes commits, when it is let."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.asked = threading.Semaphore(0)
+        self.failures: list[Exception] = []
+        self.commits: list[dict[TopicPartition, int]] = []
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.asked.release()
+        assert self.open.wait(30)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.commits.append(dict(offsets))
+
+
+class Told:
+    """A callback that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Mapping[TopicPartition, int], Exception | None]] = []
+
+    def __call__(self, offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
+        self.calls.append((offsets, error))
+
+
+def ranges(**until: int) -> list[OffsetRange]:
+    """``ranges(a=5, b=7)``: from 0 to 5 of partition A, and to 7 of B."""
+    return [OffsetRange("t", {"a": 0, "b": 1}[name], 0, end) for name, end in until.items()]
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def queue(coordinator: Coordinator) -> CommitQueue:
+    return CommitQueue(coordinator)
+
+
+def test_nothing_is_sent_before_the_next_batch(coordinator: Coordinator, queue: CommitQueue) -> None:
+    told = Told()
+    queue.add(ranges(a=5), told)
+    assert not coordinator.asked.acquire(timeout=0.1)
+    assert (coordinator.commits, told.calls) == ([], [])
+    queue.send()
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 5}]
+    assert told.calls == [({A: 5}, None)]
+
+
+def test_the_highest_of_each_partition_wins(coordinator: Coordinator, queue: CommitQueue) -> None:
+    queue.add(ranges(a=5, b=9))
+    queue.add(ranges(a=8))
+    queue.add([*ranges(a=7), *ranges(a=6), *ranges(b=2)])
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 8, B: 9}]
+
+
+def test_empty_ranges_are_committed_too(coordinator: Coordinator, queue: CommitQueue) -> None:
+    queue.add([OffsetRange("t", 0, 5, 5)])
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 5}]
+
+
+def test_each_call_keeps_its_own_callback(coordinator: Coordinator, queue: CommitQueue) -> None:
+    first, second = Told(), Told()
+    queue.add(ranges(a=5), first)
+    queue.add(ranges(a=6))
+    queue.add(ranges(b=7), second)
+    assert queue.flush(30)
+    assert first.calls == second.calls == [({A: 6, B: 7}, None)]
+
+
+def test_what_is_sent_is_not_sent_again(coordinator: Coordinator, queue: CommitQueue) -> None:
+    queue.add(ranges(a=5))
+    for _ in range(3):
+        assert queue.flush(30)
+    assert coordinator.commits == [{A: 5}]
+
+
+def test_planning_does_not_wait_for_the_coordinator(coordinator: Coordinator, queue: CommitQueue) -> None:
+    coordinator.open.clear()
+    queue.add(ranges(a=1))
+    queue.send()
+    assert coordinator.asked.acquire(timeout=30)
+    for end in (2, 3):
+        queue.add(ranges(a=end))
+        queue.send()
+    assert not queue.flush(0.05), "it is still waiting"
+    coordinator.open.set()
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 1}, {A: 3}], "what came meanwhile goes together"
+
+
+def test_failures_go_to_the_callbacks(
+    coordinator: Coordinator, queue: CommitQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = BrokerTimeoutError("no answer")
+    coordinator.failures.append(failure)
+    told = Told()
+    queue.add(ranges(a=5), told)
+    assert queue.flush(30)
+    assert told.calls == [({A: 5}, failure)]
+    assert caplog.records == [], "the callback knows"
+    queue.add(ranges(a=6), told)
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 6}]
+    assert told.calls[1:] == [({A: 6}, None)]
+
+
+def test_failures_nobody_waits_for_are_warnings(
+    coordinator: Coordinator, queue: CommitQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator.failures.append(BrokerTimeoutError("no answer"))
+    queue.add(ranges(a=5))
+    assert queue.flush(30)
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, "offsets were not committed; a later commit covers them: no answer")
+    ]
+
+
+def test_a_callback_that_fails_harms_nobody(
+    coordinator: Coordinator, queue: CommitQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
+        raise RuntimeError("mine")
+
+    told = Told()
+    queue.add(ranges(a=5), fail)
+    queue.add(ranges(a=5), told)
+    assert queue.flush(30)
+    assert "a callback of commitAsync failed" in caplog.text
+    assert told.calls == [({A: 5}, None)]
+    queue.add(ranges(a=6))
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 5}, {A: 6}]
+
+
+def test_a_callback_may_commit(coordinator: Coordinator, queue: CommitQueue) -> None:
+    def more(offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
+        queue.add(ranges(b=1))
+        queue.commit_sync(ranges(b=2))
+
+    queue.add(ranges(a=5), more)
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 5}, {B: 2}]
+
+
+def test_what_nobody_answers_ends_the_wait(
+    coordinator: Coordinator, queue: CommitQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator.open.clear()
+    queue.add(ranges(a=5))
+    began = time.monotonic()
+    assert not queue.flush(0.2)
+    assert time.monotonic() - began < 20
+    assert "not committed within 0.2 s" in caplog.text
+    coordinator.open.set()
+
+
+class TestSync:
+    def test_at_once(self, coordinator: Coordinator, queue: CommitQueue) -> None:
+        queue.commit_sync(ranges(a=5, b=6))
+        assert coordinator.commits == [{A: 5, B: 6}]
+
+    def test_what_is_queued_goes_with_it(self, coordinator: Coordinator, queue: CommitQueue) -> None:
+        # Sent later, it would take the group back.
+        told = Told()
+        queue.add(ranges(a=3, b=9), told)
+        queue.commit_sync(ranges(a=5))
+        assert queue.flush(30)
+        assert coordinator.commits == [{A: 5, B: 9}]
+        assert told.calls == [({A: 5, B: 9}, None)]
+
+    def test_it_does_not_overtake_what_is_under_way(self, coordinator: Coordinator, queue: CommitQueue) -> None:
+        coordinator.open.clear()
+        queue.add(ranges(a=3))
+        queue.send()
+        assert coordinator.asked.acquire(timeout=30)
+        sync = threading.Thread(target=queue.commit_sync, args=(ranges(a=5),))
+        sync.start()
+        assert not coordinator.asked.acquire(timeout=0.1)
+        coordinator.open.set()
+        sync.join(30)
+        assert coordinator.commits == [{A: 3}, {A: 5}]
+
+    def test_failures_are_raised_and_told(self, coordinator: Coordinator, queue: CommitQueue) -> None:
+        failure = BrokerTimeoutError("no answer")
+        coordinator.failures.append(failure)
+        told = Told()
+        queue.add(ranges(b=1), told)
+        with pytest.raises(BrokerTimeoutError, match="no answer"):
+            queue.commit_sync(ranges(a=5))
+        assert told.calls == [({A: 5, B: 1}, failure)]
+
+
+class TestRefused:
+    def test_without_a_group(self) -> None:
+        queue = CommitQueue(None)
+        with pytest.raises(OptionError, match=r"commitAsync needs a consumer group .* give group\.id"):
+            queue.add(ranges(a=5))
+        with pytest.raises(OptionError, match="commitSync needs a consumer group"):
+            queue.commit_sync(ranges(a=5))
+        queue.send()
+        assert queue.flush(1), "a stop has nothing to do"
+
+    @pytest.mark.parametrize("given", [["t"], [("t", 0, 0, 5)], [TopicPartition("t", 0)]])
+    def test_what_is_no_range(self, queue: CommitQueue, given: list[OffsetRange]) -> None:
+        for commit in (queue.add, queue.commit_sync):
+            with pytest.raises(OptionError, match=r"takes offset ranges, as rdd.offsetRanges\(\) gives them, got"):
+                commit(given)
+
+
+def test_many_threads(coordinator: Coordinator, queue: CommitQueue) -> None:
+    told = Told()
+
+    def add(first: int) -> None:
+        for end in range(first, first + 50):
+            queue.add(ranges(a=end), told)
+            queue.send()
+
+    threads = [threading.Thread(target=add, args=(1 + 50 * number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert queue.flush(30)
+    assert len(told.calls) == 400
+    assert max(commit[A] for commit in coordinator.commits) == 400
