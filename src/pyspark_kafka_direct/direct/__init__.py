@@ -1,0 +1,27 @@
+"""The direct stream and KafkaRDD: Spark Streaming's Kafka connector, which PySpark lost in 3.0.
+
+::
+
+    from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
+
+    rdd = KafkaUtils.createRDD(sc, {"bootstrap.servers": "broker1:9092"}, [OffsetRange.create("flights", 0, 0, 100)])
+    rdd.map(lambda record: record.value).collect()
+"""
+
+from __future__ import annotations
+
+from pyspark_kafka_direct.direct.locations import LocationStrategies, LocationStrategy
+from pyspark_kafka_direct.direct.rdd import KafkaRDD
+from pyspark_kafka_direct.direct.record import KafkaRecord
+from pyspark_kafka_direct.direct.utils import KafkaUtils
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+__all__ = [
+    "KafkaRDD",
+    "KafkaRecord",
+    "KafkaUtils",
+    "LocationStrategies",
+    "LocationStrategy",
+    "OffsetRange",
+    "TopicPartition",
+]

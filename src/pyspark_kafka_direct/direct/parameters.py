@@ -1,0 +1,172 @@
+"""Parameters under their Java names: what the driver and the executors make of a ``kafkaParams`` map.
+
+Spark's ``KafkaUtils.fixKafkaParams`` changes the executors' copy; here too, and each change is told once:
+
+| parameter | driver | executors |
+|---|---|---|
+| ``enable.auto.commit`` | false | false |
+| ``auto.offset.reset`` | where a partition without an offset begins; Java's default is ``latest`` | none |
+| ``group.id`` | whose committed offsets to begin at, and for whom to commit | ``spark-executor-`` + group |
+| ``receive.buffer.bytes`` | as given | at least 65536, if given (KAFKA-3135) |
+
+Executors read without a consumer group, so their group's name is nothing but a name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_log = logging.getLogger("pyspark_kafka_direct.direct")
+
+_LEAST_RECEIVE_BUFFER: Final = 65536
+
+_GROUP: Final = "group.id"
+_RESET: Final = "auto.offset.reset"
+_AUTO_COMMIT: Final = "enable.auto.commit"
+_DESERIALIZERS: Final = {"key.deserializer": "keyDecoder", "value.deserializer": "valueDecoder"}
+_PROVIDER: Final = "oauthtokenprovider"
+_RACK: Final = "rackenvironmentvariable"
+
+_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK})
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaParameters:
+    """What a ``kafkaParams`` map says. Picklable; secrets are not shown, but a pickled one holds them.
+
+    Attributes:
+        settings: How the driver reaches the cluster.
+        group_id: The consumer group whose offsets are looked up and committed, if any.
+        auto_offset_reset: Where a partition begins that has neither a given nor a committed offset.
+        oauth_token_provider: ``module:factory``, as the option ``oauthTokenProvider`` of the data source.
+        rack_environment_variable: Where an executor finds its rack, as the option ``rackEnvironmentVariable``.
+        texts: The client settings as the data source takes them, without ``kafka.``; may hold secrets.
+    """
+
+    settings: ConnectionSettings
+    group_id: str | None = None
+    auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
+    oauth_token_provider: str | None = None
+    rack_environment_variable: str | None = None
+    texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def executor_group_id(self) -> str | None:
+        """The name Spark gives to the executors' group; nobody joins it."""
+        return None if self.group_id is None else f"spark-executor-{self.group_id}"
+
+    @property
+    def executor_settings(self) -> ConnectionSettings:
+        """How the executors reach the cluster."""
+        size = self.settings.receive_buffer_bytes
+        if not 0 <= size < _LEAST_RECEIVE_BUFFER:
+            return self.settings
+        _tell_once(
+            f"receive.buffer.bytes={size} is raised to {_LEAST_RECEIVE_BUFFER} on executors: smaller ones stall "
+            "Kafka's clients (KAFKA-3135)"
+        )
+        return dataclasses.replace(self.settings, receive_buffer_bytes=_LEAST_RECEIVE_BUFFER)
+
+    def source_options(self) -> dict[str, str]:
+        """The same as options of the data source ``kafka-direct``; may hold secrets."""
+        options = {f"kafka.{name}": text for name, text in self.texts}
+        if self.oauth_token_provider is not None:
+            options["oauthTokenProvider"] = self.oauth_token_provider
+        if self.rack_environment_variable is not None:
+            options["rackEnvironmentVariable"] = self.rack_environment_variable
+        return options
+
+
+def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
+    """Reads parameters by their Java names; the map itself is left as it is.
+
+    Values may be texts, or what Java's client takes in their place: numbers, booleans, lists of texts. A name may begin
+    with ``kafka.``, as for the data source. ``None`` means "not given".
+
+    Raises:
+        OptionError: A parameter is missing, refused, or has a value that can't be used.
+    """
+    texts = _texts(params)
+    given = {name.lower(): text for name, text in texts.items()}
+    for name, instead in _DESERIALIZERS.items():
+        if name in given and given[name].rpartition(".")[2] != "ByteArrayDeserializer":
+            _tell_once(
+                f"{name} is ignored: there is no Java here. Keys and values are bytes, or what a Python function makes "
+                f"of them: give {instead}=..., for example {instead}=bytes.decode for texts"
+            )
+    if given.get(_AUTO_COMMIT, "false").strip().lower() != "false":
+        _tell_once(
+            "enable.auto.commit is overridden to false: only commitAsync and commitSync commit, after your output is "
+            "written"
+        )
+    provider = given.get(_PROVIDER) or None
+    client = {name: text for name, text in texts.items() if name.lower() not in _HANDLED}
+    return KafkaParameters(
+        connection_settings(client, oauth_token_provider=provider),
+        group_id=given.get(_GROUP, "").strip() or None,
+        auto_offset_reset=_reset(given.get(_RESET)),
+        oauth_token_provider=provider,
+        rack_environment_variable=given.get(_RACK) or None,
+        texts=tuple(client.items()),
+    )
+
+
+def _texts(params: Mapping[str, object]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for key, value in params.items():
+        if not isinstance(key, str):
+            raise OptionError(f"a parameter's name must be a text, got {key!r}")
+        name = key.strip().removeprefix("kafka.")
+        if value is None:
+            continue
+        text = _text(name, value)
+        if any(name.lower() == other.lower() and text != texts[other] for other in texts):
+            raise OptionError(f"the parameter {name} is given twice with different values; names are case-insensitive")
+        texts[name] = text
+    return texts
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if name.lower() in _DESERIALIZERS:
+        return str(getattr(value, "__name__", type(value).__name__))
+    if isinstance(value, Sequence) and all(isinstance(part, str) for part in value):
+        return ",".join(cast("Sequence[str]", value))
+    # The value itself is not shown: it may be a secret.
+    raise OptionError(
+        f"the parameter {name} must be a text, a number, a boolean or a list of texts, got {type(value).__name__}"
+    )
+
+
+def _reset(text: str | None) -> Literal["earliest", "latest", "none"]:
+    word = (text or "").strip().lower() or "latest"
+    if word in ("earliest", "latest", "none"):
+        return cast("Literal['earliest', 'latest', 'none']", word)
+    if word.startswith("by_duration:"):
+        raise OptionError(
+            f"auto.offset.reset={text} is not supported: look up the offsets of a time with "
+            "startingOffsets, and give them to the consumer strategy"
+        )
+    raise OptionError(f"auto.offset.reset must be earliest, latest or none, got {text!r}")
+
+
+@lru_cache(maxsize=256)
+def _tell_once(note: str) -> None:
+    # The cache is the memory of what was said.
+    _log.warning("%s", note)

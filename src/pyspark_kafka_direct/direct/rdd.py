@@ -1,0 +1,271 @@
+"""An RDD over offset ranges of topics: one partition per range."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pyspark.core.rdd import RDD, PipelinedRDD
+
+from pyspark_kafka_direct.direct._placement import executors_of, place, tasks_rdd
+from pyspark_kafka_direct.direct._task import CountRecords, RangeTask, ReadArrow, Reading, ReadRecords
+from pyspark_kafka_direct.direct.record import KafkaRecord
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafka_direct.direct.parameters import KafkaParameters
+    from pyspark_kafka_direct.direct.record import Decoder
+    from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+# Those of the data source without includeHeaders.
+_ARROW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def kafka_rdd(
+    sc: SparkContext,
+    parameters: KafkaParameters,
+    ranges: Sequence[OffsetRange],
+    *,
+    hosts: Mapping[TopicPartition, str] | None = None,
+    topic_ids: Mapping[str, UUID | None] | None = None,
+    leaders: Mapping[TopicPartition, PartitionLeader] | None = None,
+    key_decoder: Decoder | None = None,
+    value_decoder: Decoder | None = None,
+    assume_consecutive: bool = False,
+    poll_timeout: float = 120.0,
+) -> KafkaRDD:
+    """Makes a KafkaRDD without asking the cluster anything.
+
+    Args:
+        sc: The context.
+        parameters: How to reach the cluster.
+        ranges: The partitions of the RDD, in this order; a topic-partition may occur more than once.
+        hosts: Preferred hosts; ``None``: spread the partitions consistently.
+        topic_ids: Ids of the topics as planned: a topic that was deleted and created anew is then seen.
+        leaders: Leaders as planned: tasks then need not look them up.
+        key_decoder: Applied to keys that are not null, on the executors.
+        value_decoder: The same for values.
+        assume_consecutive: Count by the offsets, because each one is a record.
+        poll_timeout: Seconds without any progress after which a task fails.
+    """
+    executors = executors_of(sc)
+    ids, known, preferred = topic_ids or {}, leaders or {}, hosts or {}
+    partitions = [wanted.topic_partition for wanted in ranges]
+    tasks = [
+        RangeTask(wanted, ids.get(wanted.topic), known.get(partition))
+        for wanted, partition in zip(ranges, partitions, strict=True)
+    ]
+    made = tasks_rdd(sc, tasks, [place(partition, executors, preferred) for partition in partitions])
+    return KafkaRDD(
+        made,
+        parameters,
+        ranges,
+        key_decoder,
+        value_decoder,
+        assume_consecutive=assume_consecutive,
+        timeout=poll_timeout,
+    )
+
+
+class DerivedRDD(PipelinedRDD[_T, _U]):
+    """What a transformation makes of a ``KafkaRDD``: it knows no offset ranges, and says so."""
+
+    def offsetRanges(self) -> NoReturn:  # noqa: N802 (Spark's spelling)
+        """Not here.
+
+        Raises:
+            KafkaDirectError: Always.
+        """
+        raise KafkaDirectError(
+            "offsetRanges() is known to the RDD that createRDD returned, or that the stream gives to the first "
+            "foreachRDD or transform, and not to what was made of it: call it there, before any transformation, and "
+            "keep its result."
+        )
+
+    def mapPartitionsWithIndex(  # noqa: N802
+        self,
+        f: Callable[[int, Iterable[Any]], Iterable[Any]],
+        preservesPartitioning: bool = False,  # noqa: N803
+    ) -> RDD[Any]:
+        """See ``RDD``."""
+        return DerivedRDD(self, f, preservesPartitioning)
+
+
+class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
+    """Records of offset ranges; made by ``KafkaUtils.createRDD``, or by a direct stream for each batch.
+
+    Partition *i* holds the records of ``offsetRanges()[i]``. Gaps of compaction, transaction markers and aborted
+    records are no records: a range may have fewer than its offsets. A range whose records are gone, or that ends beyond
+    the log, fails the job with ``DataLossError``.
+    """
+
+    def __init__(
+        self,
+        tasks: RDD[RangeTask],
+        parameters: KafkaParameters,
+        ranges: Sequence[OffsetRange],
+        key_decoder: Decoder | None,
+        value_decoder: Decoder | None,
+        *,
+        assume_consecutive: bool,
+        timeout: float,
+    ) -> None:
+        self._reading = Reading(parameters.executor_settings, timeout, parameters.rack_environment_variable)
+        super().__init__(tasks, ReadRecords(self._reading, key_decoder, value_decoder))
+        self._tasks = tasks
+        self._parameters = parameters
+        self._ranges = tuple(ranges)
+        self._consecutive = assume_consecutive
+
+    def offsetRanges(self) -> list[OffsetRange]:  # noqa: N802 (Spark's spelling)
+        """The offset ranges, in the order of the partitions."""
+        return list(self._ranges)
+
+    def getNumPartitions(self) -> int:  # noqa: N802
+        """One per range."""
+        return len(self._ranges)
+
+    def count(self) -> int:
+        """Number of records, by the headers of their batches: nothing is decompressed but the batches at the edges.
+
+        With ``assumeConsecutiveOffsets`` the number of offsets, without a job. A persisted RDD is counted as any other.
+        """
+        if self._is_stored():
+            return super().count()
+        if self._consecutive:
+            return sum(wanted.count() for wanted in self._ranges)
+        return sum(self._run(CountRecords(self._reading), self._not_empty()))
+
+    def countApprox(self, timeout: int, confidence: float = 0.95) -> int:  # noqa: N802
+        """The same as ``count``: as with any RDD in PySpark, the final value is waited for."""
+        return self.count()
+
+    def isEmpty(self) -> bool:  # noqa: N802
+        """Whether there is no record, by the headers of record batches; looks no further than the first record."""
+        if self._is_stored():
+            return super().isEmpty()
+        wanted = self._not_empty()
+        if self._consecutive:
+            return not wanted
+        tried = 0
+        while tried < len(wanted):
+            next_ones = wanted[tried : max(1, tried * 4)]
+            if any(self._run(CountRecords(self._reading, limit=1), next_ones)):
+                return False
+            tried += len(next_ones)
+        return True
+
+    def take(self, num: int) -> list[KafkaRecord]:
+        """The first records, in the order of the partitions.
+
+        A job runs on as many partitions as hold ``num`` offsets; only if gaps have made that too few, on more.
+        """
+        if self._is_stored():
+            return super().take(num)
+        taken: list[KafkaRecord] = []
+        left = self._not_empty()
+        while len(taken) < num and left:
+            lacking = num - len(taken)
+            some = _reaching(lacking, left, self._ranges)
+            taken += self._run(_First(self.func, lacking), left[:some])
+            left = left[some:]
+        return taken[:num]
+
+    def arrow(self, columns: Sequence[str] | None = None) -> RDD[pa.RecordBatch]:
+        """The records as ``pyarrow.RecordBatch``, with no object per record.
+
+        Args:
+            columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
+                the wanted order; only these are decoded. By default the first seven, the data source's columns.
+
+        Raises:
+            OptionError: There is no such column, or one is named twice.
+        """
+        from pyspark_kafka_direct.records import arrow_schema
+
+        wanted = _ARROW_COLUMNS if columns is None else tuple(columns)
+        try:
+            arrow_schema(wanted)
+        except ValueError as error:
+            raise OptionError(f"arrow(columns=...): {error}") from None
+        return DerivedRDD(self._tasks, ReadArrow(self._reading, wanted))
+
+    def toDF(  # type: ignore[override]  # noqa: N802
+        self, schema: StructType | str | None = None
+    ) -> DataFrame:
+        """A DataFrame of the same ranges, read by the data source ``kafka-direct``; decoders play no part in it.
+
+        Args:
+            schema: Some of the data source's columns; by default all but ``headers``.
+
+        Raises:
+            OptionError: There is no such column.
+        """
+        from pyspark.sql import SparkSession
+
+        keys = ("topic", "partition", "fromOffset", "untilOffset")
+        ranges = [{key: getattr(wanted, key) for key in keys} for wanted in self._ranges]
+        reader = SparkSession.builder.getOrCreate().read.format("kafka-direct")
+        reader = reader.options(**self._parameters.source_options())
+        reader = reader.option("offsetRanges", json.dumps(ranges))
+        reader = reader.option("kafkaConsumer.pollTimeoutMs", str(round(self._reading.poll_timeout * 1000)))
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    def mapPartitionsWithIndex(  # noqa: N802
+        self,
+        f: Callable[[int, Iterable[Any]], Iterable[Any]],
+        preservesPartitioning: bool = False,  # noqa: N803
+    ) -> RDD[Any]:
+        """See ``RDD``."""
+        return DerivedRDD(self, f, preservesPartitioning)
+
+    def _is_stored(self) -> bool:
+        return self.is_cached or self.is_checkpointed
+
+    def _not_empty(self) -> list[int]:
+        return [index for index, wanted in enumerate(self._ranges) if wanted.count()]
+
+    def _run(self, function: Callable[[int, Iterable[Any]], Iterable[_T]], partitions: Sequence[int]) -> list[_T]:
+        """A job on these partitions only; none if there are none."""
+        if not partitions:
+            return []
+        return self.ctx.runJob(PipelinedRDD(self._tasks, function), _same, partitions)
+
+
+class _First:
+    """The first records of a range, and not one more."""
+
+    def __init__(self, read: Callable[[int, Iterable[Any]], Iterable[KafkaRecord]], most: int) -> None:
+        self._read = read
+        self._most = most
+
+    def __call__(self, split: int, tasks: Iterable[RangeTask]) -> Iterator[KafkaRecord]:
+        from itertools import islice
+
+        return islice(self._read(split, tasks), self._most)
+
+
+def _same(iterator: Iterable[_T]) -> Iterable[_T]:
+    return iterator
+
+
+def _reaching(wanted: int, partitions: Sequence[int], ranges: Sequence[OffsetRange]) -> int:
+    """How many of the partitions, from the first on, have so many offsets together."""
+    offsets = 0
+    for number, index in enumerate(partitions, 1):
+        offsets += ranges[index].count()
+        if offsets >= wanted:
+            return number
+    return len(partitions)
