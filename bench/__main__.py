@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bench import results
 from bench.errors import BenchError
 from bench.plot import draw
-from bench.profiles import PROFILES, narrowed
+from bench.profiles import PARTS, PROFILES, narrowed
 from bench.report import render
 from bench.run import say_to_stderr
 from bench.session import measure
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _publish(found, chosen.render.parent)
     peers = chosen.peers.split(",")
     profile = PROFILES[chosen.profile]()
+    if chosen.only:
+        profile = PARTS[chosen.only](profile)
     tried = (chosen.peers, chosen.scale, chosen.rounds) != (",".join(PEERS), 1.0, None)
     if tried:
         profile = narrowed(profile, peers=peers, scale=chosen.scale, rounds=chosen.rounds)
@@ -49,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _publish(found: Results, folder: Path) -> int:
     print(render(found))
     (folder / f"{found.profile}.md").write_text(render(found, markdown=True))
-    draw(found, folder / f"{found.profile}.png")
-    say_to_stderr(f"Written: {folder / found.profile}.json, .md and .png")
+    drawn = " and .png" if draw(found, folder / f"{found.profile}.png") else ""
+    say_to_stderr(f"Written: {folder / found.profile}.json, .md{drawn}")
     return 1 if found.failures else 0
 
 
@@ -58,6 +60,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Compare ways to read Kafka from Python.")
     parser.add_argument("--profile", choices=PROFILES, default="quick", help="quick: minutes; full: an hour or two")
     parser.add_argument("--full", action="store_const", dest="profile", const="full", help="the same as --profile full")
+    parser.add_argument("--only", choices=PARTS, help="only this, which the profiles themselves do not have")
     parser.add_argument("--output", type=Path, help="folder for the results (default: bench/results)")
     parser.add_argument("--render", type=Path, metavar="JSON", help="only print and draw earlier results again")
     trying = parser.add_argument_group("for trying things out; results then go to a temporary folder")

@@ -57,8 +57,8 @@ class Group:
         return (self.bars[0].position + self.bars[-1].position) / 2
 
 
-def draw(results: Results, path: Path) -> None:
-    """Draw the ratios to a PNG; nothing without the JVM connector's figures."""
+def draw(results: Results, path: Path) -> bool:
+    """Draw the ratios to a PNG; nothing, and false, without the JVM connector's figures."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -66,7 +66,7 @@ def draw(results: Results, path: Path) -> None:
 
     speed, cpu = groups(results.series, "speed"), groups(results.series, "cpu")
     if not speed:
-        return
+        return False
     width = min(18.0, max(9.0, 2 + 0.36 * sum(len(group.bars) + _GAP for group in speed)))
     with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": 9, "text.color": _INK}):
         figure, axes = plt.subplots(2, 1, figsize=(width, 7.4), sharex=True, height_ratios=(3, 2))
@@ -77,6 +77,7 @@ def draw(results: Results, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
         plt.close(figure)
+    return True
 
 
 def groups(everything: Sequence[Series], metric: Metric) -> list[Group]:

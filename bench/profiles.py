@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.spark_peers import NOOP, SINKS
+from bench.stream_summary import CATCH_UP, LARGE, PLANNING, SMALL, StreamCase, scaled
 from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS, PEERS
 from bench.topics import CODECS, Topic
 
@@ -40,6 +41,8 @@ class Profile:
         rounds: Measured runs of each peer on each case, after one that is not counted.
         planning_partitions: Partitions of the topic that is planned, 0 for none.
         memory_topic: Read by one task while its memory is watched, none for not.
+        stream_cases: Streaming queries.
+        beside: Whether to measure what stands beside the cases: fixed costs, the decoder alone, planning.
     """
 
     name: str
@@ -48,11 +51,13 @@ class Profile:
     latency_rounds: int = 5
     planning_partitions: int = 1000
     memory_topic: Topic | None = None
+    stream_cases: tuple[StreamCase, ...] = ()
+    beside: bool = True
 
     @property
     def topics(self) -> tuple[Topic, ...]:
         """Every topic once, in the order of the cases."""
-        topics = [case.topic for case in self.cases]
+        topics = [case.topic for case in self.cases] + [case.topic for case in self.stream_cases]
         if self.memory_topic is not None:
             topics.append(self.memory_topic)
         return tuple(dict.fromkeys(topics))
@@ -88,6 +93,24 @@ def full() -> Profile:
 PROFILES = {"quick": quick, "full": full}
 
 
+def streams(profile: Profile) -> Profile:
+    """Only streaming queries: some minutes, for ``full`` a quarter of an hour."""
+    topic = Topic(100, "none", 20_000_000 if profile.name == "full" else 4_000_000, purpose="stream")
+    many = Topic(100, "none", 200_000, partitions=100, padding=0, purpose="stream-partitions")
+    cases = (
+        StreamCase(SMALL, topic, per_trigger=1000, batches=40, warm_up=5),
+        StreamCase(LARGE, topic, per_trigger=1_000_000, batches=topic.records // 1_000_000 - 2, warm_up=1),
+        StreamCase(CATCH_UP, topic),
+        StreamCase(PLANNING, many, per_trigger=10_000, batches=8, warm_up=2, rounds=3),
+    )
+    return replace(
+        profile, name=f"{profile.name}-streams", cases=(), memory_topic=None, stream_cases=cases, beside=False
+    )
+
+
+PARTS = {"streams": streams}
+
+
 def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: int | None) -> Profile:
     """Return a smaller profile for trying things out; its figures mean nothing.
 
@@ -107,7 +130,7 @@ def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: in
         for case in profile.cases
     ]
     kept = tuple(case for case in cases if case.peers)
-    if not kept:
+    if not kept and not (profile.stream_cases and chosen & {JVM, OURS}):
         raise BenchError("No case is left with these peers")
     return replace(
         profile,
@@ -115,6 +138,7 @@ def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: in
         rounds=rounds or profile.rounds,
         latency_rounds=min(rounds or profile.latency_rounds, profile.latency_rounds),
         memory_topic=_scaled(profile.memory_topic, scale) if profile.memory_topic else None,
+        stream_cases=tuple(replace(scaled(case, scale), rounds=rounds or case.rounds) for case in profile.stream_cases),
     )
 
 

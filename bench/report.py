@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.spark_peers import SINK_LABELS
+from bench.stream_report import stream_tables
 from bench.summary import JVM, PEER_LABELS, Series, find, ratio
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ _CASE_HEADER = (
 def render(results: Results, *, markdown: bool = False) -> str:
     """Return the whole report."""
     table = markdown_table if markdown else text_table
-    lines = [*_heading(results, markdown), "", *table(_CASE_HEADER, case_rows(results.series)), ""]
+    lines = [*_heading(results, markdown), ""]
+    if results.series:
+        lines += [*table(_CASE_HEADER, case_rows(results.series)), ""]
+    if results.streams:
+        lines += [*stream_tables(results.streams, results.planner, table), ""]
     if verdicts := results.verdicts():
         words = {True: "reached", False: "MISSED", None: "-"}
         rows = [(each.name, each.wanted, each.measured, words[each.reached]) for each in verdicts]

@@ -13,6 +13,8 @@ from bench.measure import Sample
 from bench.memory import Memory
 from bench.planning import Planning
 from bench.run import Failure
+from bench.stream_goals import judge_streams
+from bench.stream_summary import PlannerAlone, StreamSeries, read_planner, read_series
 from bench.summary import JVM, Series, find, ratio
 
 if TYPE_CHECKING:
@@ -43,10 +45,13 @@ class Results:
     planning: Planning | None = None
     memory: Memory | None = None
     latencies: list[Latency] = field(default_factory=list)
+    streams: list[StreamSeries] = field(default_factory=list)
+    planner: PlannerAlone | None = None
 
     def verdicts(self) -> list[Verdict]:
         """Hold the results against the goals."""
-        return judge(self.series, self.decoding, self.planning, self.memory, self.latencies)
+        beside = judge(self.series, self.decoding, self.planning, self.memory, self.latencies)
+        return beside + judge_streams(self.streams, self.planner)
 
 
 def write(results: Results, path: Path) -> None:
@@ -71,6 +76,8 @@ def read(path: Path) -> Results:
     document["latencies"] = [Latency(**entry | {"seconds": tuple(entry["seconds"])}) for entry in document["latencies"]]
     document["decoding"] = Decoding(**document["decoding"]) if document["decoding"] else None
     document["planning"] = Planning(**document["planning"]) if document["planning"] else None
+    document["streams"] = [read_series(entry) for entry in document.get("streams", [])]
+    document["planner"] = read_planner(document.get("planner"))
     document["memory"] = Memory(**document["memory"]) if document["memory"] else None
     return Results(**document)
 

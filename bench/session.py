@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import decoding, latency, machine, memory, planning, spark_peers, topics
+from bench import decoding, latency, machine, memory, planning, spark_peers, streams, topics
 from bench.client_peers import Clients, clients
 from bench.errors import BenchError
 from bench.host import Host
 from bench.results import Results
 from bench.run import Failure, Hosts, run_cases
 from bench.spark_peers import CONNECTOR_JARS, Spark, SparkSettings, spark
+from bench.stream_summary import PLANNING
 from bench.summary import OURS
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ def measure(profile: Profile, peers: list[str], say: Say) -> Results:
                 found.load_seconds |= topics.load([topic], kafka.bootstrap_servers)
             hosts = Hosts(spark_host, clients_host)
             found.series, found.failures = run_cases(profile, hosts, say)
-            _measure_beside(profile, peers, hosts, kafka.bootstrap_servers, found, say)
+            if profile.beside:
+                _measure_beside(profile, peers, hosts, kafka.bootstrap_servers, found, say)
+            if profile.stream_cases:
+                _measure_streams(profile, peers, hosts, found, say)
         if profile.memory_topic is not None and OURS in peers:
             _measure_memory(profile.memory_topic, make_spark, Path(scratch) / "memory.log", found, say)
     found.minutes = (time.monotonic() - started) / 60
@@ -92,6 +96,15 @@ def _measure_beside(
         with _attempt("planning", f"{planned.partitions} partitions", found, say):
             topics.load([planned], bootstrap_servers)
             found.planning = planning.measure(hosts.spark, hosts.clients, planned, peers)
+
+
+def _measure_streams(profile: Profile, peers: list[str], hosts: Hosts, found: Results, say: Say) -> None:
+    for case in profile.stream_cases:
+        with _attempt(case.label, "", found, say):
+            found.streams += streams.measure(hosts.spark, case, peers, say)
+        if case.kind == PLANNING and OURS in peers:
+            with _attempt("the planner of a stream alone", "", found, say):
+                found.planner = streams.plan_alone(hosts.clients, case)
 
 
 def _measure_memory(

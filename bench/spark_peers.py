@@ -41,7 +41,7 @@ SINK_LABELS = {
     MAP_IN_ARROW: "mapInArrow on value",
 }
 
-_FORMATS = {JVM: "kafka", OURS: "kafka-direct"}
+FORMATS = {JVM: "kafka", OURS: "kafka-direct"}
 # The columns a sink needs, as a user of kafka-direct asks for them: with .schema(...). None: all of them.
 _COLUMNS = {NOOP: None, VALUE: "value binary", AGGREGATE: "value binary, offset long", MAP_IN_ARROW: "value binary"}
 
@@ -113,7 +113,7 @@ def frame(spark: Spark, peer: str, topic: Topic, sink: str = NOOP) -> DataFrame:
     ends = {topic.name: dict.fromkeys(map(str, range(topic.partitions)), topic.until_offset)}
     columns = _COLUMNS[sink]
     reader = (
-        spark.session.read.format(_FORMATS[peer])
+        spark.session.read.format(FORMATS[peer])
         .option("kafka.bootstrap.servers", spark.settings.bootstrap_servers)
         .option("subscribe", topic.name)
         .option("startingOffsets", "earliest")

@@ -1,0 +1,57 @@
+"""What streaming queries are meant to reach against Spark's JVM connector. Reported, never asserted."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.goals import Verdict
+from bench.stream_summary import CATCH_UP, LARGE, LATEST_OFFSET, SMALL, TRIGGER, find_stream, percentile
+from bench.summary import JVM, OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.stream_summary import PlannerAlone, StreamSeries
+
+_LONGEST_SMALL_BATCH = 1.1
+_LEAST_SPEED = 2.0
+_FEW_MS = 5.0
+
+
+def judge_streams(everything: Sequence[StreamSeries], planner: PlannerAlone | None) -> list[Verdict]:
+    """Hold what was measured against the goals; those that were not measured are left out."""
+    verdicts = []
+    for kind in (SMALL, LARGE, CATCH_UP):
+        ours, theirs = find_stream(everything, kind, OURS), find_stream(everything, kind, JVM)
+        if ours is None or theirs is None:
+            continue
+        name = f"stream, {ours.case.label}"
+        if kind == SMALL:
+            verdicts += _judge_small(name, ours.milliseconds(TRIGGER), theirs.milliseconds(TRIGGER))
+        else:
+            speed = ours.records_per_second / theirs.records_per_second
+            wanted = f">= {_LEAST_SPEED:g}x"
+            verdicts.append(Verdict(f"{name}: records/s", wanted, f"{speed:.2f}x", speed >= _LEAST_SPEED))
+    if planner is not None:
+        for what, seconds in ((LATEST_OFFSET, planner.latest_offset), ("partitions", planner.plan)):
+            took = median(seconds) * 1000
+            verdicts.append(
+                Verdict(
+                    f"stream, {planner.partitions} partitions: {what}, no Spark",
+                    f"a few ms (<= {_FEW_MS:g})",
+                    f"{took:.1f} ms",
+                    took <= _FEW_MS,
+                )
+            )
+    return verdicts
+
+
+def _judge_small(name: str, ours: Sequence[int], theirs: Sequence[int]) -> list[Verdict]:
+    typical = median(ours) / median(theirs)
+    slowest = percentile(ours, 0.99) / percentile(theirs, 0.99)
+    wanted = f"<= {_LONGEST_SMALL_BATCH:g}x"
+    return [
+        Verdict(f"{name}: median", wanted, f"{typical:.2f}x", typical <= _LONGEST_SMALL_BATCH),
+        Verdict(f"{name}: p99", "reported", f"{slowest:.2f}x", None),
+    ]

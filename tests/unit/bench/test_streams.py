@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from bench import results
+from bench.measure import Sample
+from bench.profiles import PARTS, PROFILES, narrowed, quick
+from bench.report import render
+from bench.results import Results
+from bench.stream_goals import judge_streams
+from bench.stream_summary import (
+    CATCH_UP,
+    LARGE,
+    PLANNING,
+    SMALL,
+    Batch,
+    Kind,
+    PlannerAlone,
+    StreamCase,
+    StreamRun,
+    StreamSeries,
+    percentile,
+)
+from bench.summary import JVM, OURS
+from bench.topics import Topic
+from tests.unit.bench.test_report import MACHINE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPIC = Topic(100, "none", 2_000_000, padding=0, purpose="stream")
+
+
+def series(kind: Kind, peer: str, milliseconds: list[int], seconds: float = 1.0) -> StreamSeries:
+    per_trigger = None if kind == CATCH_UP else 1_000_000
+    case = StreamCase(kind, TOPIC, per_trigger, batches=len(milliseconds), rounds=1)
+    records = 2_000_000 // len(milliseconds)
+    batches = tuple(
+        Batch(records, {"triggerExecution": took, "latestOffset": 4, "queryPlanning": 9}) for took in milliseconds
+    )
+    return StreamSeries(case, peer, (StreamRun(Sample(seconds, seconds * 2, 0.1), batches),))
+
+
+EVERYTHING = [
+    series(SMALL, JVM, [200, 190, 210, 400]),
+    series(SMALL, OURS, [220, 210, 230, 200]),
+    series(LARGE, JVM, [1000, 1000]),
+    series(LARGE, OURS, [400, 400]),
+    series(CATCH_UP, JVM, [1500], seconds=2.0),
+    series(CATCH_UP, OURS, [1000], seconds=1.25),
+    series(PLANNING, JVM, [1000, 1000]),
+    series(PLANNING, OURS, [900, 900]),
+]
+PLANNER = PlannerAlone(100, (0.002, 0.003, 0.004), (0.009, 0.009, 0.009))
+
+
+def test_batches_and_runs_against_their_bounds() -> None:
+    verdicts = judge_streams(EVERYTHING, PLANNER)
+    assert [(verdict.measured, verdict.reached) for verdict in verdicts] == [
+        ("1.05x", True),  # of the medians, 215 and 205
+        ("0.57x", None),
+        ("2.50x", True),
+        ("1.60x", False),  # by the clock, the query's start and end included
+        ("3.0 ms", True),
+        ("9.0 ms", False),
+    ]
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    assert judge_streams([], None) == []
+    assert judge_streams(EVERYTHING[1:2], None) == []
+
+
+def test_percentiles() -> None:
+    assert percentile(range(1, 201), 0.99) == 198
+    assert percentile([7], 0.99) == 7
+    assert percentile([1, 2], 0.5) == 1
+
+
+def test_the_report_and_its_json(tmp_path: Path) -> None:
+    found = Results("quick-streams", "2026-01-02T03:04:05+00:00", MACHINE, 5, streams=EVERYTHING, planner=PLANNER)
+    results.write(found, tmp_path / "streams.json")
+    assert results.read(tmp_path / "streams.json") == found
+    assert json.loads((tmp_path / "streams.json").read_text())["goals"][0]["reached"] is True
+    text = render(found, markdown=True)
+    for told in (
+        "| 100 B none, 1,000,000 records per trigger | Spark, kafka-direct | triggerExecution | 215 ms | 230 ms | 4 |",
+        "| 100 B none, AvailableNow over 2 M records | Spark, kafka-direct | 1.600 | 1.25 | 1.60x | 1.25 |",
+        "| 100 partitions: partitions | 9.0 ms | 9.0 ms |",
+    ):
+        assert told in text
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_streams_are_a_part_by_themselves(name: str) -> None:
+    profile = PARTS["streams"](PROFILES[name]())
+    assert (profile.name, profile.cases, profile.beside) == (f"{name}-streams", (), False)
+    assert {case.kind for case in profile.stream_cases} == {SMALL, LARGE, CATCH_UP, PLANNING}
+    for case in profile.stream_cases:
+        counted = (case.per_trigger or 0) * (case.warm_up + case.batches + 1)
+        assert counted <= case.topic.records, "one batch more than is counted, and none cut short"
+        assert (case.per_trigger or 0) % case.topic.partitions == 0
+        assert case.warm_up + case.batches < 100, "Spark keeps so many progress events"
+    assert PROFILES[name]().stream_cases == ()
+
+
+def test_narrowed() -> None:
+    small = narrowed(PARTS["streams"](quick()), peers=[OURS], scale=0.01, rounds=2)
+    assert {case.rounds for case in small.stream_cases} == {2}
+    assert {case.topic.records for case in small.stream_cases} == {40_000, 2000}
+    assert [case.per_trigger for case in small.stream_cases] == [10, 10_000, None, 100]
+    assert len(small.topics) == 2, "a topic that several cases read is loaded once"
