@@ -13,10 +13,16 @@ from __future__ import annotations
 from pyspark_kafka_direct.direct.locations import LocationStrategies, LocationStrategy
 from pyspark_kafka_direct.direct.rdd import KafkaRDD
 from pyspark_kafka_direct.direct.record import KafkaRecord
+from pyspark_kafka_direct.direct.strategies import ConsumerStrategies, ConsumerStrategy, DiscoversPartitions
+from pyspark_kafka_direct.direct.stream import DirectKafkaDStream
 from pyspark_kafka_direct.direct.utils import KafkaUtils
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 __all__ = [
+    "ConsumerStrategies",
+    "ConsumerStrategy",
+    "DirectKafkaDStream",
+    "DiscoversPartitions",
     "KafkaRDD",
     "KafkaRecord",
     "KafkaUtils",

@@ -12,6 +12,8 @@ from pyspark_kafka_direct.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader
+
 
 class LocationStrategy:
     """Says on which host a topic-partition is best read. Spark may run the task elsewhere when that host is busy."""
@@ -86,3 +88,27 @@ class LocationStrategies:
     PreferConsistent: Final = PREFER_CONSISTENT
     PreferBrokers: Final = PREFER_BROKERS
     PreferFixed: Final = PreferFixed
+
+
+def preferred_hosts(
+    strategy: LocationStrategy, leaders: Mapping[TopicPartition, PartitionLeader]
+) -> Mapping[TopicPartition, str] | None:
+    """The hosts a strategy prefers; ``None``: any, but always the same.
+
+    Args:
+        strategy: One of ``LocationStrategies``.
+        leaders: Who leads the partitions, as far as known; one without a leader is spread like the others.
+
+    Raises:
+        OptionError: It is none of them.
+    """
+    if strategy == PREFER_CONSISTENT:
+        return None
+    if strategy == PREFER_BROKERS:
+        return {partition: leader.node.host for partition, leader in leaders.items()}
+    if isinstance(strategy, PreferFixed):
+        return strategy.hosts
+    raise OptionError(
+        "the location strategy must be LocationStrategies.PreferConsistent, PreferBrokers or PreferFixed(...), "
+        f"got {strategy!r}"
+    )

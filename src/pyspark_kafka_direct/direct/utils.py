@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.direct._conf import assume_consecutive, poll_timeout
-from pyspark_kafka_direct.direct.locations import PREFER_BROKERS, PREFER_CONSISTENT, LocationStrategy, PreferFixed
+from pyspark_kafka_direct.direct.locations import PREFER_CONSISTENT, LocationStrategy, preferred_hosts
 from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rdd import KafkaRDD, kafka_rdd
+from pyspark_kafka_direct.direct.stream import DirectKafkaDStream, open_stream
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark import SparkContext
+    from pyspark.streaming import StreamingContext
 
+    from pyspark_kafka_direct.direct.rates import PerPartitionConfig
     from pyspark_kafka_direct.direct.record import Decoder
-    from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.wire.cluster import PartitionLeader
+    from pyspark_kafka_direct.direct.strategies import ConsumerStrategy
 
 
 class KafkaUtils:
@@ -81,29 +83,48 @@ class KafkaUtils:
             poll_timeout=poll_timeout(conf),
         )
 
+    @staticmethod
+    def createDirectStream(  # noqa: N802 (Spark's spelling)
+        ssc: StreamingContext,
+        locationStrategy: LocationStrategy,  # noqa: N803
+        consumerStrategy: ConsumerStrategy,  # noqa: N803
+        perPartitionConfig: PerPartitionConfig | None = None,  # noqa: N803
+        *,
+        keyDecoder: Decoder | None = None,  # noqa: N803
+        valueDecoder: Decoder | None = None,  # noqa: N803
+        assumeConsecutiveOffsets: bool | None = None,  # noqa: N803
+    ) -> DirectKafkaDStream:
+        """A stream of the records of some topic-partitions: one RDD partition per topic-partition and batch.
 
-def preferred_hosts(
-    strategy: LocationStrategy, leaders: Mapping[TopicPartition, PartitionLeader]
-) -> Mapping[TopicPartition, str] | None:
-    """The hosts a strategy prefers; ``None``: any, but always the same.
+        Spark's ``KafkaUtils.createDirectStream``. The cluster is asked here and now where the stream begins, so with
+        ``auto.offset.reset=latest`` it has what is written after this call. A context that comes back from its
+        checkpoint brings the stream along: do not call this again.
 
-    Args:
-        strategy: One of ``LocationStrategies``.
-        leaders: Who leads the partitions, as far as known; one without a leader is spread like the others.
+        Args:
+            ssc: The context; it has not started yet.
+            locationStrategy: Where the tasks should run.
+            consumerStrategy: What to read, and from where.
+            perPartitionConfig: Limits of the partitions. By default those of the Spark configuration,
+                ``spark.streaming.kafka.maxRatePerPartition`` and ``minRatePerPartition``.
+            keyDecoder: Makes something of a key's bytes, on the executors; without one keys are bytes.
+            valueDecoder: The same for values.
+            assumeConsecutiveOffsets: As for ``createRDD``.
 
-    Raises:
-        OptionError: It is none of them.
-    """
-    if strategy == PREFER_CONSISTENT:
-        return None
-    if strategy == PREFER_BROKERS:
-        return {partition: leader.node.host for partition, leader in leaders.items()}
-    if isinstance(strategy, PreferFixed):
-        return strategy.hosts
-    raise OptionError(
-        "the location strategy must be LocationStrategies.PreferConsistent, PreferBrokers or PreferFixed(...), "
-        f"got {strategy!r}"
-    )
+        Raises:
+            OptionError: A parameter is missing, refused, or has a value that can't be used.
+            OffsetPlanError: There is no offset to start at, or a given one is not in the log.
+            TopicNotFoundError: A topic or partition does not exist.
+            BrokerError: The cluster could not be asked.
+        """
+        return open_stream(
+            ssc,
+            locationStrategy,
+            consumerStrategy,
+            perPartitionConfig,
+            key_decoder=keyDecoder,
+            value_decoder=valueDecoder,
+            assume_consecutive=assumeConsecutiveOffsets,
+        )
 
 
 def _checked(wanted: object) -> OffsetRange:

@@ -1,0 +1,39 @@
+"""What Spark's page shows of a batch: how many records it has, and which offsets (``InputInfoTracker``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark_kafka_direct.offsets import OffsetRange
+
+
+def description(ranges: Iterable[OffsetRange]) -> str:
+    """One line for each range that is not empty, the largest first."""
+    full = sorted((each for each in ranges if each.count()), key=lambda each: (-each.count(), each))
+    return "\n".join(
+        f"topic: {each.topic}\tpartition: {each.partition}\toffsets: {each.from_offset} to {each.until_offset}\t"
+        f"count: {each.count()}"
+        for each in full
+    )
+
+
+def report(jvm: Any, tracker: Any, input_id: int, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
+    """Tell Spark about a batch, once.
+
+    The number of records is that of offsets. Where a topic is compacted or has transactions, some of them are no
+    records; counting those would take a job that reads everything twice, which is what Spark's own stream does.
+
+    Args:
+        jvm: The JVM.
+        tracker: Spark's ``InputInfoTracker``.
+        input_id: The number of the input stream.
+        time_ms: The batch's time in milliseconds.
+        ranges: Its ranges.
+    """
+    streaming = jvm.org.apache.spark.streaming
+    metadata = jvm.PythonUtils.toScalaMap({"Description": description(ranges)})
+    info = streaming.scheduler.StreamInputInfo(input_id, sum(each.count() for each in ranges), metadata)
+    tracker.reportInfo(streaming.Time(time_ms), info)

@@ -1,0 +1,202 @@
+"""What of Spark a direct stream uses in this process: the constant stream that ticks for it, and RDDs by batch.
+
+``ConstantInputDStream`` is Spark's own; it hands out the same empty RDD for every batch, which calls our Python. Some
+of what is done here goes beyond Spark's public interface, and each trap has its reason beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pyspark.streaming import DStream, StreamingContext
+
+from pyspark_kafka_direct.direct import _input_info
+from pyspark_kafka_direct.direct._conf import poll_timeout
+from pyspark_kafka_direct.direct.locations import preferred_hosts
+from pyspark_kafka_direct.direct.rdd import kafka_rdd
+from pyspark_kafka_direct.errors import KafkaDirectError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark import RDD, SparkContext
+
+    from pyspark_kafka_direct.direct._planner import StreamPlanner
+    from pyspark_kafka_direct.direct.rdd import KafkaRDD
+    from pyspark_kafka_direct.offsets import OffsetRange
+
+_FLUSH_SECONDS = 30.0
+
+
+class SparkSide:
+    """A stream's connection with one StreamingContext; for several threads.
+
+    Args:
+        ssc: The context.
+        constant: The constant stream in the JVM, part of the context's graph.
+        planner: The stream.
+    """
+
+    def __init__(self, ssc: StreamingContext, constant: Any, planner: StreamPlanner) -> None:
+        self._context: SparkContext = ssc.sparkContext
+        self._constant = constant
+        self._planner = planner
+        self._lock = threading.Lock()
+        self._rdds: dict[int, KafkaRDD] = {}
+        self._reported: set[int] = set()
+        self._input_id: int = constant.id()
+        self._scheduler = ssc._jssc.ssc().scheduler()
+        self._remember_ms: int | None = None
+        self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
+        if planner.controller is not None:
+            planner.controller.attach(ssc, self._input_id)
+        _flush_on_stop(ssc, planner)
+
+    def rdd(self, time_ms: int) -> KafkaRDD:
+        """The RDD of a batch: one object for all that ask."""
+        ranges = self._planner.batch(time_ms)
+        with self._lock:
+            rdd = self._rdds.get(time_ms)
+            if rdd is None:
+                rdd = self._rdds[time_ms] = self._make_rdd(ranges)
+            return rdd
+
+    def generated(self, time_ms: int) -> KafkaRDD:
+        """The RDD of a batch that Spark generates now; tells Spark about it, and forgets old batches."""
+        rdd = self.rdd(time_ms)
+        self._report(time_ms, rdd.offsetRanges())
+        self._forget(time_ms)
+        return rdd
+
+    def _make_rdd(self, ranges: Sequence[OffsetRange]) -> KafkaRDD:
+        planner, spec = self._planner, self._planner.spec
+        leaders = planner.wire.cluster.known_leaders(each.topic_partition for each in ranges)
+        rdd = kafka_rdd(
+            self._context,
+            planner.wire.parameters,
+            ranges,
+            hosts=preferred_hosts(spec.locations, leaders),
+            topic_ids=planner.topic_ids,
+            leaders=leaders,
+            key_decoder=spec.key_decoder,
+            value_decoder=spec.value_decoder,
+            assume_consecutive=spec.assume_consecutive,
+            poll_timeout=self._poll_timeout,
+        )
+        # Spark persists what it is given; then functions must start from there, and not from the tasks below it.
+        rdd.is_cached = planner.persisted
+        return rdd
+
+    def _report(self, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
+        with self._lock:
+            if time_ms in self._reported:  # a second report of a batch is an error in Spark
+                return
+            self._reported.add(time_ms)
+        tracker = self._scheduler.inputInfoTracker()
+        _input_info.report(self._context._jvm, tracker, self._input_id, time_ms, ranges)
+
+    def _forget(self, now_ms: int) -> None:
+        """Forget what neither a window, nor a state, nor a restart can ask for.
+
+        A restart generates pending batches again, and those of the time between the last checkpoint and now. For each,
+        windows and states look back as far as Spark's remember duration says.
+        """
+        if self._remember_ms is None:
+            # Known once the graph runs; windows and states have handed theirs up to the constant stream.
+            self._remember_ms = self._constant.rememberDuration().milliseconds()
+        interval_ms = round(self._planner.spec.batch_seconds * 1000)
+        look_back = self._remember_ms + interval_ms
+        # One call: as "1000 ms,2000 ms".
+        pending = [int(text) for text in re.findall(r"\d+", self._scheduler.getPendingTimes().mkString(","))]
+        starts = [now_ms, *pending]
+        forgotten = self._planner.forget(lambda time_ms: any(start - look_back <= time_ms <= start for start in starts))
+        with self._lock:
+            for time_ms in forgotten:
+                self._rdds.pop(time_ms, None)
+                self._reported.discard(time_ms)
+
+
+def constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
+    """Build the stream that ticks; returns it as the JVM and as Python know it."""
+    jvm, spark = ssc._jvm, ssc.sparkContext
+    assert jvm is not None
+    any_class = jvm.scala.reflect.ClassTag.Any()
+    empty = spark._jsc.emptyRDD().rdd()
+    constant = jvm.org.apache.spark.streaming.dstream.ConstantInputDStream(ssc._jssc.ssc(), empty, any_class)
+    java = jvm.org.apache.spark.streaming.api.java.JavaDStream(constant, any_class)
+    return constant, DStream(java, ssc, spark.serializer)
+
+
+def side_after_restore(planner: StreamPlanner, rdd: RDD[Any]) -> SparkSide:
+    """Connect a stream that came back from a checkpoint.
+
+    Args:
+        planner: The stream.
+        rdd: The constant stream's RDD, as it arrives with the first batch.
+
+    Raises:
+        KafkaDirectError: No StreamingContext of this process has the stream.
+    """
+    constant_rdd = rdd._jrdd.rdd()
+    for ssc in _contexts(rdd.ctx):
+        for stream in ssc._jssc.ssc().graph().getInputStreams():
+            if stream.getClass().getSimpleName() != "ConstantInputDStream":
+                continue
+            if _field(stream.getClass(), "rdd").get(stream).equals(constant_rdd):
+                _revive(constant_rdd, ssc)
+                return SparkSide(ssc, stream, planner)
+    raise KafkaDirectError(
+        "The stream came back from a checkpoint, but no StreamingContext of this process runs it. Get the context from "
+        "StreamingContext.getOrCreate and keep it until it is stopped."
+    )
+
+
+def _contexts(spark: SparkContext) -> list[StreamingContext]:
+    """The Python contexts there are.
+
+    Asking Spark for the active one would wait for ever: the call that starts it holds its lock and waits for the first
+    batches. Nor does Python know it before that call returns. So it is looked for among all objects, once in a process.
+    """
+    # By type(), because isinstance() would wake lazy proxies of other libraries.
+    found = [each for each in gc.get_objects() if issubclass(type(each), StreamingContext)]
+    return [ssc for ssc in found if ssc.sparkContext is spark]
+
+
+def _revive(constant_rdd: Any, ssc: StreamingContext) -> None:
+    """Give the constant RDD back what a checkpoint does not keep.
+
+    Spark unpersists old RDDs of a stream, which needs their SparkContext, and goes by their number; the number it had
+    may by now be that of an RDD somebody has cached.
+    """
+    spark = ssc._jssc.ssc().sparkContext()
+    base = constant_rdd.getClass()
+    while base.getName() != "org.apache.spark.rdd.RDD":
+        base = base.getSuperclass()
+    context = _field(base, "_sc")
+    if context.get(constant_rdd) is None:
+        context.set(constant_rdd, spark)
+        _field(base, "id").set(constant_rdd, spark.newRddId())
+
+
+def _field(owner: Any, name: str) -> Any:
+    field = owner.getDeclaredField(name)
+    field.setAccessible(True)
+    return field
+
+
+def _flush_on_stop(ssc: StreamingContext, planner: StreamPlanner) -> None:
+    """Send queued commits when the user stops the context; Spark has no event for it that is sure to arrive."""
+    stop = ssc.stop
+
+    @functools.wraps(stop)
+    def stop_and_flush(*args: Any, **kwargs: Any) -> None:
+        try:
+            stop(*args, **kwargs)
+        finally:
+            planner.wire.commits.flush(_FLUSH_SECONDS)
+
+    ssc.stop = stop_and_flush  # type: ignore[method-assign]

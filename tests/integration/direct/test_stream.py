@@ -1,0 +1,308 @@
+"""The direct stream on a real broker: what Spark's own suite asks of it, restarts apart (``test_stream_restarts``)."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.streaming import StreamingContext
+from pyspark.streaming.listener import StreamingListener
+
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.direct import DirectKafkaDStream, KafkaRDD
+
+DEADLINE = 120  # seconds
+
+
+class Batches:
+    """What came out of a stream: values and ranges by batch, filled by a function for ``foreachRDD``."""
+
+    def __init__(self) -> None:
+        self.values: list[str] = []
+        self.ranges: list[list[OffsetRange]] = []
+        self.problems: list[str] = []
+        self._changed = threading.Condition()
+
+    def collect(self, rdd: KafkaRDD) -> None:
+        ranges = rdd.offsetRanges()
+        sizes = rdd.mapPartitions(lambda records: [sum(1 for _ in records)]).collect()
+        values = rdd.map(lambda record: record.value.decode()).collect()
+        with self._changed:
+            if sizes != [each.count() for each in ranges]:
+                self.problems.append(f"{sizes} records in {ranges}")
+            self.values += values
+            self.ranges.append(ranges)
+            self._changed.notify_all()
+
+    def wait(self, enough: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(enough, DEADLINE), (self.values[:50], self.ranges[-3:])
+
+    def wait_for_batches(self, more: int) -> None:
+        goal = len(self.ranges) + more
+        self.wait(lambda: len(self.ranges) >= goal)
+
+
+@pytest.fixture
+def ssc(spark: SparkSession) -> Iterator[StreamingContext]:
+    with pytest.warns(FutureWarning, match="DStream is deprecated"):
+        context = StreamingContext(spark.sparkContext, 0.5)  # type: ignore[arg-type]
+    yield context
+    context.stop(stopSparkContext=False, stopGraceFully=False)
+
+
+@pytest.fixture
+def params(kafka: EmbeddedKafka) -> dict[str, object]:
+    return {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": f"direct-{uuid.uuid4().hex[:8]}",
+        "auto.offset.reset": "earliest",
+    }
+
+
+def direct_stream(ssc: StreamingContext, strategy: Any, **more: Any) -> DirectKafkaDStream:
+    return KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy, **more)
+
+
+def texts(topic: str, first: int, last: int) -> list[str]:
+    return [f"{topic}:{number}" for number in range(first, last)]
+
+
+def test_several_topics_from_the_earliest_and_a_given_offset(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
+) -> None:
+    topics = [make_topic(2), make_topic(), make_topic()]
+    for topic in topics:
+        put(topic, texts(topic, 0, 6), partition=0)
+    put(topics[0], texts(topics[0], 6, 10), partition=1)
+    given = {TopicPartition(topics[2], 0): 2}
+    batches = Batches()
+    direct_stream(ssc, ConsumerStrategies.Subscribe(topics, params, given)).foreachRDD(batches.collect)
+    ssc.start()
+    expected = texts(topics[0], 0, 10) + texts(topics[1], 0, 6) + texts(topics[2], 2, 6)
+    batches.wait(lambda: len(batches.values) >= len(expected))
+    batches.wait_for_batches(2)
+    assert sorted(batches.values) == sorted(expected)
+    assert batches.problems == []
+    assert [str(each.topic_partition) for each in batches.ranges[0]] == sorted(
+        f"{topic}-{partition}" for topic, partition in [(topics[0], 0), (topics[0], 1), (topics[1], 0), (topics[2], 0)]
+    )
+    assert all(each.count() == 0 for each in batches.ranges[-1]), "a batch with nothing new still comes"
+
+
+def test_a_pattern_reads_matching_topics_and_the_offsets_given(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
+) -> None:
+    prefix = f"pat{uuid.uuid4().hex[:6]}"
+    topics = [make_topic(prefix=f"{prefix}-yes") for _ in range(3)]
+    other = make_topic(prefix=f"{prefix}-no")
+    for topic in [*topics, other]:
+        put(topic, texts(topic, 0, 6))
+    given = {TopicPartition(topics[1], 0): 3, TopicPartition(topics[2], 0): 4}
+    batches = Batches()
+    strategy = ConsumerStrategies.SubscribePattern(f"{prefix}-yes-[\\w-]+", params, given)
+    direct_stream(ssc, strategy).foreachRDD(batches.collect)
+    ssc.start()
+    expected = texts(topics[0], 0, 6) + texts(topics[1], 3, 6) + texts(topics[2], 4, 6)
+    batches.wait(lambda: len(batches.values) >= len(expected))
+    late = make_topic(2, prefix=f"{prefix}-yes")  # and one that is created while the stream runs
+    put(late, texts(late, 0, 3), partition=1)
+    expected += texts(late, 0, 3)
+    batches.wait(lambda: len(batches.values) >= len(expected))
+    assert sorted(batches.values) == sorted(expected)
+
+
+def test_from_the_latest_offset_and_partitions_that_appear_later(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> None:
+    topic = make_topic()
+    put(topic, texts(topic, 0, 10))
+    batches = Batches()
+    strategy = ConsumerStrategies.Subscribe([topic], {**params, "auto.offset.reset": "latest"})
+    direct_stream(ssc, strategy).foreachRDD(batches.collect)
+    put(topic, texts(topic, 10, 20))
+    add_partitions(kafka, topic, 2)
+    put(topic, texts("later", 0, 3), partition=1)  # before the stream knows of the partition
+    ssc.start()
+    batches.wait(lambda: len(batches.values) >= 13)
+    batches.wait_for_batches(2)
+    assert sorted(batches.values) == sorted(texts(topic, 10, 20) + texts("later", 0, 3)), "none skipped, none of before"
+
+
+def test_assigned_partitions_from_a_given_offset(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> None:
+    topic = make_topic()
+    put(topic, texts(topic, 0, 11))
+    partition = TopicPartition(topic, 0)
+    batches = Batches()
+    nowhere = {**params, "auto.offset.reset": "none"}
+    stream = direct_stream(ssc, ConsumerStrategies.Assign([partition], nowhere, {partition: 11}))
+    stream.foreachRDD(lambda _, rdd: batches.collect(rdd))
+    assert stream.currentOffsets() == {partition: 11}
+    put(topic, texts(topic, 11, 15))
+    add_partitions(kafka, topic, 2)
+    put(topic, ["not assigned"], partition=1)
+    ssc.start()
+    batches.wait(lambda: len(batches.values) >= 4)
+    batches.wait_for_batches(2)
+    assert batches.values == texts(topic, 11, 15)
+
+
+def test_offsets_of_the_group_come_before_the_reset(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
+) -> None:
+    """commitAsync after each batch; its callback sees no error, and a new stream of the group begins there."""
+    topic = make_topic()
+    put(topic, texts(topic, 0, 10))
+    batches, told, heard = Batches(), [], threading.Event()
+    stream = direct_stream(ssc, ConsumerStrategies.Subscribe([topic], params))
+
+    def told_of(offsets: Any, error: Exception | None) -> None:
+        told.append((dict(offsets), error))
+        heard.set()
+
+    def commit(rdd: KafkaRDD) -> None:
+        batches.collect(rdd)
+        stream.commitAsync(rdd.offsetRanges(), told_of)
+
+    stream.foreachRDD(commit)
+    ssc.start()
+    assert heard.wait(DEADLINE)
+    put(topic, texts(topic, 10, 15))
+    batches.wait(lambda: len(batches.values) >= 15)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)  # which sends the commits of the last batches
+    assert all(error is None for _, error in told)
+    assert told[-1] == ({TopicPartition(topic, 0): 15}, None)
+    with pytest.warns(FutureWarning, match="DStream is deprecated"):
+        later = StreamingContext(ssc.sparkContext, 1)
+    again = direct_stream(later, ConsumerStrategies.Subscribe([topic], params))
+    assert again.currentOffsets() == {TopicPartition(topic, 0): 15}
+    again.commitSync([OffsetRange(topic, 0, 0, 3)])
+    once_more = direct_stream(later, ConsumerStrategies.Subscribe([topic], {**params, "auto.offset.reset": "none"}))
+    assert once_more.currentOffsets() == {TopicPartition(topic, 0): 3}
+    later.stop(stopSparkContext=False)
+
+
+def test_what_cannot_be_started_is_refused_at_once(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic()
+    put(topic, range(5))
+    partition = TopicPartition(topic, 0)
+    nowhere = {**params, "auto.offset.reset": "none"}
+    for strategy, error, text in [
+        (ConsumerStrategies.Subscribe([topic], nowhere), OffsetPlanError, "auto.offset.reset is none; give offsets"),
+        (ConsumerStrategies.Subscribe([topic], params, {partition: 6}), OffsetPlanError, "holds 0 to 5"),
+        (
+            ConsumerStrategies.Subscribe([topic], params, {TopicPartition("other", 0): 1}),
+            OffsetPlanError,
+            "partitions that are not read: other-0",
+        ),
+        (ConsumerStrategies.Subscribe([topic + "x"], params), TopicNotFoundError, f"did you mean '{topic}'"),
+        (ConsumerStrategies.Assign([TopicPartition(topic, 7)], params), TopicNotFoundError, f"{topic}-7"),
+        (ConsumerStrategies.Subscribe([topic], {**params, "fetch.min.bytes": "many"}), OptionError, "fetch.min.bytes"),
+    ]:
+        with pytest.raises(error, match=text):
+            direct_stream(ssc, strategy)
+    with pytest.raises(OptionError, match="location strategy"):
+        KafkaUtils.createDirectStream(ssc, "anywhere", ConsumerStrategies.Subscribe([topic], params))  # type: ignore[arg-type]
+
+
+def test_a_strategy_of_ones_own(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic(3)
+    put(topic, texts("a", 0, 5), partition=0)
+    put(topic, texts("b", 0, 5), partition=2)
+
+    class EvenPartitions:
+        executor_params = params
+
+        def on_start(self, cluster: Any, current_offsets: Any) -> dict[TopicPartition, int | None]:
+            found = cluster.topics([topic])[topic].partitions
+            return {TopicPartition(topic, number): 3 if number else None for number in found if number % 2 == 0}
+
+    batches = Batches()
+    direct_stream(ssc, EvenPartitions()).foreachRDD(batches.collect)
+    ssc.start()
+    batches.wait(lambda: len(batches.values) >= 7)
+    assert batches.values == texts("a", 0, 5) + texts("b", 3, 5)
+
+
+def test_spark_hears_of_the_records_of_each_batch(
+    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic(2)
+    put(topic, range(7), partition=0)
+    put(topic, range(9), partition=1)
+    heard = Heard()
+    ssc.addStreamingListener(heard)
+    batches = Batches()
+    direct_stream(ssc, ConsumerStrategies.Subscribe([topic], params)).foreachRDD(batches.collect)
+    ssc.start()
+    batches.wait_for_batches(2)
+    put(topic, range(4), partition=0)
+    batches.wait(lambda: len(batches.values) >= 20)
+    heard.wait(lambda: all(heard.totals[kind] == 20 for kind in ("submitted", "started", "completed")))
+    assert heard.descriptions[0] == (
+        f"topic: {topic}\tpartition: 1\toffsets: 0 to 9\tcount: 9\n"
+        f"topic: {topic}\tpartition: 0\toffsets: 0 to 7\tcount: 7"
+    )
+    assert "" in heard.descriptions, "a batch with nothing new"
+
+
+class Heard(StreamingListener):
+    """Adds up what Spark tells of batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.totals = {"submitted": 0, "started": 0, "completed": 0}
+        self.descriptions: list[str] = []
+        self._changed = threading.Condition()
+
+    def wait(self, enough: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(enough, DEADLINE), (self.totals, self.descriptions)
+
+    def _add(self, kind: str, event: Any) -> Any:
+        infos = event.batchInfo().streamIdToInputInfo()
+        (stream,) = list(infos)
+        with self._changed:
+            self.totals[kind] += infos[stream].numRecords()
+            self._changed.notify_all()
+        return infos[stream]
+
+    def onBatchSubmitted(self, batchSubmitted: Any) -> None:  # noqa: N803 (Spark names the argument)
+        info = self._add("submitted", batchSubmitted)
+        self.descriptions.append(info.metadataDescription())
+
+    def onBatchStarted(self, batchStarted: Any) -> None:  # noqa: N803 (Spark names the argument)
+        self._add("started", batchStarted)
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N803 (Spark names the argument)
+        self._add("completed", batchCompleted)
+
+
+def add_partitions(kafka: EmbeddedKafka, topic: str, total: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+    deadline = time.monotonic() + DEADLINE
+    while [p.leader for p in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()].count(-1) or (
+        len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < total
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
