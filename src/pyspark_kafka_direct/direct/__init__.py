@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from pyspark_kafka_direct.direct.locations import LocationStrategies, LocationStrategy
+from pyspark_kafka_direct.direct.rates import PerPartitionConfig
 from pyspark_kafka_direct.direct.rdd import KafkaRDD
 from pyspark_kafka_direct.direct.record import KafkaRecord
 from pyspark_kafka_direct.direct.strategies import ConsumerStrategies, ConsumerStrategy, DiscoversPartitions
@@ -29,5 +30,6 @@ __all__ = [
     "LocationStrategies",
     "LocationStrategy",
     "OffsetRange",
+    "PerPartitionConfig",
     "TopicPartition",
 ]

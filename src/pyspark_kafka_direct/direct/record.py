@@ -1,11 +1,12 @@
 """One Kafka record as an object: what the functions of an RDD of records see.
 
-A record is two numbers' worth of work to make: it knows its Arrow batch and its row, and cuts its fields out of the
-batch when they are asked for. A record that is kept thus keeps its batch; ``_task`` makes those batches small.
+A record is next to no work to make: it knows its Arrow batch and its row, and takes its fields from the batch when they
+are asked for. A record that is kept thus keeps its batch; ``_task`` makes those batches small.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import RecordError
@@ -24,7 +25,6 @@ COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "heade
 """The columns that ``records_of`` wants, in this order."""
 
 _TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-_NOT_READ: Final = object()
 
 
 class KafkaRecord:
@@ -33,13 +33,11 @@ class KafkaRecord:
     Immutable. Pickles with its decoded key and value. Two are equal if all fields are.
     """
 
-    __slots__ = ("_batch", "_key", "_row", "_value")
+    __slots__ = ("_batch", "_row")
 
     def __init__(self, batch: _Batch, row: int) -> None:
         self._batch = batch
         self._row = row
-        self._key: Any = _NOT_READ
-        self._value: Any = _NOT_READ
 
     @property
     def topic(self) -> str:
@@ -73,10 +71,9 @@ class KafkaRecord:
         Raises:
             RecordError: The decoder failed.
         """
-        if self._key is _NOT_READ:
-            batch = self._batch
-            self._key = self._decoded(batch.keys[self._row], batch.key_decoder, "key")
-        return self._key
+        field = self._batch.key
+        data = (field.rows or field.cut())[self._row]
+        return data if data is None or field.decoder is None else self._decoded(field, data)
 
     @property
     def value(self) -> Any:
@@ -85,10 +82,9 @@ class KafkaRecord:
         Raises:
             RecordError: The decoder failed.
         """
-        if self._value is _NOT_READ:
-            batch = self._batch
-            self._value = self._decoded(batch.values[self._row], batch.value_decoder, "value")
-        return self._value
+        field = self._batch.value
+        data = (field.rows or field.cut())[self._row]
+        return data if data is None or field.decoder is None else self._decoded(field, data)
 
     @property
     def headers(self) -> Headers:
@@ -101,19 +97,22 @@ class KafkaRecord:
         epoch = self._batch.leader_epochs[self._row]
         return None if epoch < 0 else epoch
 
-    def _decoded(self, data: bytes | None, decode: Decoder | None, what: str) -> Any:
-        if data is None or decode is None:
-            return data
+    def _decoded(self, field: _Field, data: bytes) -> Any:
+        if self._row in field.decoded:
+            return field.decoded[self._row]
+        assert field.decoder is not None
         try:
-            return decode(data)
+            value = field.decoder(data)
         except Exception as error:
             raise RecordError(
-                f"The {what} decoder raised {type(error).__name__}: {error}. Let it return something for bytes that "
-                "it cannot decode, or read without a decoder.",
+                f"The {field.name} decoder raised {type(error).__name__}: {error}. Let it return something for bytes "
+                "that it cannot decode, or read without a decoder.",
                 topic=self.topic,
                 partition=self.partition,
                 offset=self.offset,
             ) from error
+        field.decoded[self._row] = value
+        return value
 
     def _fields(self) -> tuple[Any, ...]:
         place = (self.topic, self.partition, self.offset)
@@ -160,12 +159,10 @@ def records_of(
         _numbers(offsets, "q"),
         _numbers(timestamps, "q"),
         _numbers(types, "i"),
-        _AllNull() if keys.null_count == len(keys) else _Binary(keys),
-        _AllNull() if values.null_count == len(values) else _Binary(values),
+        _Field("key", keys, key_decoder),
+        _Field("value", values, value_decoder),
         _NoHeaders() if headers.null_count == len(headers) else _Headers(headers),
         _numbers(epochs.fill_null(-1) if epochs.null_count else epochs, "i"),
-        key_decoder,
-        value_decoder,
     )
     return map(KafkaRecord, [of_batch] * batch.num_rows, range(batch.num_rows))
 
@@ -175,16 +172,14 @@ class _Batch:
 
     __slots__ = (
         "headers",
-        "key_decoder",
-        "keys",
+        "key",
         "leader_epochs",
         "offsets",
         "partition",
         "timestamp_types",
         "timestamps",
         "topic",
-        "value_decoder",
-        "values",
+        "value",
     )
 
     def __init__(
@@ -194,52 +189,63 @@ class _Batch:
         offsets: Sequence[int],
         timestamps: Sequence[int],
         timestamp_types: Sequence[int],
-        keys: _Column,
-        values: _Column,
+        key: _Field,
+        value: _Field,
         headers: _Headers | _NoHeaders | tuple[Headers, ...],
         leader_epochs: Sequence[int],
-        key_decoder: Decoder | None = None,
-        value_decoder: Decoder | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.offsets = offsets
         self.timestamps = timestamps  # microseconds, as in Arrow
         self.timestamp_types = timestamp_types
-        self.keys = keys
-        self.values = values
+        self.key = key
+        self.value = value
         self.headers = headers
         self.leader_epochs = leader_epochs
-        self.key_decoder = key_decoder
-        self.value_decoder = value_decoder
 
 
-class _Binary:
-    """A column of bytes, cut from the buffers without Arrow's scalars, which cost more than all the rest."""
+class _Field:
+    """Keys or values: cut for all rows at once when the first is asked for, decoded one by one.
 
-    __slots__ = ("_data", "_ends", "_valid")
+    Cut from Arrow's buffers, since its scalars cost more than all the rest.
+    """
 
-    def __init__(self, column: pa.BinaryArray) -> None:
-        if column.offset:
-            column = column.take(range(len(column)))  # a slice; decoders hand out none
-        valid, ends, data = column.buffers()
-        self._ends = memoryview(ends).cast("i")
-        self._data = data.to_pybytes() if data is not None else b""  # bytes: slices of a memoryview cost twice as much
-        self._valid = valid.to_pybytes() if column.null_count else None
+    __slots__ = ("_column", "decoded", "decoder", "name", "rows")
 
-    def __getitem__(self, row: int) -> bytes | None:
-        valid = self._valid
-        if valid is not None and not valid[row >> 3] >> (row & 7) & 1:
-            return None
-        ends = self._ends
-        return self._data[ends[row] : ends[row + 1]]
+    def __init__(self, name: str, column: pa.BinaryArray | None, decoder: Decoder | None) -> None:
+        self.name = name
+        self.decoder = decoder
+        self.rows: Sequence[Any] | None = None
+        self.decoded: dict[int, Any] = {}
+        self._column = column
+
+    @classmethod
+    def of(cls, value: object) -> _Field:
+        """The field of a single record, decoded already."""
+        field = cls("", None, None)
+        field.rows = (value,)
+        return field
+
+    def cut(self) -> Sequence[bytes | None]:
+        """The bytes of all rows."""
+        column = self._column
+        if column is not None:  # else another thread was faster
+            self.rows = [None] * len(column) if column.null_count == len(column) else _cut(column)
+            self._column = None
+        assert self.rows is not None
+        return self.rows
 
 
-class _AllNull:
-    __slots__ = ()
-
-    def __getitem__(self, row: int) -> None:
-        return None
+def _cut(column: pa.BinaryArray) -> list[bytes | None]:
+    if column.null_count or column.offset:  # a slice; decoders hand out none
+        return column.to_pylist()  # type: ignore[no-any-return]
+    _, ends, data = column.buffers()
+    marks = memoryview(ends).cast("i")[: len(column) + 1].tolist()
+    if data is None:
+        return [b""] * len(column)
+    whole = data.to_pybytes()  # slices of bytes cost half of what those of a memoryview do
+    return [whole[start:end] for start, end in pairwise(marks)]
 
 
 class _Headers:
@@ -260,9 +266,6 @@ class _NoHeaders:
         return ()
 
 
-_Column = _Binary | _AllNull
-
-
 def _numbers(column: pa.Array, kind: str) -> Sequence[int]:
     numbers = memoryview(column.buffers()[1]).cast("b").cast(kind)  # type: ignore[call-overload]
     return numbers[column.offset : column.offset + len(column)]  # type: ignore[no-any-return]
@@ -279,18 +282,6 @@ def _restored(
     headers: Headers,
     leader_epoch: int,
 ) -> KafkaRecord:
-    batch = _Batch(
-        topic,
-        partition,
-        (offset,),
-        (timestamp,),
-        (timestamp_type,),
-        _AllNull(),
-        _AllNull(),
-        (headers,),
-        (leader_epoch,),
-    )
-    record = KafkaRecord(batch, 0)
-    record._key = key
-    record._value = value
-    return record
+    times = ((timestamp,), (timestamp_type,))
+    fields = (_Field.of(key), _Field.of(value), (headers,), (leader_epoch,))
+    return KafkaRecord(_Batch(topic, partition, (offset,), *times, *fields), 0)

@@ -1,0 +1,67 @@
+"""Counting a range by headers gives the number of records that reading it gives, on a real broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.reading.test_invisible_offsets import COMMITTED, compacted, mixed
+
+from pyspark_kafka_direct.errors import DataLossError
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.reading.range_counter import count_range
+
+if TYPE_CHECKING:
+    from tests.integration.reading.conftest import Workbench
+
+__all__ = ["compacted", "mixed"]  # fixtures
+
+
+def count(bench: Workbench, topic: str, start: int, until: int, limit: int | None = None, **kafka: object) -> int:
+    return count_range(bench.settings(**kafka), bench.request(topic, start, until), limit=limit)
+
+
+@pytest.mark.parametrize("settings", [{}, COMMITTED], ids=["uncommitted", "committed"])
+def test_transactions(bench: Workbench, mixed: str, settings: dict[str, str]) -> None:
+    end = bench.end(mixed)
+    for start in range(end):
+        for until in {start + 1, (start + end + 1) // 2, end}:
+            assert count(bench, mixed, start, until, **settings) == len(
+                bench.read(mixed, start, until, kafka=settings).rows
+            )
+
+
+def test_compaction(bench: Workbench, compacted: str) -> None:
+    end = bench.end(compacted)
+    for start in range(0, end, max(1, end // 7)):
+        assert count(bench, compacted, start, end) == len(bench.read(compacted, start, end).rows)
+
+
+def test_many_fetches(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"x" * 100] * 20_000, batch_size=10_000, compression_type="lz4")
+    counts = ReadCounts()
+    settings = bench.settings(max_partition_fetch_bytes=20_000)
+    assert count_range(settings, bench.request(topic, 7, 19_993), counts=counts) == 19_986
+    assert counts.records == 19_986
+    assert counts.fetches > 5
+
+
+def test_a_limit_ends_it_early(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, *[[b"x" * 1000] * 10 for _ in range(20)])
+    counts = ReadCounts()
+    settings = bench.settings(max_partition_fetch_bytes=15_000)
+    assert 1 <= count_range(settings, bench.request(topic, 0, 200), limit=1, counts=counts) < 200
+    assert counts.fetches == 1
+
+
+def test_lost_records_are_an_error(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"x"] * 10)
+    with pytest.raises(DataLossError, match="10"):
+        count(bench, topic, 0, 11)
+    bench.delete_records(topic, 4)
+    with pytest.raises(DataLossError):
+        count(bench, topic, 3, 10)
+    assert count(bench, topic, 4, 10) == 6
