@@ -2,6 +2,11 @@
 
 Only batches that are done are committed: Spark reports progress after the sink has the batch and the checkpoint says
 so. Whatever happens here is logged and changes nothing for the query.
+
+The query's planner, a process of its own, commits too: each batch's start, which is the end of the one before. It is
+never too far, and may be ahead of a report that is late. So offsets only go forward here: what the group has is looked
+up first. (If the planner gets in between, a moment later the report of the batch that it was ahead by sets that right.)
+Where they must go back, as for a new query in an old group, the planner does it.
 """
 
 from __future__ import annotations
@@ -9,27 +14,36 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark_kafka_direct.monitor._lag import SourceBatch
     from pyspark_kafka_direct.offsets import TopicPartition
 
-    Commit: TypeAlias = Callable[[Mapping[TopicPartition, int]], None]
-    Connect: TypeAlias = Callable[[Mapping[str, str], str], Commit]
+    Connect: TypeAlias = Callable[[Mapping[str, str], str], "Offsets"]
 
 _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
 _OPTION = "commitgroupid"
 
 
+class Offsets(Protocol):
+    """The offsets of one group: ``wire.groups.Group``."""
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Those there are."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit."""
+
+
 class GroupCommitter:
     """Commits for all queries of a session, each group on a thread of its own; a ``BatchObserver``.
 
     Args:
-        connect: Makes what commits, from a source's options and the group; called on that thread.
+        connect: Finds a group's offsets, from a source's options and the group's name; called on that thread.
     """
 
     def __init__(self, connect: Connect | None = None) -> None:
@@ -38,23 +52,16 @@ class GroupCommitter:
         self._workers: dict[tuple[str, str], _Worker] = {}
         self._ending: list[_Worker] = []
 
-    def batch_ended(self, run_id: str, batch: SourceBatch, options: Mapping[str, str]) -> None:
+    def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         """Commit the end of this batch, soon."""
-        group = options.get(_OPTION)
-        if not group:
-            return
-        with self._lock:
-            self._ending = [worker for worker in self._ending if worker.busy]
-            worker = self._workers.get((run_id, group))
-            if worker is None:
-                if any(other == group for _, other in self._workers):
-                    _log.warning(
-                        "two queries commit for the group %s, so its offsets are now those of one, now of the other; "
-                        "give each a commitGroupId of its own",
-                        group,
-                    )
-                worker = self._workers[run_id, group] = _Worker(group, lambda: self._connect(options, group))
-        worker.put(batch.description, batch.end)
+        ends: dict[str, dict[str, Mapping[TopicPartition, int]]] = {}
+        options: dict[str, Mapping[str, str]] = {}
+        for batch, given in sources:
+            if group := given.get(_OPTION):
+                ends.setdefault(group, {})[batch.description] = batch.end
+                options[group] = given
+        for group, of_sources in ends.items():
+            self._worker(run_id, group, options[group]).put(of_sources)
 
     def query_ended(self, run_id: str) -> None:
         """What the query still has to commit is committed."""
@@ -78,11 +85,25 @@ class GroupCommitter:
             workers = [*self._workers.values(), *self._ending]
         return all(worker.wait(max(deadline - time.monotonic(), 0)) for worker in workers)
 
+    def _worker(self, run_id: str, group: str, options: Mapping[str, str]) -> _Worker:
+        with self._lock:
+            self._ending = [worker for worker in self._ending if worker.busy]
+            worker = self._workers.get((run_id, group))
+            if worker is None:
+                if any(other == group for _, other in self._workers):
+                    _log.warning(
+                        "two queries commit for the group %s, so its offsets are now those of one, now of the other; "
+                        "give each a commitGroupId of its own",
+                        group,
+                    )
+                worker = self._workers[run_id, group] = _Worker(group, lambda: self._connect(options, group))
+            return worker
+
 
 class _Worker:
     """One thread that commits the newest offsets there are; older ones that were not committed yet are passed over."""
 
-    def __init__(self, group: str, connect: Callable[[], Commit]) -> None:
+    def __init__(self, group: str, connect: Callable[[], Offsets]) -> None:
         self._group = group
         self._connect = connect
         self._changed = threading.Condition()
@@ -98,9 +119,9 @@ class _Worker:
         with self._changed:
             return self._waiting or self._committing
 
-    def put(self, source: str, end: Mapping[TopicPartition, int]) -> None:
+    def put(self, ends: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         with self._changed:
-            self._sources[source] = end
+            self._sources.update(ends)
             self._waiting = True
             self._changed.notify_all()
 
@@ -114,11 +135,14 @@ class _Worker:
             return self._changed.wait_for(lambda: not (self._waiting or self._committing), seconds)
 
     def _run(self) -> None:
-        commit: Commit | None = None
+        group: Offsets | None = None
         while (offsets := self._next()) is not None:
             try:
-                commit = commit or self._connect()
-                commit(offsets)
+                group = group or self._connect()
+                there = group.committed(offsets.keys())
+                further = {tp: offset for tp, offset in offsets.items() if offset > there.get(tp, -1)}
+                if further:
+                    group.commit(further)
             except Exception as error:
                 level = logging.DEBUG if self._failing else logging.WARNING
                 self._failing = True
@@ -149,7 +173,7 @@ def _least(sources: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartiti
     return least
 
 
-def _connect(options: Mapping[str, str], group: str) -> Commit:
+def _connect(options: Mapping[str, str], group: str) -> Offsets:
     from pyspark_kafka_direct.options import parse_stream_options
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.groups import Group
@@ -157,4 +181,4 @@ def _connect(options: Mapping[str, str], group: str) -> Commit:
 
     given = parse_stream_options(options)
     settings = connection_settings(given.kafka, oauth_token_provider=given.oauth_token_provider)
-    return Group(Cluster(settings), group).commit
+    return Group(Cluster(settings), group)

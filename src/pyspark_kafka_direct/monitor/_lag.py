@@ -12,6 +12,10 @@ from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# What is there when there are no offsets, as at the start of a query's first batch: PySpark makes "None" of Java's null
+# in the reports that it hands a listener, and "null" in those that it reads from JSON (Spark Connect).
+_NO_OFFSETS = (None, "None", "null", "")
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
@@ -208,7 +212,7 @@ def source_batch(progress: Mapping[str, Any], source: Mapping[str, Any]) -> Sour
 
 
 def _offsets(text: str | None) -> dict[TopicPartition, int]:
-    return {} if text in (None, "null", "") else partition_offsets_from_json(str(text))
+    return {} if text in _NO_OFFSETS else partition_offsets_from_json(str(text))
 
 
 def _summary(lag: QueryLag) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, SourceLag, source_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -23,15 +23,15 @@ _KEPT = 100
 
 
 class BatchObserver(Protocol):
-    """Is told of each finished batch of each source, on the listener's thread: quick, or on a thread of its own."""
+    """Is told of each finished batch, on the listener's thread: quick, or on a thread of its own."""
 
-    def batch_ended(self, run_id: str, batch: SourceBatch, options: Mapping[str, str]) -> None:
+    def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         """A batch is done, and Spark has logged it.
 
         Args:
             run_id: Of the query's run.
-            batch: The batch; ``end`` has the next offsets to read.
-            options: Of the source, names in lower case; they may hold secrets. Empty when they can't be found.
+            sources: Of this package, with their options; a batch's ``end`` has the next offsets to read. The names of
+                options are in lower case, and they may hold secrets. No options when they can't be found.
         """
 
     def query_ended(self, run_id: str) -> None:
@@ -114,9 +114,10 @@ class Monitor:
             ended = max(batch.ended_ms for batch in batches.values()) / 1000
             self._keep(QueryLag(query_id, run_id, progress["name"], int(progress["batchId"]), ended, tuple(lags)))
         # Last what may fail: observers, and then the disk.
-        for batch in batches.values():
-            for observer in self._observers:
-                observer.batch_ended(run_id, batch, (facts.options or {}).get(batch.description, {}))
+        options = facts.options or {}
+        sources = [(batch, options.get(batch.description, {})) for batch in batches.values()]
+        for observer in self._observers if sources else ():
+            observer.batch_ended(run_id, sources)
         for number, batch in batches.items():
             if self._feedback is not None:
                 self._feedback.batch_ended(f"{run_id} {number}", batch, facts.interval_ms)

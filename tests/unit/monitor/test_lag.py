@@ -35,13 +35,21 @@ class TestReading:
         assert read.start == {}
         assert read.records == 10
 
+    @pytest.mark.parametrize("nothing", [None, "None", "null"])
+    def test_no_offset_in_the_words_of_pyspark(self, nothing: str | None) -> None:
+        # "None" is what StreamingQueryProgress.fromJObject makes of Java's null, "null" is fromJson's.
+        one = {**source(None, {"t": {"0": 9}}, None), "startOffset": nothing, "latestOffset": nothing}
+        read = source_batch(report(one), one)
+        assert read is not None
+        assert (read.start, read.end, read.latest) == ({}, {A: 9}, {})
+
     def test_rows_stand_for_offsets_where_partitions_are_new(self) -> None:
         assert batch({"t": {"0": 5}}, {"t": {"0": 9, "1": 100}}, None).records == 10
 
     def test_without_latest(self) -> None:
         assert batch(None, {"t": {"0": 9}}, None).latest == {}
 
-    @pytest.mark.parametrize("end", [None, "null", "5", '{"files": "a"}', "not JSON", '{"t":[1]}'])
+    @pytest.mark.parametrize("end", [None, "None", "null", "5", '{"files": "a"}', "not JSON", '{"t":[1]}'])
     def test_offsets_of_other_sources(self, end: str | None) -> None:
         other = {**source(None, None, None), "endOffset": end}
         assert source_batch(report(other), other) is None

@@ -14,7 +14,7 @@ from pyspark_kafka_direct.monitor import Monitor
 from pyspark_kafka_direct.monitor._listener import ProgressListener
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pytest
 
@@ -26,7 +26,7 @@ RUN = uuid.UUID("f66328ff-243c-4c12-9051-d5ffb53d8900")
 class Failing:
     """An observer that fails."""
 
-    def batch_ended(self, run_id: str, batch: SourceBatch, options: Mapping[str, str]) -> None:
+    def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         raise ValueError("no batch for me")
 
     def query_ended(self, run_id: str) -> None:

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.feedback import Measurement, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark_kafka_direct.monitor import SourceBatch
@@ -35,8 +35,8 @@ class Observer:
         self.told: list[tuple[str, Mapping[TopicPartition, int], Mapping[str, str]]] = []
         self.ended: list[str] = []
 
-    def batch_ended(self, run_id: str, batch: SourceBatch, options: Mapping[str, str]) -> None:
-        self.told.append((run_id, batch.end, options))
+    def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
+        self.told += [(run_id, batch.end, options) for batch, options in sources]
 
     def query_ended(self, run_id: str) -> None:
         self.ended.append(run_id)
