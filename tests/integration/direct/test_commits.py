@@ -1,0 +1,166 @@
+"""commitAsync and commitSync of a running stream, seen through the group itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer
+from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+
+from pyspark_kafka_direct.errors import BrokerError, OptionError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.direct import KafkaRDD
+
+    Put = Callable[..., None]
+
+
+def committed(servers: str, group: str, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+    return Group(Cluster(connection_settings({"bootstrap.servers": servers})), group).committed(partitions)
+
+
+def wait_for_commit(servers: str, group: str, wanted: Mapping[TopicPartition, int]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while (seen := committed(servers, group, *wanted)) != wanted:
+        assert time.monotonic() < deadline, f"{seen}, not {wanted}"
+        time.sleep(0.05)
+
+
+def test_a_new_stream_of_the_group_starts_where_the_last_one_has_committed(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic, servers = make_topic(2), kafka.bootstrap_servers
+    put(topic, range(7))
+    first, second, told = Seen(), Seen(), Seen()
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        stream = direct_stream(ssc, servers, topic, topic)
+
+        def handle(rdd: KafkaRDD) -> None:
+            first.add(rdd.map(lambda record: int(record.value)).collect())
+            stream.commitAsync(rdd.offsetRanges(), lambda offsets, error: told.add((offsets, error)))
+
+        stream.foreachRDD(handle)
+        ssc.start()
+        ends = {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 3}
+        wait_for_commit(servers, topic, ends)
+    assert sorted(first.flat) == list(range(7))
+    assert [error for _, error in told.all if error] == []
+    assert told.all[-1][0] == ends
+    put(topic, range(7, 10))
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        stream = direct_stream(ssc, servers, topic, topic)
+        stream.foreachRDD(lambda rdd: second.add(rdd.map(lambda record: int(record.value)).collect()))
+        ssc.start()
+        second.wait_for_elements(3)
+        second.wait_for_more(2)
+    assert sorted(second.flat) == [7, 8, 9]
+
+
+def test_a_graceful_stop_commits_what_the_last_batch_has_queued(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    partition = TopicPartition(topic, 0)
+    put(topic, range(5))
+    batches, told = Seen(), Seen()
+    with streaming(spark.sparkContext, 1) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
+
+        def handle(rdd: KafkaRDD) -> None:
+            [only] = rdd.offsetRanges()
+            stream.commitAsync([only], lambda offsets, error: told.add((offsets[partition], error)))
+            put(topic, ["one more"])  # so that every batch but the first has something of its own to commit
+            batches.add(only.untilOffset)
+
+        stream.foreachRDD(handle)
+        ssc.start()
+        batches.wait(lambda seen: len(seen) >= 2)
+        ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert [error for _, error in told.all if error] == []
+    assert told.all[-1] == (batches.all[-1], None)
+    assert len(told.all) == len(batches.all), "each call was told, that of the last batch too"
+    assert committed(kafka.bootstrap_servers, topic, partition) == {partition: batches.all[-1]}
+
+
+def test_commit_sync_is_done_when_it_returns(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    partition = TopicPartition(topic, 0)
+    put(topic, range(5))
+    seen = Seen()
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
+
+        def handle(rdd: KafkaRDD) -> None:
+            stream.commitSync(rdd.offsetRanges())
+            seen.add(committed(kafka.bootstrap_servers, topic, partition))
+
+        stream.foreachRDD(handle)
+        ssc.start()
+        assert seen.wait(lambda seen: len(seen) >= 1)[0] == {partition: 5}
+
+
+def test_a_commit_that_fails_is_told_and_stops_nothing(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    put(topic, range(5))
+    told, batches = Seen(), Seen()
+    member: Any = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
+    try:
+        member.subscribe([topic])
+        deadline = time.monotonic() + DEADLINE
+        while not member.assignment():
+            member.poll(0.1)
+            assert time.monotonic() < deadline
+        with streaming(spark.sparkContext, 0.5) as ssc:
+            stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
+
+            def handle(rdd: KafkaRDD) -> None:
+                batches.add(rdd.count())
+                stream.commitAsync(rdd.offsetRanges(), lambda offsets, error: told.add((offsets, error)))
+
+            stream.foreachRDD(handle)
+            ssc.start()
+            offsets, error = told.wait(lambda seen: len(seen) >= 1)[0]
+            batches.wait_for_more(2)
+    finally:
+        member.close()
+    assert offsets == {TopicPartition(topic, 0): 5}
+    assert isinstance(error, BrokerError)
+    assert "has members" in str(error)
+
+
+def test_without_a_group_there_is_nothing_to_commit_for(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    put(topic, range(5))
+    seen = Seen()
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
+
+        def handle(rdd: KafkaRDD) -> None:
+            for commit in (stream.commitAsync, stream.commitSync):
+                try:
+                    commit(rdd.offsetRanges())
+                except OptionError as error:
+                    seen.add(str(error))
+
+        stream.foreachRDD(handle)
+        ssc.start()
+        messages = seen.wait(lambda seen: len(seen) >= 2)[:2]
+    assert [message.partition(" ")[0] for message in messages] == ["commitAsync", "commitSync"]
+    assert all("give group.id" in message for message in messages)
