@@ -50,11 +50,13 @@ class Reading:
         settings: How to reach the cluster.
         poll_timeout: Seconds without any progress after which a task fails.
         rack_environment_variable: Where an executor finds its rack.
+        fail_on_data_loss: Whether a task fails where records are gone, or passes over them with a warning.
     """
 
     settings: ConnectionSettings
     poll_timeout: float
     rack_environment_variable: str | None = None
+    fail_on_data_loss: bool = True
 
     def prepare(self, task: RangeTask, columns: tuple[str, ...]) -> tuple[ConnectionSettings, RangeRequest]:
         """What ``reading`` needs for a task, in the task's own process."""
@@ -64,7 +66,14 @@ class Reading:
         variable = self.rack_environment_variable
         rack = os.environ.get(variable, "") if variable else ""
         settings = dataclasses.replace(self.settings, client_rack=rack) if rack else self.settings
-        return settings, RangeRequest(task.offsets, columns, task.topic_id, task.leader, poll_timeout=self.poll_timeout)
+        return settings, RangeRequest(
+            task.offsets,
+            columns,
+            task.topic_id,
+            task.leader,
+            fail_on_data_loss=self.fail_on_data_loss,
+            poll_timeout=self.poll_timeout,
+        )
 
 
 @dataclass(frozen=True, slots=True)

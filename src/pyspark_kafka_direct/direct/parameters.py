@@ -9,7 +9,8 @@ Spark's ``KafkaUtils.fixKafkaParams`` changes the executors' copy; here too, and
 | ``group.id`` | whose committed offsets to begin at, and for whom to commit | ``spark-executor-`` + group |
 | ``receive.buffer.bytes`` | as given | at least 65536, if given (KAFKA-3135) |
 
-Executors read without a consumer group, so their group's name is nothing but a name.
+Executors read without a consumer group, so their group's name is nothing but a name. Beside the client settings there
+are three options of the data source: ``failOnDataLoss``, ``oauthTokenProvider`` and ``rackEnvironmentVariable``.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _AUTO_COMMIT: Final = "enable.auto.commit"
 _DESERIALIZERS: Final = {"key.deserializer": "keyDecoder", "value.deserializer": "valueDecoder"}
 _PROVIDER: Final = "oauthtokenprovider"
 _RACK: Final = "rackenvironmentvariable"
+_FAIL: Final = "failondataloss"
 
-_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK})
+_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK, _FAIL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class KafkaParameters:
         auto_offset_reset: Where a partition begins that has neither a given nor a committed offset.
         oauth_token_provider: ``module:factory``, as the option ``oauthTokenProvider`` of the data source.
         rack_environment_variable: Where an executor finds its rack, as the option ``rackEnvironmentVariable``.
+        fail_on_data_loss: Whether a task fails where records are gone, or passes over them with a warning, as the
+            option ``failOnDataLoss``.
         texts: The client settings as the data source takes them, without ``kafka.``; may hold secrets.
     """
 
@@ -59,6 +63,7 @@ class KafkaParameters:
     auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
     oauth_token_provider: str | None = None
     rack_environment_variable: str | None = None
+    fail_on_data_loss: bool = True
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
@@ -81,6 +86,7 @@ class KafkaParameters:
     def source_options(self) -> dict[str, str]:
         """The same as options of the data source ``kafka-direct``; may hold secrets."""
         options = {f"kafka.{name}": text for name, text in self.texts}
+        options["failOnDataLoss"] = str(self.fail_on_data_loss).lower()
         if self.oauth_token_provider is not None:
             options["oauthTokenProvider"] = self.oauth_token_provider
         if self.rack_environment_variable is not None:
@@ -105,7 +111,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
                 f"{name} is ignored: there is no Java here. Keys and values are bytes, or what a Python function makes "
                 f"of them: give {instead}=..., for example {instead}=bytes.decode for texts"
             )
-    if given.get(_AUTO_COMMIT, "false").strip().lower() != "false":
+    if _flag(_AUTO_COMMIT, given.get(_AUTO_COMMIT, "false")):
         _tell_once(
             "enable.auto.commit is overridden to false: only commitAsync and commitSync commit, after your output is "
             "written"
@@ -118,6 +124,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
         auto_offset_reset=_reset(given.get(_RESET)),
         oauth_token_provider=provider,
         rack_environment_variable=given.get(_RACK) or None,
+        fail_on_data_loss=_flag("failOnDataLoss", given.get(_FAIL, "true")),
         texts=tuple(client.items()),
     )
 
@@ -152,6 +159,13 @@ def _text(name: str, value: object) -> str:
     raise OptionError(
         f"the parameter {name} must be a text, a number, a boolean or a list of texts, got {type(value).__name__}"
     )
+
+
+def _flag(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise OptionError(f"{name} must be true or false, got {text!r}")
+    return word == "true"
 
 
 def _reset(text: str | None) -> Literal["earliest", "latest", "none"]:

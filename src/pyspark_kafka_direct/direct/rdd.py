@@ -122,7 +122,12 @@ class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
         assume_consecutive: bool,
         timeout: float,
     ) -> None:
-        self._reading = Reading(parameters.executor_settings, timeout, parameters.rack_environment_variable)
+        self._reading = Reading(
+            parameters.executor_settings,
+            timeout,
+            parameters.rack_environment_variable,
+            parameters.fail_on_data_loss,
+        )
         super().__init__(tasks, ReadRecords(self._reading, key_decoder, value_decoder))
         self._tasks = tasks
         self._parameters = parameters

@@ -282,6 +282,15 @@ def _restored(
     headers: Headers,
     leader_epoch: int,
 ) -> KafkaRecord:
-    times = ((timestamp,), (timestamp_type,))
-    fields = (_Field.of(key), _Field.of(value), (headers,), (leader_epoch,))
-    return KafkaRecord(_Batch(topic, partition, (offset,), *times, *fields), 0)
+    of_one = _Batch(
+        topic,
+        partition,
+        (offset,),
+        (timestamp,),
+        (timestamp_type,),
+        _Field.of(key),
+        _Field.of(value),
+        (headers,),
+        (leader_epoch,),
+    )
+    return KafkaRecord(of_one, 0)

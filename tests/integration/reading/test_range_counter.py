@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.reading.test_invisible_offsets import COMMITTED, compacted, mixed
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["compacted", "mixed"]  # fixtures
 
 
-def count(bench: Workbench, topic: str, start: int, until: int, limit: int | None = None, **kafka: object) -> int:
+def count(bench: Workbench, topic: str, start: int, until: int, limit: int | None = None, **kafka: Any) -> int:
     return count_range(bench.settings(**kafka), bench.request(topic, start, until), limit=limit)
 
 

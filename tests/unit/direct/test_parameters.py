@@ -1,0 +1,159 @@
+"""Java's parameters: conversion, what executors change, what is told and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+from pyspark_kafka_direct import OptionError
+from pyspark_kafka_direct.direct import parameters as module
+from pyspark_kafka_direct.direct.parameters import driver_parameters
+
+SERVERS = {"bootstrap.servers": "a:9092,b:9093"}
+STRING = "org.apache.kafka.common.serialization.StringDeserializer"
+BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_told() -> None:
+    module._tell_once.cache_clear()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_usual_map_of_a_java_user(caplog: pytest.LogCaptureFixture) -> None:
+    params = {
+        **SERVERS,
+        "key.deserializer": BYTES,
+        "value.deserializer": BYTES,
+        "group.id": "delays",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.max.wait.ms": 100,
+    }
+    before = dict(params)
+    read = driver_parameters(params)
+    assert params == before
+    assert read.settings.bootstrap_servers == (("a", 9092), ("b", 9093))
+    assert read.settings.fetch_max_wait_ms == 100
+    assert (read.group_id, read.executor_group_id) == ("delays", "spark-executor-delays")
+    assert read.auto_offset_reset == "earliest"
+    assert told(caplog) == []
+
+
+def test_defaults_are_javas() -> None:
+    read = driver_parameters(SERVERS)
+    assert (read.group_id, read.executor_group_id, read.auto_offset_reset) == (None, None, "latest")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("65536", 65536),
+        (65536, 65536),
+        (1 << 20, 1 << 20),
+        ("100", 100),  # Spark: ClassCastException
+    ],
+)
+def test_numbers_may_be_texts(value: object, expected: int) -> None:
+    assert driver_parameters({**SERVERS, "receive.buffer.bytes": value}).settings.receive_buffer_bytes == expected
+
+
+def test_booleans_and_lists_are_converted() -> None:
+    read = driver_parameters({"bootstrap.servers": ["a:1", "b:2"], "check.crcs": False})
+    assert read.settings.bootstrap_servers == (("a", 1), ("b", 2))
+    assert read.settings.check_crcs is False
+
+
+def test_names_may_begin_with_kafka_and_none_is_not_given() -> None:
+    read = driver_parameters({"kafka.bootstrap.servers": "a:1", "kafka.Group.ID": "g", "client.id": None})
+    assert (read.group_id, read.settings.client_id) == ("g", "pyspark-kafka-direct")
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, -1), (-1, -1), (1000, 65536), (65536, 65536), (70000, 70000)])
+def test_executors_have_a_receive_buffer_that_is_large_enough(given: int | None, expected: int) -> None:
+    """KAFKA-3135; where nothing is given the operating system chooses, which is never less."""
+    read = driver_parameters({**SERVERS, "receive.buffer.bytes": given})
+    assert read.executor_settings.receive_buffer_bytes == expected
+    assert read.settings.receive_buffer_bytes == (-1 if given is None else given)
+
+
+def test_each_override_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    params = {**SERVERS, "enable.auto.commit": "True", "receive.buffer.bytes": 100, "value.deserializer": STRING}
+    for _ in range(3):
+        assert driver_parameters(params).executor_settings.receive_buffer_bytes == 65536
+    notes = told(caplog)
+    assert len(notes) == 3
+    assert any("valueDecoder" in note for note in notes)
+    assert any("enable.auto.commit is overridden to false" in note for note in notes)
+    assert any("receive.buffer.bytes=100 is raised to 65536" in note for note in notes)
+
+
+@pytest.mark.parametrize("value", [BYTES, type("ByteArrayDeserializer", (), {})])
+def test_bytes_are_what_comes_anyway(value: object, caplog: pytest.LogCaptureFixture) -> None:
+    driver_parameters({**SERVERS, "key.deserializer": value})
+    assert told(caplog) == []
+
+
+@pytest.mark.parametrize("word", ["earliest", "LATEST", "none", " none "])
+def test_auto_offset_reset(word: str) -> None:
+    assert driver_parameters({**SERVERS, "auto.offset.reset": word}).auto_offset_reset == word.strip().lower()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, r"bootstrap\.servers is missing"),
+        ({**SERVERS, "auto.offset.reset": "newest"}, "earliest, latest or none, got 'newest'"),
+        ({**SERVERS, "auto.offset.reset": "by_duration:PT1H"}, r"by_duration:PT1H is not supported"),
+        ({**SERVERS, "enable.auto.commit": "yes"}, "must be true or false, got 'yes'"),
+        ({**SERVERS, "failOnDataLoss": "maybe"}, "must be true or false, got 'maybe'"),
+        ({**SERVERS, "fetch.min.bytes": "many"}, r"fetch\.min\.bytes"),
+        ({**SERVERS, "fetch.min.bytes": 1.5}, r"fetch\.min\.bytes must be a text.*got float"),
+        ({**SERVERS, 7: "x"}, "name must be a text, got 7"),
+        ({**SERVERS, "group.id": "a", "Group.Id": "b"}, "given twice"),
+    ],
+)
+def test_what_is_refused(params: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        driver_parameters(params)
+
+
+def test_a_value_that_might_be_a_secret_is_not_shown() -> None:
+    with pytest.raises(OptionError) as failure:
+        driver_parameters({**SERVERS, "sasl.jaas.config": b"swordfish"})
+    assert "swordfish" not in str(failure.value)
+
+
+def test_secrets_are_masked_and_it_pickles() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="swordfish";'
+    read = driver_parameters(
+        {
+            **SERVERS,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas,
+            "rackEnvironmentVariable": "RACK",
+        }
+    )
+    assert "swordfish" not in repr(read)
+    again = pickle.loads(pickle.dumps(read))
+    assert again == read
+    options = again.source_options()
+    assert options["kafka.sasl.jaas.config"] == jaas
+    assert options["rackEnvironmentVariable"] == "RACK"
+
+
+def test_options_for_the_data_source_leave_out_what_it_refuses() -> None:
+    params = {**SERVERS, "group.id": "g", "auto.offset.reset": "none", "enable.auto.commit": False}
+    params |= {"key.deserializer": BYTES, "client.id": "me", "failOnDataLoss": "false"}
+    assert driver_parameters(params).source_options() == {
+        "kafka.bootstrap.servers": "a:9092,b:9093",
+        "kafka.client.id": "me",
+        "failOnDataLoss": "false",
+    }
