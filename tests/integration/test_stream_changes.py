@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from tests.integration.topics import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,43 +17,6 @@ if TYPE_CHECKING:
     from tests.integration.stream_queries import Stream
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-
-class Admin:
-    """Deletes and creates, and waits until the broker has done so."""
-
-    def __init__(self, servers: str) -> None:
-        self._client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-
-    def delete(self, topic: str) -> None:
-        self._client.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        self._await(lambda: topic not in self._client.list_topics(timeout=10).topics)
-
-    def create(self, topic: str, partitions: int) -> None:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                self._client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-                break
-            except Exception:  # the deletion of its predecessor may still be under way
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-        self._await(lambda: len(self._client.list_topics(topic, timeout=10).topics[topic].partitions) == partitions)
-
-    def recreate(self, topic: str, partitions: int) -> None:
-        self.delete(topic)
-        self.create(topic, partitions)
-
-    def delete_records(self, topic: str, before: int) -> None:
-        tp = TopicPartition(topic, 0, before)
-        next(iter(self._client.delete_records([tp]).values())).result(30)
-
-    @staticmethod
-    def _await(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+from tests.soak.processes import kill, planners, task_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _APP = Path(__file__).with_name("app.py")
-_PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
-_DAEMON = "pyspark.daemon"
 _ORPHANS_END_WITHIN = 60.0  # seconds; they notice that the driver is gone when they next read from it
 
 
@@ -28,9 +27,10 @@ class Driver:
         folder: The query's folder; the same for all lives.
         options: Options of the source.
         to_the_end: Read what there is and end, instead of running until killed.
+        app: The application.
     """
 
-    def __init__(self, folder: Path, options: Mapping[str, str], *, to_the_end: bool = False) -> None:
+    def __init__(self, folder: Path, options: Mapping[str, str], *, to_the_end: bool = False, app: Path = _APP) -> None:
         (folder / "tmp").mkdir(exist_ok=True)
         told = {"folder": str(folder), "options": dict(options), "to_the_end": to_the_end}
         environment = {
@@ -49,7 +49,7 @@ class Driver:
         with self.log.open("ab") as log:
             # A group of its own, so that Python and the JVM die at the same moment.
             self._process = subprocess.Popen(
-                [sys.executable, str(_APP), json.dumps(told)],
+                [sys.executable, str(app), json.dumps(told)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
             )  # fmt: skip
 
@@ -78,24 +78,17 @@ class Driver:
 
     def kill_task_worker(self) -> bool:
         """``kill -9`` one Python process that runs tasks; tells whether there was one."""
-        return _kill_first([each for each in self._children() if _runs(each, _DAEMON) and _is_forked(each)])
+        return kill(task_workers(self._process.pid)[:1]) == 1
 
     def kill_planner(self) -> bool:
         """``kill -9`` the Python process that plans the batches; tells whether there was one."""
-        return _kill_first([each for each in self._children() if _runs(each, _PLANNER)])
+        return kill(planners(self._process.pid)) > 0
 
     def last_words(self) -> str:
         """The end of what this life printed."""
         with self.log.open("rb") as log:
             log.seek(self._logged_before)
             return log.read()[-6000:].decode(errors="replace")
-
-    def _children(self) -> list[psutil.Process]:
-        try:
-            children: list[psutil.Process] = psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        return children
 
 
 def wait_for_orphans(orphans: Sequence[psutil.Process]) -> list[int]:
@@ -104,29 +97,3 @@ def wait_for_orphans(orphans: Sequence[psutil.Process]) -> list[int]:
     for process in left:
         process.kill()
     return [process.pid for process in left]
-
-
-def _kill_first(processes: list[psutil.Process]) -> bool:
-    for process in processes:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-        return True
-    return False
-
-
-def _runs(process: psutil.Process, module: str) -> bool:
-    try:
-        return module in process.cmdline()
-    except psutil.Error:
-        return False
-
-
-def _is_forked(process: psutil.Process) -> bool:
-    """Whether it is a worker, which the daemon forked, and not the daemon, which the JVM started."""
-    try:
-        parent = process.parent()
-    except psutil.Error:
-        return False
-    return parent is not None and _runs(parent, _DAEMON)

@@ -1,0 +1,57 @@
+"""An application of three queries, each held within its first batch, so that a test can kill it there.
+
+``python first_batch_app.py '{"folder": ..., "options": {name: the source's options as JSON}, "to_the_end": ...}'``.
+With ``to_the_end`` nothing is held, and it ends when all there is has been read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+told = json.loads(sys.argv[1])
+folder, to_the_end = Path(told["folder"]), told["to_the_end"]
+
+
+def sink(name: str) -> Callable[[DataFrame, int], None]:
+    """Writes the values of each batch to a file of its number, after it was held if it is to be."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        values = [row.value.decode() for row in batch.select("value").collect()]
+        (folder / f"{name}-in-{number}").touch()
+        if not to_the_end:
+            time.sleep(600)  # killed long before
+        (folder / f"{name}-batch-{number}.json").write_text(json.dumps(values))
+
+    return write
+
+
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.local.dir", f"{folder}/tmp")
+    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("ERROR")
+queries = []
+for name, options in told["options"].items():
+    records = spark.readStream.format("kafka-direct").options(**json.loads(options)).load()
+    writer = records.writeStream.foreachBatch(sink(name)).option("checkpointLocation", f"{folder}/{name}-checkpoint")
+    queries.append((writer.trigger(availableNow=True) if to_the_end else writer).start())
+for query in queries:
+    query.awaitTermination()
+spark.stop()

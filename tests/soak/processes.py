@@ -1,0 +1,54 @@
+"""The Python processes that Spark starts: finding them below a driver, and killing them."""
+
+from __future__ import annotations
+
+import psutil
+
+_PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+_DAEMON = "pyspark.daemon"
+
+
+def task_workers(root: int) -> list[psutil.Process]:
+    """The processes that run tasks, below a process: those that PySpark's daemon has forked."""
+    return [each for each in _below(root) if _runs(each, _DAEMON) and _is_forked(each)]
+
+
+def planners(root: int) -> list[psutil.Process]:
+    """The processes that plan batches, below a process: one for each source of a streaming query."""
+    return [each for each in _below(root) if _runs(each, _PLANNER)]
+
+
+def kill(processes: list[psutil.Process]) -> int:
+    """``kill -9`` them; returns how many were still there."""
+    killed = 0
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+        killed += 1
+    return killed
+
+
+def _below(root: int) -> list[psutil.Process]:
+    try:
+        children: list[psutil.Process] = psutil.Process(root).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return children
+
+
+def _runs(process: psutil.Process, module: str) -> bool:
+    try:
+        return module in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _is_forked(process: psutil.Process) -> bool:
+    """Whether it is a worker, which the daemon forked, and not the daemon, which the JVM started."""
+    try:
+        parent = process.parent()
+    except psutil.Error:
+        return False
+    return parent is not None and _runs(parent, _DAEMON)
