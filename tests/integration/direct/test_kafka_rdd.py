@@ -105,13 +105,14 @@ def test_a_range_beyond_the_end_fails_the_job(bench: Workbench, rdd_of: Callable
     topic = bench.make_topic()
     bench.write(topic, [b"a", b"b"])
     rdd = rdd_of((topic, 0, 0, 3))
+    actions: dict[str, Callable[[], Any]] = {
+        "collect": rdd.collect,
+        "count": rdd.count,
+        "arrow": lambda: rdd.arrow().collect(),
+        "toDF": lambda: rdd.toDF().collect(),
+    }
     with pytest.raises(Exception, match=r"DataLossError: .*beyond the end of the log"):
-        {
-            "collect": rdd.collect,
-            "count": rdd.count,
-            "arrow": lambda: rdd.arrow().collect(),
-            "toDF": lambda: rdd.toDF().collect(),
-        }[action]()
+        actions[action]()
 
 
 def test_a_deleted_start_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:

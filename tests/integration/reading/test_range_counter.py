@@ -22,7 +22,7 @@ def count(bench: Workbench, topic: str, start: int, until: int, limit: int | Non
 
 
 @pytest.mark.parametrize("settings", [{}, COMMITTED], ids=["uncommitted", "committed"])
-def test_transactions(bench: Workbench, mixed: str, settings: dict[str, str]) -> None:
+def test_transactions(bench: Workbench, mixed: str, settings: dict[str, Any]) -> None:
     end = bench.end(mixed)
     for start in range(end):
         for until in {start + 1, (start + end + 1) // 2, end}:

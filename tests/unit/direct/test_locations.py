@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafka_direct import OptionError, TopicPartition
 from pyspark_kafka_direct.direct import LocationStrategies
-from pyspark_kafka_direct.direct.utils import preferred_hosts
+from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
 
 ONE = TopicPartition("t", 1)

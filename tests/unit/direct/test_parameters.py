@@ -84,7 +84,12 @@ def test_executors_have_a_receive_buffer_that_is_large_enough(given: int | None,
 
 
 def test_each_override_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    params = {**SERVERS, "enable.auto.commit": "True", "receive.buffer.bytes": 100, "value.deserializer": STRING}
+    params: dict[str, object] = {
+        **SERVERS,
+        "enable.auto.commit": "True",
+        "receive.buffer.bytes": 100,
+        "value.deserializer": STRING,
+    }
     for _ in range(3):
         assert driver_parameters(params).executor_settings.receive_buffer_bytes == 65536
     notes = told(caplog)
@@ -115,7 +120,7 @@ def test_auto_offset_reset(word: str) -> None:
         ({**SERVERS, "failOnDataLoss": "maybe"}, "must be true or false, got 'maybe'"),
         ({**SERVERS, "fetch.min.bytes": "many"}, r"fetch\.min\.bytes"),
         ({**SERVERS, "fetch.min.bytes": 1.5}, r"fetch\.min\.bytes must be a text.*got float"),
-        ({**SERVERS, 7: "x"}, "name must be a text, got 7"),
+        ({7: "x"}, "name must be a text, got 7"),
         ({**SERVERS, "group.id": "a", "Group.Id": "b"}, "given twice"),
     ],
 )
@@ -150,7 +155,7 @@ def test_secrets_are_masked_and_it_pickles() -> None:
 
 
 def test_options_for_the_data_source_leave_out_what_it_refuses() -> None:
-    params = {**SERVERS, "group.id": "g", "auto.offset.reset": "none", "enable.auto.commit": False}
+    params: dict[str, object] = {**SERVERS, "group.id": "g", "auto.offset.reset": "none", "enable.auto.commit": False}
     params |= {"key.deserializer": BYTES, "client.id": "me", "failOnDataLoss": "false"}
     assert driver_parameters(params).source_options() == {
         "kafka.bootstrap.servers": "a:9092,b:9093",
