@@ -112,8 +112,12 @@ class SparkSide:
         look_back = self._remember_ms + interval_ms
         # One call: as "1000 ms,2000 ms".
         pending = [int(text) for text in re.findall(r"\d+", self._scheduler.getPendingTimes().mkString(","))]
-        starts = [now_ms, *pending]
-        forgotten = self._planner.forget(lambda time_ms: any(start - look_back <= time_ms <= start for start in starts))
+
+        def is_needed(time_ms: int) -> bool:
+            # Right after a restart there are batches later than this one: those to be generated again.
+            return time_ms >= now_ms - look_back or any(start - look_back <= time_ms <= start for start in pending)
+
+        forgotten = self._planner.forget(is_needed)
         with self._lock:
             for time_ms in forgotten:
                 self._rdds.pop(time_ms, None)

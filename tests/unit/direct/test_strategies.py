@@ -1,0 +1,110 @@
+"""What consumer strategies take, and what they keep."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+
+from pyspark_kafka_direct.direct import ConsumerStrategies, TopicPartition
+from pyspark_kafka_direct.direct._planner import StreamPlanner, StreamSpec
+from pyspark_kafka_direct.direct._registry import stream_of
+from pyspark_kafka_direct.direct.locations import LocationStrategies
+from pyspark_kafka_direct.direct.rates import PerPartitionConfig
+from pyspark_kafka_direct.direct.strategies import DiscoversPartitions
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARAMS = {"bootstrap.servers": "localhost:1", "group.id": "g"}
+SECRET = "open-sesame"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="{SECRET}";'
+PLAIN = {**PARAMS, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+SECURE = {**PLAIN, "sasl.jaas.config": JAAS}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: ConsumerStrategies.Subscribe([], PARAMS), OptionError, "Subscribe"),
+        (lambda: ConsumerStrategies.Subscribe(["a b"], PARAMS), OptionError, "'a b' cannot be a topic's name"),
+        (lambda: ConsumerStrategies.Subscribe([1], PARAMS), OptionError, "names of topics"),  # type: ignore[list-item]
+        (lambda: ConsumerStrategies.Subscribe(["a"], "x"), OptionError, "must be a dict, or a function"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.SubscribePattern("(", PARAMS), OptionError, "SubscribePattern"),
+        (lambda: ConsumerStrategies.SubscribePattern(" ", PARAMS), OptionError, "regular expression"),
+        (lambda: ConsumerStrategies.Assign([], PARAMS), OptionError, "at least one topic-partition"),
+        (lambda: ConsumerStrategies.Assign(["a"], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
+        (lambda: ConsumerStrategies.Assign([("a", -1)], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
+        (
+            lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, {TopicPartition("a", 0): -1}),
+            OffsetPlanError,
+            "from 0 on, got -1",
+        ),
+        (lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, [1]), OffsetPlanError, "must map"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
+def test_the_callers_dict_is_copied() -> None:
+    params: dict[str, object] = dict(PARAMS)
+    strategy = ConsumerStrategies.Subscribe(["a"], params)
+    params["group.id"] = "other"
+    assert strategy.executor_params["group.id"] == "g"
+
+
+def test_all_three_discover_partitions() -> None:
+    partition = TopicPartition("a", 0)
+    for strategy in (
+        ConsumerStrategies.Subscribe("a", PARAMS),
+        ConsumerStrategies.SubscribePattern("a.*", PARAMS),
+        ConsumerStrategies.Assign([partition, ("a", 0)], PARAMS),  # type: ignore[list-item]
+    ):
+        assert isinstance(strategy, DiscoversPartitions)
+        assert strategy.on_start(None, {partition: 7}) == {partition: 7}, "a checkpoint comes first"  # type: ignore[arg-type]
+
+
+def test_parameters_are_not_shown() -> None:
+    assert SECRET not in repr(ConsumerStrategies.Subscribe(["a"], SECURE))
+
+
+def planner(parameters: Any) -> StreamPlanner:
+    strategy = ConsumerStrategies.Subscribe(["a"], parameters)
+    return StreamPlanner("id-1", StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0), None)
+
+
+class NoLimits(PerPartitionConfig):
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
+        return 0
+
+    def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N803
+        return 1
+
+
+def dumps(stream: StreamPlanner) -> bytes:
+    """As Spark's checkpoint holds it."""
+    return bytes(cloudpickle.dumps(stream))  # type: ignore[no-untyped-call]
+
+
+def test_parameters_of_a_function_are_not_in_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAAS", JAAS)
+    stream = planner(lambda: {**PLAIN, "sasl.jaas.config": os.environ["JAAS"]})
+    assert stream.wire.parameters.group_id == "g"
+    written = dumps(stream)
+    assert SECRET.encode() not in written
+    assert SECRET.encode() in dumps(planner(SECURE)), "that they are seen where they are"
+    back = cloudpickle.loads(written)
+    assert stream_of("id-1") is back, "what comes back takes its place"
+    monkeypatch.delenv("JAAS")
+    with pytest.raises(KeyError):  # the function is called again, when the parameters are first needed
+        back.wire  # noqa: B018
+
+
+def test_a_stream_of_another_process_is_not_known() -> None:
+    with pytest.raises(OptionError, match="only be used on the driver"):
+        stream_of("nobody")
