@@ -65,6 +65,10 @@ test-latest: $(LATEST)  ## a smoke test with the newest PySpark 4
 soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats a run
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
+.PHONY: soak-direct
+soak-direct: $(VENV)  ## kill a direct stream ROUNDS times (30); its database must be exact; SEED=n repeats a run
+	$(BIN)/python -m tests.soak.direct --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
+
 .PHONY: bench
 bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 10 minutes
 	$(BIN)/python -m bench

@@ -60,8 +60,7 @@ def run(servers: str, topic: str, database: Path, until: int | None = None) -> N
         database: A file, made where there is none.
         until: Stop when so many records are in it; ``None``: never.
     """
-    with closing(connect(database)) as connection:
-        connection.executescript(TABLES)
+    create_tables(database)
     sc = start_spark()
     ssc = StreamingContext(sc, BATCH_SECONDS)
     parameters: dict[str, object] = {
@@ -113,6 +112,12 @@ def store(database: Path, ranges: Sequence[OffsetRange], results: Mapping[str, D
             if moved.rowcount != 1:
                 raise RuntimeError(f"the batch begins at {each}, and the database is elsewhere")
         connection.executemany(ADD_DELAYS, [(origin, *sums) for origin, sums in results.items()])
+
+
+def create_tables(database: Path) -> None:
+    """Make the tables, where there are none."""
+    with closing(connect(database)) as connection:
+        connection.executescript(TABLES)
 
 
 def stored_offsets(database: Path) -> dict[TopicPartition, int]:

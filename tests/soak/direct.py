@@ -80,9 +80,8 @@ class ExactlyOnceRun:
         Raises:
             AssertionError: Something is missing or there twice, or a driver ended by itself or stored nothing in time.
         """
-        AdminClient({"bootstrap.servers": self._servers}).create_topics([NewTopic(self._topic, _PARTITIONS, 1)])[
-            self._topic
-        ].result(30)
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        admin.create_topics([NewTopic(self._topic, _PARTITIONS, 1)])[self._topic].result(30)
         outcome = Outcome()
         with Writer(self._servers, self._topic, self._draw.randrange(1 << 30)) as writer:
             for _ in range(kills):
