@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.core.rdd import RDD, PipelinedRDD
@@ -180,12 +181,14 @@ class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
         if self._is_stored():
             return super().take(num)
         taken: list[KafkaRecord] = []
-        left = self._not_empty()
-        while len(taken) < num and left:
+        wanted = self._not_empty()
+        tried = 0
+        while len(taken) < num and tried < len(wanted):
             lacking = num - len(taken)
-            some = _reaching(lacking, left, self._ranges)
-            taken += self._run(_First(self.func, lacking), left[:some])
-            left = left[some:]
+            # As many again as were tried in vain, or a thousand empty ranges would be a thousand jobs.
+            more = max(tried, _reaching(lacking, [self._ranges[index].count() for index in wanted[tried:]]))
+            taken += self._run(_First(self.func, lacking), wanted[tried : tried + more])
+            tried += more
         return taken[:num]
 
     def arrow(self, columns: Sequence[str] | None = None) -> RDD[pa.RecordBatch]:
@@ -257,8 +260,6 @@ class _First:
         self._most = most
 
     def __call__(self, split: int, tasks: Iterable[RangeTask]) -> Iterator[KafkaRecord]:
-        from itertools import islice
-
         return islice(self._read(split, tasks), self._most)
 
 
@@ -266,11 +267,6 @@ def _same(iterator: Iterable[_T]) -> Iterable[_T]:
     return iterator
 
 
-def _reaching(wanted: int, partitions: Sequence[int], ranges: Sequence[OffsetRange]) -> int:
-    """How many of the partitions, from the first on, have so many offsets together."""
-    offsets = 0
-    for number, index in enumerate(partitions, 1):
-        offsets += ranges[index].count()
-        if offsets >= wanted:
-            return number
-    return len(partitions)
+def _reaching(wanted: int, counts: Sequence[int]) -> int:
+    """How many of the counts, from the first on, make so many together; all, if they do not."""
+    return next((number for number, total in enumerate(accumulate(counts), 1) if total >= wanted), len(counts))
