@@ -35,7 +35,7 @@ Verdict = tuple[str, str, str, bool]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the tables, write JSON and Markdown."""
     parser = argparse.ArgumentParser(prog="python -m bench.rdd", description=__doc__)
-    parser.add_argument("--records", type=int, default=4_000_000, help="of the topic (%(default)s)")
+    parser.add_argument("--records", type=int, default=6_000_000, help="of the topic (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="measured runs of each way (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the results (%(default)s)")
     chosen = parser.parse_args(arguments)

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 FAR = 1 << 40
 ABORTED = [AbortedTransaction(1, 5)]
 
-# Offsets 0-4 plain; 5-7 of an aborted transaction with its marker 8; 9-11 committed, marker 12; 13-22 with only two
+# Offsets 0-4 plain; 5-7 of an aborted transaction with its marker 8; 9-11 of the same
+# producer, committed, marker 12; 13-22 with only two
 # records left by compaction; 23-24 an empty batch that compaction left; 25-27 plain, compressed.
 LOG = b"".join(
     (
         Batch(tuple(Rec() for _ in range(5))).encode(),
         Batch(tuple(Rec() for _ in range(3)), 5, producer_id=1, attributes=TRANSACTIONAL).encode(),
         marker(8, 1, commit=False).encode(),
-        Batch(tuple(Rec() for _ in range(3)), 9, producer_id=2, attributes=TRANSACTIONAL).encode(),
-        marker(12, 2, commit=True).encode(),
+        Batch(tuple(Rec() for _ in range(3)), 9, producer_id=1, attributes=TRANSACTIONAL).encode(),
+        marker(12, 1, commit=True).encode(),
         Batch((Rec(delta=3), Rec(delta=8)), 13, last_offset_delta=9).encode(),
         Batch((), 23, last_offset_delta=1).encode(),
         Batch(tuple(Rec() for _ in range(3)), 25, "zstd").encode(),
