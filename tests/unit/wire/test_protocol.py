@@ -120,9 +120,12 @@ class SlowMessage:
     API_VERSION = 0
     name = "SlowRequest"
 
-    def __init__(self) -> None:
-        self.most_at_once = 0
+    def __init__(self, wait_for_company: float = 0.01) -> None:
+        self.met_others = threading.Event()
+        self.first_was_alone = True
+        self._wait_for_company = wait_for_company
         self._inside = 0
+        self._done = 0
         self._lock = threading.Lock()
 
     @property
@@ -147,10 +150,13 @@ class SlowMessage:
     def _work(self) -> bytearray:
         with self._lock:
             self._inside += 1
-            self.most_at_once = max(self.most_at_once, self._inside)
-        time.sleep(0.01)  # waits for nothing: it makes room for an overlap, if one is possible
+            if self._inside > 1:
+                self.met_others.set()
+                self.first_was_alone = self.first_was_alone and self._done > 0
+        self.met_others.wait(self._wait_for_company)  # makes room for an overlap, if one is possible
         with self._lock:
             self._inside -= 1
+            self._done += 1
         return bytearray()
 
 
@@ -165,13 +171,13 @@ def run_in_threads(work: Callable[[], object]) -> None:
 
 def test_the_first_use_of_a_version_has_the_library_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_protocol, "_warm", set())
-    cold = SlowMessage()
-    run_in_threads(lambda: _protocol.encode(cold, 0, 1, "me"))
-    run_in_threads(lambda: _protocol.decode(cold, memoryview(b""), "b:1"))
-    assert cold.most_at_once == 1
-    warm = SlowMessage()
+    sent, received, warm = SlowMessage(), SlowMessage(), SlowMessage(wait_for_company=30)
+    run_in_threads(lambda: _protocol.encode(sent, 0, 1, "me"))
+    run_in_threads(lambda: _protocol.decode(received, memoryview(b""), "b:1"))
+    assert sent.first_was_alone
+    assert received.first_was_alone
     run_in_threads(lambda: _protocol.encode(warm, 0, 1, "me"))
-    assert warm.most_at_once > 1
+    assert warm.met_others.is_set()
 
 
 def test_python_without_assertions_is_refused() -> None:
