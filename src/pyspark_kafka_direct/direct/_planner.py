@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, fields
+import time
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.direct import _registry
@@ -23,7 +24,9 @@ from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange
 from pyspark_kafka_direct.planning._hints import listed
 from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
+
+_SETTLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class StreamPlanner:
     """
 
     _made: Wire | None
+    _warned: bool
     spark: SparkSide | None
 
     def __init__(self, stream_id: str, spec: StreamSpec, controller: RateController | None) -> None:
@@ -143,7 +149,7 @@ class StreamPlanner:
                 ranges, current = self._state.ranges(time_ms), self._state.current
             if ranges is None:
                 self.wire.commits.send()
-                assigned = self._assigned(current)
+                assigned = self._assigned_for_sure(current)
                 ranges = self._plan(current, assigned)
                 with self._lock:
                     self._state.add(time_ms, ranges, _known(assigned))
@@ -207,6 +213,16 @@ class StreamPlanner:
         there = (tp for tp in tracked if tp.topic in topics and tp.partition in topics[tp.topic].partitions)
         return {tp: topics[tp.topic].topic_id for tp in there}
 
+    def _assigned_for_sure(self, tracked: Mapping[TopicPartition, int]) -> dict[TopicPartition, UUID | None]:
+        """The same, but what is missing is looked for again for a while: a broker may lag behind the others."""
+        wire = self.wire
+        deadline = Deadline.after(_SETTLE_SECONDS)
+        while True:
+            assigned = self._assigned(tracked)
+            if deadline.expired or all(tp in assigned for tp in tracked):
+                return assigned
+            time.sleep(wire.parameters.settings.retry_backoff_ms / 1000)
+
     def _check_still_there(
         self, current: Mapping[TopicPartition, int], assigned: Mapping[TopicPartition, UUID | None]
     ) -> None:
@@ -227,7 +243,14 @@ class StreamPlanner:
                 partition=gone[0].partition,
             )
 
+    def flush(self, timeout: float) -> None:
+        """Send the commits that wait, if there are any; see ``CommitQueue.flush``."""
+        made = self._made
+        if made is not None:
+            made.commits.flush(timeout)
+
     def __getstate__(self) -> dict[str, Any]:
+        self._warn_of_secrets()
         with self._lock:
             return {
                 "version": 1,
@@ -249,8 +272,18 @@ class StreamPlanner:
         self._live()
         _registry.enter(self)
 
+    def _warn_of_secrets(self) -> None:
+        kept = getattr(self.spec.strategy, "keeps_parameters", False)
+        if kept and not self._warned and _holds_secret(self.wire.parameters.settings.security):
+            self._warned = True
+            _log.warning(
+                "Spark's checkpoint holds the kafkaParams of a direct stream, passwords in clear. Give the consumer "
+                "strategy a function that returns them instead: then the checkpoint holds only the function."
+            )
+
     def _live(self) -> None:
         """What is of this process only."""
+        self._warned = False
         self._lock = threading.RLock()
         self._planning = threading.Lock()
         self._made = None
@@ -262,6 +295,12 @@ def _connect(strategy: ConsumerStrategy) -> Wire:
     cluster = Cluster(parameters.settings)
     group = None if parameters.group_id is None else Group(cluster, parameters.group_id)
     return Wire(parameters, cluster, group, CommitQueue(group))
+
+
+def _holds_secret(settings: Any) -> bool:
+    if isinstance(settings, Secret):
+        return bool(settings.reveal())
+    return is_dataclass(settings) and any(_holds_secret(getattr(settings, each.name)) for each in fields(settings))
 
 
 def _known(assigned: Mapping[TopicPartition, UUID | None]) -> dict[str, UUID]:

@@ -201,6 +201,6 @@ def _flush_on_stop(ssc: StreamingContext, planner: StreamPlanner) -> None:
         try:
             stop(*args, **kwargs)
         finally:
-            planner.wire.commits.flush(_FLUSH_SECONDS)
+            planner.flush(_FLUSH_SECONDS)
 
     ssc.stop = stop_and_flush  # type: ignore[method-assign]

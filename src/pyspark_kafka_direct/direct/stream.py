@@ -127,6 +127,17 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
         self._planner.persisted = True
         return super().persist(storageLevel)
 
+    def checkpoint(self, interval: int) -> DStream[Any]:
+        """Not for this stream: its records are in Kafka, and a restart reads them there again.
+
+        Raises:
+            OptionError: Always. Streams made of it can be checkpointed.
+        """
+        raise OptionError(
+            "a direct stream is not checkpointed itself, its records stay in Kafka; ssc.checkpoint(folder) is all that "
+            "a restart needs, and streams made of this one can have an interval of their own"
+        )
+
     def arrow(self) -> TransformedDStream[pa.RecordBatch]:
         """A stream of Arrow record batches, with no Python object per record; see ``KafkaRDD.arrow``."""
         return self.transform(_arrow)

@@ -91,13 +91,20 @@ def dumps(stream: StreamPlanner) -> bytes:
     return bytes(cloudpickle.dumps(stream))  # type: ignore[no-untyped-call]
 
 
-def test_parameters_of_a_function_are_not_in_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_of_a_function_are_not_in_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("JAAS", JAAS)
     stream = planner(lambda: {**PLAIN, "sasl.jaas.config": os.environ["JAAS"]})
     assert stream.wire.parameters.group_id == "g"
     written = dumps(stream)
     assert SECRET.encode() not in written
+    assert "passwords in clear" not in caplog.text
     assert SECRET.encode() in dumps(planner(SECURE)), "that they are seen where they are"
+    assert "passwords in clear" in caplog.text
+    caplog.clear()
+    dumps(planner(PARAMS))
+    assert caplog.text == "", "nothing to tell"
     back = cloudpickle.loads(written)
     assert stream_of("id-1") is back, "what comes back takes its place"
     monkeypatch.delenv("JAAS")

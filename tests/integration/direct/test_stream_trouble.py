@@ -1,0 +1,195 @@
+"""Direct streams in bad times: topics that go away, brokers that do not answer, transactions under way."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, TopicPartition
+from pyspark_kafka_direct.direct._planner import StreamPlanner, StreamSpec
+from pyspark_kafka_direct.direct.rates import PerPartitionConfig
+from pyspark_kafka_direct.errors import BrokerError, DataLossError, TopicNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.direct import ConsumerStrategy
+
+
+class NoLimits(PerPartitionConfig):
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
+        return 0
+
+
+def planner(strategy: ConsumerStrategy) -> StreamPlanner:
+    made = StreamPlanner("planner", StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0), None)
+    made.start()
+    return made
+
+
+def parameters(kafka: EmbeddedKafka, **more: object) -> dict[str, object]:
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    return {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest", **given}
+
+
+def delete(kafka: EmbeddedKafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+    until(lambda: topic not in admin.list_topics(timeout=10).topics)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_topic_that_goes_away_fails_the_stream_and_is_named(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    topic, other = make_topic(), make_topic()
+    put(topic, range(3))
+    seen = Seen()
+    with streaming(spark.sparkContext, 1) as ssc:
+        strategy = ConsumerStrategies.Subscribe([topic, other], parameters(kafka))
+        stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
+        stream.foreachRDD(lambda rdd: seen.add(rdd.map(lambda record: record.value).collect()))
+        ssc.start()
+        seen.wait_for_elements(3)
+        delete(kafka, other)
+        with pytest.raises(Exception, match=rf"Partitions that were being read are gone: {other}-0\."):
+            ssc.awaitTerminationOrTimeout(DEADLINE)  # type: ignore[arg-type]
+
+
+def test_a_topic_that_is_created_anew_is_not_taken_for_the_old_one(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, topics_on: Any
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    stream = planner(ConsumerStrategies.Subscribe([topic], parameters(kafka)))
+    assert [each.count() for each in stream.batch(1000)] == [3]
+    delete(kafka, topic)
+    with pytest.raises(TopicNotFoundError, match="are gone") as failure:
+        stream.batch(2000)
+    assert (failure.value.topic, failure.value.partition) == (topic, 0)
+    create(kafka, topic)
+    put(topic, range(10))  # more than before: without its id it would look like more records
+    with pytest.raises(DataLossError, match="deleted and created anew"):
+        stream.batch(3000)
+    assert [each.count() for each in stream.batch(1000)] == [3], "what was planned stays"
+
+
+def create(kafka: EmbeddedKafka, topic: str) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
+    until(lambda: topic in admin.list_topics(timeout=10).topics)
+
+
+def test_read_committed_ends_before_a_transaction_under_way(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"pending")
+    producer.flush(30)
+    strategy = ConsumerStrategies.Subscribe([topic], parameters(kafka, isolation_level="read_committed"))
+    stream = planner(strategy)
+    assert [each.until_offset for each in stream.batch(1000)] == [3]
+    producer.commit_transaction(60)
+
+    batches = iter(range(2000, 10**9, 1000))
+    until(lambda: stream.batch(next(batches))[0].until_offset == 5)  # the record and its marker
+
+
+def test_a_broker_that_is_away_delays_a_batch_and_then_fails_it(put: Any, topics_on: Any) -> None:
+    with EmbeddedKafka() as own:
+        topic = topics_on(own.bootstrap_servers)(2)
+        stream = planner(
+            ConsumerStrategies.Subscribe(
+                [topic],
+                parameters(own, default_api_timeout_ms=8000, request_timeout_ms=4000),
+            )
+        )
+        assert len(stream.batch(1000)) == 2
+        own.stop_broker(1)
+        started = time.monotonic()
+        with pytest.raises(BrokerError, match=r"reached|answer|connect"):
+            stream.batch(2000)
+        assert 4 < time.monotonic() - started < 60
+        own.start_broker(1)
+        assert [each.count() for each in stream.batch(3000)] == [0, 0], "and goes on when it is back"
+
+
+def test_functions_run_in_the_worker_that_fetches(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    """One PythonRDD in the lineage is one worker; the records of another would be pickled in between."""
+    topic = make_topic()
+    put(topic, range(3))
+    seen, arrow, workers = Seen(), Seen(), Seen()
+
+    def look(rdd: RDD[Any], seen: Seen) -> None:
+        workers.add((rdd.toDebugString() or b"").count(b"PythonRDD["))
+        seen.add(rdd.collect())
+
+    with streaming(spark.sparkContext, 1) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None, valueDecoder=int)
+        stream.map(lambda record: record.value).map(lambda number: number + 1).foreachRDD(lambda rdd: look(rdd, seen))
+        stream.foreachRDD(lambda rdd: look(rdd.map(lambda record: record.value), seen))
+        stream.arrow().map(lambda batch: batch.num_rows).foreachRDD(lambda rdd: look(rdd, arrow))
+        ssc.start()
+        seen.wait_for_elements(6)
+        arrow.wait_for_elements(1)
+    assert sorted(seen.flat) == [0, 1, 1, 2, 2, 3]
+    assert arrow.flat == [3]
+    assert set(workers.all) == {1}
+
+
+def test_a_persisted_stream_is_fetched_once(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    fetched = spark.sparkContext.accumulator(0)
+    seen = Seen()
+
+    def counting(data: bytes) -> bytes:
+        fetched.add(1)
+        return data
+
+    with streaming(spark.sparkContext, 1) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None, valueDecoder=counting)
+        stream.cache()
+        for _ in range(2):
+            stream.foreachRDD(lambda rdd: seen.add(rdd.map(lambda record: record.value).collect()))
+        ssc.start()
+        seen.wait_for_elements(6)
+    assert fetched.value <= 3
+
+
+def test_planning_a_hundred_partitions_is_quick(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    topic = make_topic(100)
+    stream = planner(ConsumerStrategies.Subscribe([topic], parameters(kafka)))
+    times = []
+    for number in range(1, 21):
+        started = time.perf_counter()
+        assert len(stream.batch(number * 1000)) == 100
+        times.append(time.perf_counter() - started)
+    # A median, and far above what an idle machine takes (some ms), for the tests' is not idle.
+    assert sorted(times)[10] < 0.5, times
