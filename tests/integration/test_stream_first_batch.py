@@ -52,8 +52,8 @@ def test_a_driver_killed_within_batch_0_has_its_start_afterwards(
     assert wait_for_orphans(driver.orphans) == []
     first_ends = {name: offsets(tmp_path, name, 0) for name in sources}
     assert first_ends == {
-        "latest": {latest: {"0": 3}},
-        "timestamp": {timestamp: {"0": 3}},
+        "latest": {latest: {"0": 3}, "(start)": {}},
+        "timestamp": {timestamp: {"0": 3}, "(start)": {}},
         "earliest": {earliest: {"0": 3}},
         "aged": {aged: {"0": 3}},
     }

@@ -6,16 +6,17 @@ The real JVM connector takes part, so its jars are fetched once (3 MB and what t
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as f
-from tests.integration.stream_queries import Stream, produce
+from tests.integration.stream_queries import DEADLINE, Stream, produce
 
 from pyspark_kafka_direct.broker._jars import jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +111,7 @@ def test_a_stateful_query_keeps_its_state(
         stream.options["startingOffsets"] = "earliest"
         writer = counted(stream).writeStream.foreachBatch(collect).outputMode("update")
         query: Any = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(DEADLINE)
 
     produce(kafka.bootstrap_servers, topic, ["a", "b", "a"])
     run(first)
@@ -121,3 +122,98 @@ def test_a_stateful_query_keeps_its_state(
     produce(kafka.bootstrap_servers, topic, ["b", "b"])
     run(first)
     assert counts == {"a": 3, "b": 3, "c": 1}
+
+
+def die_in_first_batch(stream: Stream) -> dict[str, Any]:
+    """Start a query whose sink fails in batch 0: its checkpoint is as if the driver had died there. Returns its end."""
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("died in batch 0")
+
+    checkpoint = stream.folder / "checkpoint"
+    writer = stream.load().writeStream.foreachBatch(fail).option("checkpointLocation", str(checkpoint))
+    with pytest.raises(Exception, match="died in batch 0"):
+        writer.trigger(availableNow=True).start().awaitTermination(DEADLINE)
+    assert stream.committed == -1
+    end: dict[str, Any] = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[2])
+    return end
+
+
+def forget_first_batch(stream: Stream) -> None:
+    """As if it had died before batch 0 was planned, when only ``sources/0/0`` was written."""
+    for name in ("0", ".0.crc"):
+        (stream.folder / "checkpoint" / "offsets" / name).unlink()
+
+
+def initial_offsets(stream: Stream) -> str:
+    """What the JVM source keeps of a query's start: a zero byte, a line with a version, and the offsets."""
+    text = (stream.folder / "checkpoint" / "sources" / "0" / "0").read_text()
+    assert text.startswith("\0v1\n")
+    return text.splitlines()[-1]
+
+
+@pytest.fixture
+def jvm_start(
+    session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> Callable[[str, bool], tuple[Stream, str]]:
+    """A query of the JVM source that died in its first batch (``planned``) or before that; 3 records follow its start.
+
+    Its start is behind 4 records but for ``earliest``; ``timestamp`` is that of the 3.
+    """
+
+    def make(start: str, planned: bool) -> tuple[Stream, str]:
+        topic = make_topic()
+        options = {"startingTimestamp": "1700000000000", "startingOffsetsByTimestampStrategy": "error"}
+        if start != "timestamp":
+            options = {"startingOffsets": start}
+        stream = Stream(session, kafka.bootstrap_servers, tmp_path, {"subscribe": topic, **options}, JVM)
+        produce(stream.servers, topic, range(-4, 0), timestamp=1_600_000_000_000)
+        if start == "timestamp":
+            produce(stream.servers, topic, range(3), timestamp=1_700_000_000_000)
+        begin = 0 if start == "earliest" else 4
+        die_in_first_batch(stream)
+        forget_first_batch(stream)
+        assert json.loads(initial_offsets(stream)) == {topic: {"0": begin}}
+        if start != "timestamp":
+            produce(stream.servers, topic, range(3))
+        if planned:
+            assert die_in_first_batch(stream) == {topic: {"0": 7}}
+        stream.format = DIRECT
+        return stream, topic
+
+    return make
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["in batch 0", "before it"])
+@pytest.mark.parametrize("start", ["earliest", "timestamp", "latest"])
+def test_a_query_of_the_jvm_source_that_died_in_its_first_batch_is_read_from_its_start(
+    jvm_start: Callable[[str, bool], tuple[Stream, str]], start: str, planned: bool
+) -> None:
+    stream, topic = jvm_start(start, planned)
+    produce(stream.servers, topic, range(3, 5), timestamp=1_700_000_001_000)
+    if start == "latest":
+        if planned:
+            with pytest.raises(Exception, match=r"where it began is not known.* last line of .*sources/0/0"):
+                stream.run()
+        stream.options["startingOffsets"] = initial_offsets(stream)
+    stream.run()
+    first = -4 if start == "earliest" else 0
+    assert stream.values == sorted(map(str, range(first, 5)))
+    if planned:
+        assert stream.batches[0] == sorted(map(str, range(first, 3))), "the batch that was under way"
+
+
+def test_the_jvm_source_refuses_our_unfinished_first_batch_if_records_came_since(
+    session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic()
+    produce(kafka.bootstrap_servers, topic, range(-4, 0))
+    stream = Stream(session, kafka.bootstrap_servers, tmp_path, {"subscribe": topic, "startingOffsets": "latest"})
+    assert die_in_first_batch(stream) == {topic: {"0": 4}, "(start)": {}}
+    produce(stream.servers, topic, range(3))
+    stream.format = JVM
+    with pytest.raises(Exception, match="offset was changed from 7 to 4"):
+        stream.run()
+    stream.options["failOnDataLoss"] = "false"
+    stream.run()
+    assert stream.values == ["0", "1", "2"], "its complaint was none: the first batch was empty"

@@ -36,6 +36,26 @@ def test_one_topic_twice_joined_with_itself(
     assert query.values == ["0", "102", "204", "306"]
 
 
+def test_two_queries_in_one_session(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
+    both, other = make_topic(2), make_topic(3)
+    put(both, range(10))
+    put(other, range(100, 110))
+    one = stream(subscribe=both, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    two = stream(subscribe=f"{other},{both}", startingOffsets="earliest")
+    for query in (one, two):
+        query.start()
+    one.wait_for(range(10))
+    two.wait_for([*range(10), *range(100, 110)])
+    one.stop()
+    put(both, range(10, 13))
+    put(other, [110])
+    two.wait_for([*range(13), *range(100, 111)])
+    one.start()
+    one.wait_for(range(13))
+    for query in (one, two):
+        query.stop()
+
+
 def test_a_long_topic_goes_on_when_a_short_one_is_exhausted(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
 ) -> None:

@@ -7,8 +7,9 @@ start and end.
 
 A start that moves (``latest``, timestamps) must not be looked up twice. Spark's own source writes it into the
 checkpoint; here the first end is exactly the start, and Spark's log of that empty batch is what makes it durable. If
-the query dies within that batch, the start is looked up again, and lies at or after the logged end: nothing is read,
-and the next batch starts where the logged one ended.
+the query dies within that batch, a mark on its end says so (``structured.stream``): nothing is read, and the next batch
+starts where the logged one ended. A first batch without the mark is another source's and not empty: its start is looked
+up again where that gives the same, and else the batch is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, byte_limit
 from pyspark_kafka_direct.planning.ranges import split_ranges
 from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest
 from pyspark_kafka_direct.planning.stream_loss import LossReport
-from pyspark_kafka_direct.planning.stream_start import first_offsets, moves
+from pyspark_kafka_direct.planning.stream_start import first_offsets, found_again, moves
 from pyspark_kafka_direct.planning.stream_view import Memory, Seen
 
 if TYPE_CHECKING:
@@ -47,6 +48,13 @@ _ONCE = (
     "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or committed, or a timestamp): its "
     "only batch would be the empty one that makes the start durable. Use Trigger.AvailableNow, or start from earliest "
     "or from offsets"
+)
+
+_FOREIGN = (
+    "the checkpoint's first batch was not finished, and another source (Spark's own kafka source?) or another start "
+    "planned it: where it began is not known, and a start that moves (startingOffsets=latest or committed) would skip "
+    "records. Give its beginning as startingOffsets; Spark's own source keeps it in the last line of the checkpoint's "
+    "file sources/0/0"
 )
 
 
@@ -175,14 +183,25 @@ class StreamPlanner:
         self._idle = (start, now + pause) if end == start else None
         return end
 
-    def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> StreamPlan:
+    def plan(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], *, empty: bool = False
+    ) -> StreamPlan:
         """The ranges of a batch; called again with the same offsets, it gives the same ranges.
+
+        Args:
+            start: Its start.
+            end: Its end.
+            empty: Its end is marked: it is the empty first batch, wherever its start is looked up now.
 
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true; or a check of Trigger.AvailableNow failed.
+            OptionError: An earlier run's first batch, whose start cannot be found again.
         """
+        first_again = start == self._initial and not self._started and not empty
         self._replayed = self._replayed or not self._started
-        if start == end:
+        if first_again and not found_again(self._tuning.start):
+            raise OptionError(_FOREIGN)
+        if empty or start == end:
             return StreamPlan()
         seen = self._memory.get(end)
         if seen is None or not seen.made:

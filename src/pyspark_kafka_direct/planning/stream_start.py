@@ -70,6 +70,14 @@ def moves(position: StreamStart) -> bool:
             return LATEST in offsets.values() or LATEST in topics.values()
 
 
+def found_again(position: StreamStart) -> bool:
+    """Whether asking again gives the same offsets as long as no record was removed: not so for any ``latest``."""
+    match position:
+        case SpecificTimestamps() | GlobalTimestamp():
+            return position.on_no_match == "error"
+    return not moves(position)
+
+
 def first_offsets(
     position: StreamStart,
     partitions: Collection[TopicPartition],

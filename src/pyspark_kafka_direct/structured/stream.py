@@ -35,6 +35,10 @@ _log = logging.getLogger("pyspark_kafka_direct.structured")
 
 _DEFAULT_TRIES = 3
 
+# Marks the end of an empty first batch in the checkpoint. No topic can have this name, and as it has no partitions, it
+# is no offset to any reader, Spark's own source included.
+_EMPTY_BATCH = "(start)"
+
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the options name, micro-batch by micro-batch.
@@ -88,13 +92,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unlimited = isinstance(limit, ReadAllAvailable) and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
         begin = _from_spark(start)
         planner, commits = self._planner(), self._commits()
+        first = planner.at_first_start(begin)
         # Spark asks for the next end when the batch before it is done, and that one ended here. Its own commit() comes
         # later, and not at all for a query's last batch.
-        if commits is not None and not planner.at_first_start(begin):
+        if commits is not None and not first:
             commits.offer(begin)
         end = planner.next_end(begin, unlimited=unlimited)
         if commits is not None:
             commits.settle()
+        if first and moves(self._options.start):
+            return {**_to_spark(end), _EMPTY_BATCH: {}}
         # Spark compares offsets as text, so the very same must come back.
         return start if end == begin else _to_spark(end)
 
@@ -108,9 +115,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true; or Trigger.AvailableNow can't go on.
+            OptionError: The checkpoint's first batch is another source's, and where it began is not known.
             KafkaDirectError: The cluster can't be asked.
         """
-        plan = self._planner().plan(_from_spark(start), _from_spark(end))
+        plan = self._planner().plan(_from_spark(start), _from_spark(end), empty=_EMPTY_BATCH in end)
         leaders = self._view().leaders({wanted.topic_partition for wanted in plan.ranges})
         return [
             RangePartition(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition), False)

@@ -91,7 +91,7 @@ def test_the_empty_first_batch_replayed_reads_nothing_and_loses_nothing() -> Non
     again = planner(view, Latest())  # the query died in its first batch: another process
     later = again.initial()
     assert later == {T0: 14, T1: 3}
-    assert planned(again.plan(later, start)) == []
+    assert planned(again.plan(later, start, empty=True)) == []
     end = again.next_end(start)
     assert planned(again.plan(start, end)) == [(0, 10, 14), (1, 0, 3)]
     assert view.warnings == []
@@ -107,8 +107,29 @@ def test_after_the_empty_first_batch_is_replayed_nothing_is_held_back() -> None:
     again = planner(view, GlobalTimestamp(10, "latest"))
     again.freeze()
     assert again.initial() == start, "found by its timestamp, where there was nothing before"
-    assert planned(again.plan(start, start)) == []
+    assert planned(again.plan(start, start, empty=True)) == []
     assert again.next_end(start) == {T0: 14}, "with Trigger.AvailableNow the query would be over"
+
+
+@pytest.mark.parametrize("position", [Latest(), Committed(Latest()), GlobalTimestamp(3, "latest")])
+def test_a_first_batch_of_another_source_whose_start_is_not_known_is_refused(position: StreamStart) -> None:
+    again = planner(cluster(10), position)
+    start = again.initial()
+    for end in ({T0: 8}, start):
+        with pytest.raises(OptionError, match=r"where it began is not known.* last line of .*sources/0/0"):
+            again.plan(start, end)
+    assert planner(cluster(10), position).plan(start, {T0: 8}, empty=True).ranges == (), "and ours is not"
+
+
+@pytest.mark.parametrize(
+    ("position", "begin"), [(GlobalTimestamp(3), 3), (Earliest(), 0), (SpecificOffsets({T0: 5}), 5)]
+)
+def test_a_first_batch_of_another_source_is_read_where_its_start_can_be_found_again(
+    position: StreamStart, begin: int
+) -> None:
+    again = planner(cluster(10), position)
+    assert planned(again.plan(again.initial(), {T0: 8})) == [(0, begin, 8)]
+    assert planned(again.plan({T0: 8}, again.next_end({T0: 8}))) == [(0, 8, 10)]
 
 
 def test_the_first_batch_from_earliest_replayed_after_retention_reads_what_is_left() -> None:
