@@ -77,6 +77,10 @@ bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the qu
 bench-full: $(VENV)  ## the same over every size, codec and sink: hours
 	$(BIN)/python -m bench --full
 
+.PHONY: bench-streams
+bench-streams: $(VENV)  ## streaming queries against Spark's JVM connector: ten minutes
+	$(BIN)/python -m bench --only streams
+
 .PHONY: fmt
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .
