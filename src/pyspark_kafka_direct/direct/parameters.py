@@ -10,13 +10,15 @@ Spark's ``KafkaUtils.fixKafkaParams`` changes the executors' copy; here too, and
 | ``receive.buffer.bytes`` | as given | at least 65536, if given (KAFKA-3135) |
 
 Executors read without a consumer group, so their group's name is nothing but a name. Beside the client settings there
-are three options of the data source: ``failOnDataLoss``, ``oauthTokenProvider`` and ``rackEnvironmentVariable``.
+are four options of the data source: ``failOnDataLoss``, ``kafkaConsumer.pollTimeoutMs``, ``oauthTokenProvider`` and
+``rackEnvironmentVariable``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,8 +41,9 @@ _DESERIALIZERS: Final = {"key.deserializer": "keyDecoder", "value.deserializer":
 _PROVIDER: Final = "oauthtokenprovider"
 _RACK: Final = "rackenvironmentvariable"
 _FAIL: Final = "failondataloss"
+_POLL: Final = "kafkaconsumer.polltimeoutms"
 
-_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK, _FAIL})
+_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK, _FAIL, _POLL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class KafkaParameters:
         rack_environment_variable: Where an executor finds its rack, as the option ``rackEnvironmentVariable``.
         fail_on_data_loss: Whether a task fails where records are gone, or passes over them with a warning, as the
             option ``failOnDataLoss``.
+        poll_timeout: Seconds without any progress after which a task fails, as the option
+            ``kafkaConsumer.pollTimeoutMs``; ``None``: what the Spark configuration says.
         texts: The client settings as the data source takes them, without ``kafka.``; may hold secrets.
     """
 
@@ -64,6 +69,7 @@ class KafkaParameters:
     oauth_token_provider: str | None = None
     rack_environment_variable: str | None = None
     fail_on_data_loss: bool = True
+    poll_timeout: float | None = None
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
@@ -125,6 +131,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
         oauth_token_provider=provider,
         rack_environment_variable=given.get(_RACK) or None,
         fail_on_data_loss=_flag("failOnDataLoss", given.get(_FAIL, "true")),
+        poll_timeout=_seconds("kafkaConsumer.pollTimeoutMs", given.get(_POLL)),
         texts=tuple(client.items()),
     )
 
@@ -166,6 +173,14 @@ def _flag(name: str, text: str) -> bool:
     if word not in ("true", "false"):
         raise OptionError(f"{name} must be true or false, got {text!r}")
     return word == "true"
+
+
+def _seconds(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,18}", text.strip(), re.ASCII) is None or int(text) == 0:
+        raise OptionError(f"{name} must be a number of milliseconds, at least 1, got {text!r}")
+    return int(text) / 1000
 
 
 def _reset(text: str | None) -> Literal["earliest", "latest", "none"]:

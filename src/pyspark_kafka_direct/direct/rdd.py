@@ -59,7 +59,7 @@ def kafka_rdd(
         key_decoder: Applied to keys that are not null, on the executors.
         value_decoder: The same for values.
         assume_consecutive: Count by the offsets, because each one is a record.
-        poll_timeout: Seconds without any progress after which a task fails.
+        poll_timeout: Seconds without any progress after which a task fails, if the parameters do not say.
     """
     executors = executors_of(sc)
     ids, known, preferred = topic_ids or {}, leaders or {}, hosts or {}
@@ -125,7 +125,7 @@ class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
     ) -> None:
         self._reading = Reading(
             parameters.executor_settings,
-            timeout,
+            timeout if parameters.poll_timeout is None else parameters.poll_timeout,
             parameters.rack_environment_variable,
             parameters.fail_on_data_loss,
         )

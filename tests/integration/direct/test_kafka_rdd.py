@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.reading.conftest import bench
-from tests.integration.reading.test_invisible_offsets import compacted, mixed
+from tests.integration.reading.test_invisible_offsets import compacted, mixed, transaction, transactional
 
 from pyspark_kafka_direct import KafkaDirectError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.direct import KafkaRDD, KafkaRecord, KafkaUtils, LocationStrategies, OffsetRange
@@ -210,6 +210,20 @@ def test_transactions(bench: Workbench, mixed: str, rdd_of: Callable[..., KafkaR
     everything = rdd_of((mixed, 0, 0, 16))
     assert [record.offset for record in everything.collect()] == sorted(visible + aborted)
     assert everything.count() == 16 - len(markers)
+
+
+def test_an_open_transaction_is_waited_for_up_to_the_poll_timeout(
+    bench: Workbench, rdd_of: Callable[..., KafkaRDD]
+) -> None:
+    topic = bench.make_topic()
+    producer = transactional(bench, topic)
+    transaction(producer, topic, [b"a"])
+    params = {"isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": 1000}
+    rdd = rdd_of((topic, 0, 0, 1), params=params)
+    with pytest.raises(Exception, match=r"BrokerTimeoutError: .*1 s \(option kafkaConsumer\.pollTimeoutMs\)"):
+        rdd.collect()
+    producer.commit_transaction(30)
+    assert rdd_of((topic, 0, 0, 1), params={"isolation.level": "read_committed"}).count() == 1
 
 
 # Partitions and jobs

@@ -118,6 +118,8 @@ def test_auto_offset_reset(word: str) -> None:
         ({**SERVERS, "auto.offset.reset": "by_duration:PT1H"}, r"by_duration:PT1H is not supported"),
         ({**SERVERS, "enable.auto.commit": "yes"}, "must be true or false, got 'yes'"),
         ({**SERVERS, "failOnDataLoss": "maybe"}, "must be true or false, got 'maybe'"),
+        ({**SERVERS, "kafkaConsumer.pollTimeoutMs": "5s"}, "number of milliseconds, at least 1, got '5s'"),
+        ({**SERVERS, "kafkaConsumer.pollTimeoutMs": 0}, "at least 1, got '0'"),
         ({**SERVERS, "fetch.min.bytes": "many"}, r"fetch\.min\.bytes"),
         ({**SERVERS, "fetch.min.bytes": 1.5}, r"fetch\.min\.bytes must be a text.*got float"),
         ({7: "x"}, "name must be a text, got 7"),
@@ -133,6 +135,11 @@ def test_a_value_that_might_be_a_secret_is_not_shown() -> None:
     with pytest.raises(OptionError) as failure:
         driver_parameters({**SERVERS, "sasl.jaas.config": b"swordfish"})
     assert "swordfish" not in str(failure.value)
+
+
+def test_the_poll_timeout_of_the_data_source() -> None:
+    assert driver_parameters(SERVERS).poll_timeout is None
+    assert driver_parameters({**SERVERS, "kafkaConsumer.pollTimeoutMs": 1500}).poll_timeout == 1.5
 
 
 def test_secrets_are_masked_and_it_pickles() -> None:
