@@ -10,6 +10,7 @@ from tests.integration.reading.test_invisible_offsets import COMMITTED, compacte
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_counter import count_range
+from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
 
 if TYPE_CHECKING:
     from tests.integration.reading.conftest import Workbench
@@ -65,3 +66,22 @@ def test_lost_records_are_an_error(bench: Workbench) -> None:
     with pytest.raises(DataLossError):
         count(bench, topic, 3, 10)
     assert count(bench, topic, 4, 10) == 6
+
+
+def test_trouble_is_tried_again(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"x"] * 10)
+    nobody = PartitionLeader(Node(99, "127.0.0.1", 1), 0)  # what the plan believed
+    counts = ReadCounts()
+    assert count_range(bench.settings(), bench.request(topic, 0, 10, leader=nobody), counts=counts) == 10
+    assert counts.retries >= 1
+
+
+def test_a_topic_created_anew_is_lost(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    bench.write(topic, [b"x"])
+    request = bench.request(topic, 0, 1)
+    bench.recreate_topic(topic)
+    bench.write(topic, [b"y"])
+    with pytest.raises(DataLossError, match="created again"):
+        count_range(bench.settings(), request)
