@@ -8,12 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
+from tests.integration import groups
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.structured._group_commits import GroupCommits
+from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
     from tests.integration.stream_queries import Stream
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.structured.stream import KafkaStreamReader
 
 
 def committed(kafka: EmbeddedKafka, group: str) -> dict[int, int]:
-    deadline = time.monotonic() + 30
-    while True:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        try:
-            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-            return {tp.partition: tp.offset for tp in answer.topic_partitions}
-        except KafkaException:  # a broker's first group: its coordinator is just starting
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    return groups.committed(kafka.bootstrap_servers, group, group.removeprefix("query-"))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_every_finished_batch_is_committed_the_last_one_too(
@@ -106,6 +107,38 @@ def test_a_query_starts_from_committed_offsets(stream: Callable[..., Stream], ma
     )
     second.run()
     assert second.values == sorted(map(str, [4, 5, 6, 10, 11]))
+
+
+@pytest.mark.parametrize("recreated", [True, False])
+def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
+    recreated: bool, make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    group = f"query-{topic}"
+    put(topic, range(3))
+
+    def reader() -> KafkaStreamReader:
+        given = {"subscribe": topic, "startingOffsets": "earliest", "commitGroupId": group}
+        source = KafkaDirectSource({**given, "kafka.bootstrap.servers": kafka.bootstrap_servers})
+        return source.streamReader(source.schema())  # type: ignore[return-value]
+
+    def plan(stream: KafkaStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+        return stream.latestOffset(start, stream.getDefaultReadLimit())
+
+    first = reader()
+    end = plan(first, first.initialOffset())
+    assert plan(first, end) == end == {topic: {"0": 3}}
+    wait_until(lambda: committed(kafka, group) == {0: 3})
+    assert caplog.text == "", "a new query has nothing to miss"
+    if recreated:
+        Admin(kafka.bootstrap_servers).recreate(topic, 1)
+        wait_until(lambda: committed(kafka, group) == {})
+        put(topic, range(5))
+    end = plan(reader(), end)
+    assert end == {topic: {"0": 5 if recreated else 3}}
+    told = f"this query has read {topic} before, but the group '{group}' (commitGroupId) has no offsets of it"
+    wait_until(lambda: committed(kafka, group) == {0: 3})
+    assert (told in caplog.text) == recreated
 
 
 class SlowGroup:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as TheirPartition
 from confluent_kafka.admin import AdminClient
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -53,6 +54,19 @@ def test_offsets_that_a_consumer_committed_are_read(kafka: EmbeddedKafka, make_t
     consumer.close()
     tp = TopicPartition(topic, 0)
     assert group(kafka.bootstrap_servers, f"group-{topic}").committed([tp]) == {tp: 7}
+
+
+def test_kafka_forgets_committed_offsets_with_their_topic(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    # So nothing that is kept beside an offset, as a topic's id, can tell later that the topic is another one.
+    topic, other = make_topic(1), make_topic(1)
+    tps = [TopicPartition(topic, 0), TopicPartition(other, 0)]
+    ours = group(kafka.bootstrap_servers, f"group-{topic}")
+    ours.commit(dict.fromkeys(tps, 5))
+    Admin(kafka.bootstrap_servers).recreate(topic, 1)
+    deadline = time.monotonic() + 30
+    while (found := ours.committed(tps)) != {tps[1]: 5}:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
 
 
 def test_nothing_is_asked_for_nothing() -> None:

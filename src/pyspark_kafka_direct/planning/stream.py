@@ -135,6 +135,11 @@ class StreamPlanner:
         """The ends found by the last look, for the progress report; ``None`` before the first."""
         return self._latest
 
+    @property
+    def resumed(self) -> bool:
+        """Whether this is a query that had finished a batch before: nobody asked where it begins."""
+        return self._initial is None
+
     def initial(self) -> dict[TopicPartition, int]:
         """Where a new query begins; looked up once.
 

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
 from pyspark_kafka_direct.planning.stream_start import moves
+from pyspark_kafka_direct.structured._collector import spare_the_collector
 from pyspark_kafka_direct.structured._range import RangePartition, read_partition
 from pyspark_kafka_direct.wire.settings import connection_settings
 
@@ -96,7 +97,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark asks for the next end when the batch before it is done, and that one ended here. Its own commit() comes
         # later, and not at all for a query's last batch.
         if commits is not None and not first:
-            commits.offer(begin)
+            commits.offer(begin, resumed=planner.resumed)
         end = planner.next_end(begin, unlimited=unlimited)
         if commits is not None:
             commits.settle()
@@ -131,6 +132,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             KafkaDirectError: The records can't be read.
         """
+        spare_the_collector()
         return read_partition(partition, self._settings, self._options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:

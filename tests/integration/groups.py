@@ -1,0 +1,30 @@
+"""What a consumer group has committed, as other tools see it."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+_PATIENCE = 120  # seconds
+
+
+def committed(servers: str, group: str, topic: str) -> dict[int, int]:
+    """Committed offsets by partition; partitions without one are left out.
+
+    A consumer is asked and not librdkafka's admin client, which crashes the process when a coordinator answers that it
+    is none: a broker's first group finds its coordinator just starting.
+    """
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        while True:
+            try:
+                numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+                found = consumer.committed([TopicPartition(topic, number) for number in numbers], timeout=30)
+                return {each.partition: each.offset for each in found if each.offset >= 0}
+            except KafkaException:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        consumer.close()
