@@ -159,6 +159,11 @@ def open_stream(
 ) -> DirectKafkaDStream:
     """Make a stream and find where it begins; see ``KafkaUtils.createDirectStream``."""
     preferred_hosts(locations, {})  # refuses what is none
+    if not hasattr(strategy, "on_start"):
+        raise OptionError(
+            "the consumer strategy must be ConsumerStrategies.Subscribe(...), SubscribePattern(...) or Assign(...), or "
+            f"an object with executor_params and on_start, got {type(strategy).__name__}"
+        )
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         raise OptionError(
             "a direct stream needs PYSPARK_PIN_THREAD=true, which is PySpark's default: without it, Spark's locks keep "
