@@ -18,10 +18,13 @@ def allow_early_end() -> None:
     Everything else that the daemon has to say is printed as ever. Does nothing outside a worker of the daemon.
     """
     daemon = sys.modules["__main__"]
-    if getattr(getattr(daemon, "__spec__", None), "name", None) != "pyspark.daemon":
-        return
-    if not isinstance(getattr(daemon, "traceback", None), _SocketsMayClose):
+    if in_daemons_worker() and not isinstance(getattr(daemon, "traceback", None), _SocketsMayClose):
         daemon.traceback = _SocketsMayClose()  # type: ignore[attr-defined]
+
+
+def in_daemons_worker() -> bool:
+    """Whether this process was forked by PySpark's daemon, which keeps workers for later tasks."""
+    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == "pyspark.daemon"
 
 
 class _SocketsMayClose:

@@ -7,7 +7,6 @@ timestamp timestamp, timestampType int; with ``includeHeaders`` also headers arr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -111,6 +110,8 @@ def _check_type(column: str, field: StructField) -> None:
 
 
 def _unknown_column(name: str) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name, _TYPES, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
 from pyspark_kafka_direct.structured import _batch_plan, _pushdown
-from pyspark_kafka_direct.structured._range import RangePartition, read_partition
+from pyspark_kafka_direct.structured._garbage import spare_collections
+from pyspark_kafka_direct.structured._range import RangePartition, TaskReader
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class KafkaBatchReader(DataSourceReader):
         plan, topics, leaders = _batch_plan.plan_batch(self._settings, self._options, self._pushed)
         for warning in plan.warnings:
             _log.warning("%s", warning)
+        spare_collections()  # the process that plans is a worker of the daemon, too
         return [
             RangePartition(
                 wanted,
@@ -64,7 +66,14 @@ class KafkaBatchReader(DataSourceReader):
         Raises:
             KafkaDirectError: The records can't be read.
         """
-        return read_partition(partition, self._settings, self._options, self._schema)
+        return self._for_tasks().read(partition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark pickles a reader when its planning is done, to send it to the executors.
+        return TaskReader, tuple(self._for_tasks())
+
+    def _for_tasks(self) -> TaskReader:
+        return TaskReader.of(self._settings, self._options, self._schema)
 
 
 class FilteringBatchReader(KafkaBatchReader):

@@ -1,5 +1,7 @@
 """The Structured data source ``kafka-direct``: the class Spark finds, and nothing that costs time to import.
 
+The source itself travels to the executors beside the reader, where a new Python worker has to import this module.
+
 Spark looks for data sources in every installed package whose name starts with ``pyspark_`` and asks it for
 ``DefaultSource``; the package's ``__init__`` answers with this class.
 """
@@ -11,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_kafka_direct.options import includes_headers, parse_options, parse_stream_options
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value cannot be used.
         """
+        from pyspark_kafka_direct.options import includes_headers
+
         return full_schema(includes_headers(dict(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -48,6 +51,7 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
+        from pyspark_kafka_direct.options import parse_options
         from pyspark_kafka_direct.structured import batch
 
         options = parse_options(dict(self.options))
@@ -62,6 +66,7 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
+        from pyspark_kafka_direct.options import parse_stream_options
         from pyspark_kafka_direct.structured.stream import KafkaStreamReader
 
         return KafkaStreamReader(parse_stream_options(dict(self.options)), read_schema(schema))

@@ -1,7 +1,8 @@
 """How to reach the brokers: client settings, checked and typed.
 
 This is the face the rest of the package sees; the table of names is in ``_table`` and its two halves, security in
-``_security``. Nothing here touches the network or the file system.
+``_security``. Nothing here touches the network or the file system. Reading settings is imported where it is done: on
+the driver, while the typed settings travel to every Python worker.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from pyspark_kafka_direct.wire._security import (
     SecuritySettings,
     TlsSettings,
 )
-from pyspark_kafka_direct.wire._security_reader import security_settings
-from pyspark_kafka_direct.wire._table import read_settings, settings_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -102,6 +101,9 @@ def connection_settings(
     Raises:
         OptionError: A setting is missing, refused, or has a value that can't be used.
     """
+    from pyspark_kafka_direct.wire._security_reader import security_settings
+    from pyspark_kafka_direct.wire._table import read_settings
+
     read = read_settings(params, handled=handled)
     security, notes = security_settings(read.values, read.given, oauth_token_provider)
     for note in (*read.notes, *notes):
@@ -132,6 +134,13 @@ def connection_settings(
         max_partition_fetch_bytes=_number(values, "max.partition.fetch.bytes"),
         check_crcs=cast("bool", values["check.crcs"]),
     )
+
+
+def settings_markdown() -> str:
+    """The documentation page of all client settings."""
+    from pyspark_kafka_direct.wire import _table
+
+    return _table.settings_markdown()
 
 
 def _bootstrap_servers(values: Mapping[str, Value], given: Mapping[str, str]) -> tuple[tuple[str, int], ...]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.structured._range import _with_rack, read_partition
+from pyspark_kafka_direct.structured._range import TaskReader, _with_rack
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     import pytest
-
-    from pyspark_kafka_direct.options import ReadOptions
 
 SETTINGS = connection_settings({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
 
@@ -30,5 +28,5 @@ def test_without_that_variable_the_option_counts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_partition_that_spark_makes_up_for_an_empty_plan_holds_nothing() -> None:
-    options = cast("ReadOptions", None)  # not looked at
-    assert list(read_partition(InputPartition(None), SETTINGS, options, read_schema(full_schema(False)))) == []
+    reader = TaskReader(SETTINGS, read_schema(full_schema(False)), True, 1.0, None)
+    assert list(reader.read(InputPartition(None))) == []

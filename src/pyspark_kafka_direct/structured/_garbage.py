@@ -1,0 +1,28 @@
+"""Spares Python workers the walk through what is never garbage.
+
+PySpark's daemon has a worker collect garbage after every task. Modules, classes and functions, some fifty thousand
+objects, are walked each time, in memory that the task has driven out of the caches: 20 ms of processor time were
+measured after tasks that took 130 ms for a million small records.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+
+from pyspark_kafka_direct.structured._early_end import in_daemons_worker
+
+
+def spare_collections() -> None:
+    """Takes what exists now out of all later garbage collections; once a process, and only in a worker of the daemon.
+
+    Called when the first work is done, so that all imports are. Reference counts free objects as ever. Only what exists
+    now *and* later becomes part of a cycle would stay until the process ends.
+    """
+    if in_daemons_worker():
+        _freeze_once()
+
+
+@functools.cache
+def _freeze_once() -> None:
+    gc.freeze()
