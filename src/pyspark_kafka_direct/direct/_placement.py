@@ -6,6 +6,7 @@ import pickle
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from py4j.java_gateway import JavaClass
 from pyspark.core.rdd import RDD
 from pyspark.serializers import CPickleSerializer
 
@@ -35,9 +36,8 @@ class Executor(NamedTuple):
 
 
 def executors_of(sc: SparkContext) -> list[Executor]:
-    """The executors there are now, without the driver; none in local mode. Two round trips to the JVM."""
-    assert sc._jvm is not None
-    manager = sc._jvm.org.apache.spark.SparkEnv.get().blockManager()
+    """The executors there are now, without the driver; none in local mode."""
+    manager = _java_class(sc, "org.apache.spark.SparkEnv").get().blockManager()
     return parse_executors(manager.master().getPeers(manager.blockManagerId()).mkString("; "))
 
 
@@ -84,23 +84,28 @@ def tasks_rdd(sc: SparkContext, tasks: Sequence[object], locations: Iterable[str
     """
     if not tasks:
         return RDD(sc._jsc.emptyRDD(), sc, CPickleSerializer())
-    jvm: Any = sc._jvm
     scala: Any = sc._jsc.sc()
+    to_seq = _java_class(sc, "org.apache.spark.api.python.PythonUtils").toSeq
+    unpickler = _java_class(sc, "net.razorvine.pickle.Unpickler")()  # Spark's own
+    any_class = _java_class(sc, "scala.reflect.ClassTag").Any()
     serializer: Any = CPickleSerializer()  # PySpark's are not typed
-    elements = jvm.PythonUtils.toSeq(_sent(jvm, [serializer.dumps(task) for task in tasks]))
+
+    def sent(values: list[Any]) -> Any:
+        return to_seq(unpickler.loads(pickle.dumps(values, protocol=_PROTOCOL)))
+
+    elements = sent([serializer.dumps(task) for task in tasks])
     hosts = [location for location in locations if location is not None]
-    any_class = jvm.scala.reflect.ClassTag.Any()
     if hosts:
-        one_each = jvm.PythonUtils.toSeq(_sent(jvm, hosts)).grouped(1).toSeq()
-        made = scala.makeRDD(elements.zip(one_each), any_class)
+        made = scala.makeRDD(elements.zip(sent(hosts).grouped(1).toSeq()), any_class)
     else:
         made = scala.makeRDD(elements, len(tasks), any_class)
-    return RDD(jvm.org.apache.spark.api.java.JavaRDD.fromRDD(made, any_class), sc, serializer)
+    return RDD(_java_class(sc, "org.apache.spark.api.java.JavaRDD").fromRDD(made, any_class), sc, serializer)
 
 
-def _sent(jvm: Any, values: list[Any]) -> Any:
-    """A Java list of byte arrays or texts, by way of the unpickler that Spark ships."""
-    return jvm.net.razorvine.pickle.Unpickler().loads(pickle.dumps(values, protocol=_PROTOCOL))
+def _java_class(sc: SparkContext, name: str) -> Any:
+    """A class by its full name; ``sc._jvm.a.b.C`` asks the JVM at each dot."""
+    gateway: Any = sc._gateway
+    return JavaClass(name, gateway._gateway_client)
 
 
 def _java_text_hash(text: str) -> int:

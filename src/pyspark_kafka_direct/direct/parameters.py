@@ -189,8 +189,8 @@ def _reset(text: str | None) -> Literal["earliest", "latest", "none"]:
         return cast("Literal['earliest', 'latest', 'none']", word)
     if word.startswith("by_duration:"):
         raise OptionError(
-            f"auto.offset.reset={text} is not supported: look up the offsets of that time with a Kafka admin client, and "
-            "give them to the consumer strategy as its offsets"
+            f"auto.offset.reset={text} is not supported: look up the offsets of that time with a Kafka admin client, "
+            "and give them to the consumer strategy as its offsets"
         )
     raise OptionError(f"auto.offset.reset must be earliest, latest or none, got {text!r}")
 
