@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import SparkFiles
 from pyspark.errors import StreamingQueryException
+from tests.integration.groups import committed
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 
 import pyspark_kafka_direct
@@ -73,19 +74,30 @@ def test_lag_goes_down_to_zero(
         assert seen[0].sources[0].total == 40
 
 
-def committed(kafka: EmbeddedKafka, group: str, topic: str, partitions: int) -> list[int]:
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+def test_an_idle_query_shows_what_waits_for_it(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(1, prefix="idle")
+    produce(kafka.bootstrap_servers, topic, range(4))
+    monitor = pyspark_kafka_direct.enable(spark)
+    interval = "spark.sql.streaming.noDataProgressEventInterval"  # between an idle query's events, else 10 s
+    spark.conf.set(interval, "500")
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "100"}
+    stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
     try:
-        found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=30)
-        return [each.offset for each in found]
-    except KafkaException as error:
-        if error.args[0].retriable():
-            return []  # the coordinator is only just taking the group over
-        raise
+        stream.start()
+        stream.wait_for(range(4))
+        produce(kafka.bootstrap_servers, topic, range(3))
+
+        def waiting() -> bool:
+            lag = monitor.lag(stream.query)
+            return lag is not None and lag.sources[0].total == 3
+
+        wait_for(waiting)
+        assert stream.committed == 0
     finally:
-        consumer.close()
+        spark.conf.unset(interval)
+        stream.stop()
 
 
 def test_a_batch_is_committed_when_it_is_done(
@@ -100,7 +112,7 @@ def test_a_batch_is_committed_when_it_is_done(
     stream.start(processingTime="1 hour")
     try:
         wait_for(lambda: monitor.lag(stream.query) is not None)
-        wait_for(lambda: committed(kafka, f"group-{topic}", topic, 2) == [5, 0])
+        wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 5, 1: 0})
     finally:
         stream.stop()
 
@@ -116,8 +128,8 @@ def test_what_planner_and_listener_commit_only_goes_forward(
     seen: list[int] = []
 
     def look() -> bool:
-        now = max(committed(kafka, f"group-{topic}", topic, 1), default=-1)
-        if now >= 0:
+        now = committed(kafka.bootstrap_servers, f"group-{topic}", topic).get(0)
+        if now is not None:
             assert now <= len(stream.values), "not before the sink has it"
             seen.append(now)
         return now == 40
@@ -144,8 +156,7 @@ def test_the_last_batch_is_committed_by_a_program_that_ends_at_once(
         [sys.executable, str(app), *arguments], capture_output=True, text=True, timeout=280, env=environment
     )
     assert done.returncode == 0, done.stderr
-    wait_for(lambda: bool(committed(kafka, f"group-{topic}", topic, 1)))
-    assert committed(kafka, f"group-{topic}", topic, 1) == [7]
+    assert committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 7}
 
 
 def test_backpressure_settles_at_the_speed_of_a_slow_sink(

@@ -16,6 +16,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from pyspark_kafka_direct.monitor._cluster import open_cluster
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -174,11 +176,6 @@ def _least(sources: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartiti
 
 
 def _connect(options: Mapping[str, str], group: str) -> Offsets:
-    from pyspark_kafka_direct.options import parse_stream_options
-    from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.groups import Group
-    from pyspark_kafka_direct.wire.settings import connection_settings
 
-    given = parse_stream_options(options)
-    settings = connection_settings(given.kafka, oauth_token_provider=given.oauth_token_provider)
-    return Group(Cluster(settings), group)
+    return Group(open_cluster(options), group)

@@ -25,11 +25,11 @@ class PartitionLag:
         topic: Topic.
         partition: Partition.
         offset: Next offset to read.
-        latest: The partition's end when the batch was planned.
+        latest: The partition's end when the batch was planned, or when the query was looked at while idle.
         lag: Offsets between the two.
         seconds: How long ago ``offset`` was the end, interpolated from the ends seen before; ``None`` while too little
             was seen to tell.
-        rate: Offsets per second of the batch.
+        rate: Offsets per second of the batch; 0 while idle.
     """
 
     topic: str
@@ -93,7 +93,7 @@ class QueryLag:
         run_id: Of this start of the query.
         name: The query's name, if it has one.
         batch_id: The batch.
-        time: When it ended, in seconds since 1970.
+        time: When that was, in seconds since 1970: at the batch's end, or later, if the query was looked at while idle.
         sources: The query's sources of this package, in the order of the query.
     """
 

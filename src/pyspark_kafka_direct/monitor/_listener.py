@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
     from pyspark_kafka_direct.monitor.monitor import Monitor
 
@@ -62,6 +67,11 @@ class ProgressListener(StreamingQueryListener):
         """A batch is done."""
         progress = event.progress
         self._monitor.batch_ended(progress, self._facts_of(str(progress.runId), str(progress.id)))
+
+    @_quietly
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """A query found nothing to read for 10 s, and again."""
+        self._monitor.query_idle(str(event.runId))
 
     @_quietly
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802

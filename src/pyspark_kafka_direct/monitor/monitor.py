@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
+import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, SourceLag, source_batch
+from pyspark_kafka_direct.monitor._cluster import ends_now
+from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, source_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
     from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
     from pyspark_kafka_direct.monitor._queries import QueryFacts
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+    LookUp: TypeAlias = Callable[[Mapping[str, str], Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
 _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
@@ -44,17 +51,24 @@ class Monitor:
     Args:
         feedback: Takes the measurements for backpressure.
         observers: Are told of finished batches.
+        look_up: Asks the brokers for the ends of an idle query's partitions, from a source's options.
     """
 
-    def __init__(self, feedback: FeedbackWriter | None = None, observers: tuple[BatchObserver, ...] = ()) -> None:
+    def __init__(
+        self,
+        feedback: FeedbackWriter | None = None,
+        observers: tuple[BatchObserver, ...] = (),
+        look_up: LookUp = ends_now,
+    ) -> None:
         self._feedback = feedback
         self._observers = observers
+        self._look_up = look_up
         self._lock = threading.Lock()
         self._lags: OrderedDict[str, QueryLag] = OrderedDict()
-        self._trackers: dict[str, dict[int, LagTracker]] = {}
+        self._runs: dict[str, _Run] = {}
 
     def lag(self, query: Any = None) -> QueryLag | None:
-        """Where a query is after its last batch; it stays known after the query's end.
+        """Where a query is, after its last batch or a look at it while it is idle; stays known after the query's end.
 
         Args:
             query: A ``StreamingQuery``, its id or its name; may be left out when there is only one.
@@ -97,46 +111,113 @@ class Monitor:
 
     def batch_ended(self, progress: Mapping[str, Any], facts: QueryFacts) -> None:
         """Take in a progress report."""
-        run_id, query_id = str(progress["runId"]), str(progress["id"])
-        trackers = self._trackers.setdefault(run_id, {})
-        batches: dict[int, SourceBatch] = {}
-        lags: list[SourceLag] = []
+        run_id, query_id, name = str(progress["runId"]), str(progress["id"]), progress["name"]
+        sources: dict[int, _Source] = {}
         for number, source in enumerate(progress["sources"]):
             batch = source_batch(progress, source) if facts.ours(str(source["description"])) else None
-            if batch is None:
-                continue
-            batches[number] = batch
-            group = facts.option(batch.description, "commitGroupId") or progress["name"] or query_id
-            lag = trackers.setdefault(number, LagTracker()).after(batch, group)
-            if lag.partitions:
-                lags.append(lag)
-        if lags:
-            ended = max(batch.ended_ms for batch in batches.values()) / 1000
-            self._keep(QueryLag(query_id, run_id, progress["name"], int(progress["batchId"]), ended, tuple(lags)))
+            if batch is not None:
+                options = (facts.options or {}).get(batch.description, {})
+                group = facts.option(batch.description, "commitGroupId") or name or query_id
+                sources[number] = _Source(batch, group, options)
+        with self._lock:
+            run = self._runs.setdefault(run_id, _Run(query_id, run_id, name))
+            run.batch_id, run.sources = int(progress["batchId"]), sources
+            lag = run.lag()
+            if lag is not None:
+                self._keep(lag)
+        if lag is not None:
+            _log.info("%s", lag.line)
         # Last what may fail: observers, and then the disk.
-        options = facts.options or {}
-        sources = [(batch, options.get(batch.description, {})) for batch in batches.values()]
         for observer in self._observers if sources else ():
-            observer.batch_ended(run_id, sources)
-        for number, batch in batches.items():
+            observer.batch_ended(run_id, [(each.batch, each.options) for each in sources.values()])
+        for number, each in sources.items():
             if self._feedback is not None:
-                self._feedback.batch_ended(f"{run_id} {number}", batch, facts.interval_ms)
+                self._feedback.batch_ended(f"{run_id} {number}", each.batch, facts.interval_ms)
+
+    def query_idle(self, run_id: str) -> None:
+        """A query had nothing to do for a while: look at the ends of its partitions, on a thread of its own."""
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None or run.looked_at or not any(each.options for each in run.sources.values()):
+                return
+            run.looked_at = True
+        threading.Thread(target=self._look, args=(run,), name="kafka-direct-ends", daemon=True).start()
 
     def query_ended(self, run_id: str) -> None:
         """Let go of what only a running query needs."""
-        for number in self._trackers.pop(run_id, {}):
+        with self._lock:
+            run = self._runs.pop(run_id, None)
+        for number in run.trackers if run is not None else ():
             if self._feedback is not None:
                 self._feedback.forget(f"{run_id} {number}")
         for observer in self._observers:
             observer.query_ended(run_id)
 
+    def _look(self, run: _Run) -> None:
+        sources = run.sources
+        try:
+            ends = {
+                number: self._look_up(each.options, each.batch.end)
+                for number, each in sources.items()
+                if each.options and each.batch.end
+            }
+        except Exception as error:
+            _log.debug("the lag of the idle query %s stays as it was: %s", run.name or run.query_id, error)
+        else:
+            with self._lock:
+                # A batch that ended meanwhile knows better.
+                if run.sources is sources and self._runs.get(run.run_id) is run:
+                    run.sources = {
+                        number: each.idle(ends[number], time.time() * 1000) if number in ends else each
+                        for number, each in sources.items()
+                    }
+                    lag = run.lag()
+                    if lag is not None:
+                        self._keep(lag)
+        finally:
+            run.looked_at = False
+
     def _keep(self, lag: QueryLag) -> None:
-        with self._lock:
-            self._lags[lag.query_id] = lag
-            self._lags.move_to_end(lag.query_id)
-            while len(self._lags) > _KEPT:
-                self._lags.popitem(last=False)
-        _log.info("%s", lag.line)
+        self._lags[lag.query_id] = lag
+        self._lags.move_to_end(lag.query_id)
+        while len(self._lags) > _KEPT:
+            self._lags.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    batch: SourceBatch
+    group: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def idle(self, ends: Mapping[TopicPartition, int], now_ms: float) -> _Source:
+        """As if a batch without records had just ended."""
+        batch = dataclasses.replace(
+            self.batch, began_ms=now_ms, ended_ms=now_ms, rows=0, start=self.batch.end, latest=ends
+        )
+        return dataclasses.replace(self, batch=batch)
+
+
+@dataclass(slots=True)
+class _Run:
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int = 0
+    sources: Mapping[int, _Source] = field(default_factory=dict)
+    trackers: dict[int, LagTracker] = field(default_factory=dict)
+    looked_at: bool = False
+
+    def lag(self) -> QueryLag | None:
+        lags = [
+            self.trackers.setdefault(number, LagTracker()).after(each.batch, each.group)
+            for number, each in self.sources.items()
+        ]
+        known = tuple(lag for lag in lags if lag.partitions)
+        if not known:
+            return None
+        seen = max(each.batch.ended_ms for each in self.sources.values()) / 1000
+        return QueryLag(self.query_id, self.run_id, self.name, self.batch_id, seen, known)
 
 
 def _names(lags: tuple[QueryLag, ...]) -> list[str]:

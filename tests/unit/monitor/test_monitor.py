@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.unit.monitor.reports import OTHER, SOURCE, report, source
 
+from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor import Monitor
 from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
 from pyspark_kafka_direct.monitor._queries import QueryFacts
@@ -16,7 +19,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.feedback import Measurement, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from pyspark_kafka_direct.monitor import SourceBatch
@@ -61,8 +64,8 @@ class TestLag:
             id = "b"
 
         monitor = Monitor()
-        monitor.batch_ended(at(10, 30, id="a"), UNKNOWN)
-        monitor.batch_ended(at(10, 30, id="b", name="orders"), UNKNOWN)
+        monitor.batch_ended(at(10, 30, id="a", runId="1"), UNKNOWN)
+        monitor.batch_ended(at(10, 30, id="b", runId="2", name="orders"), UNKNOWN)
         assert [lag.query_id for lag in monitor.lags] == ["a", "b"]
         assert monitor.lag("a") == monitor.lags[0]
         assert monitor.lag("orders") == monitor.lag(Query()) == monitor.lags[1]
@@ -99,6 +102,87 @@ class TestLag:
             monitor.batch_ended(at(10, 30, name="orders"), KNOWN)
         assert [record.getMessage() for record in caplog.records] == [monitor.lags[0].line]
         assert "hush" not in caplog.text
+
+
+class Brokers:
+    """Where an idle query's partitions end; answers when it is let."""
+
+    def __init__(self, *ends: int | Exception) -> None:
+        self.ends = list(ends)
+        self.open = threading.Event()
+        self.open.set()
+        self.asked: list[str] = []
+
+    def look_up(self, options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked.append(options["commitgroupid"])
+        assert self.open.wait(30)
+        end = self.ends.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return dict.fromkeys(partitions, end)
+
+
+def settled() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "kafka-direct-ends":
+            thread.join(30)
+
+
+class TestIdle:
+    def test_an_idle_query_is_looked_at(self) -> None:
+        brokers = Brokers(30, 45)
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(at(30, 30, runId="r"), KNOWN)
+        for latest, behind in ((30, 0), (45, 15)):
+            monitor.query_idle("r")
+            settled()
+            lag = monitor.lag()
+            assert lag is not None
+            (partition,) = lag.sources[0].partitions
+            assert (partition.offset, partition.latest, partition.lag, partition.rate) == (30, latest, behind, 0.0)
+            assert abs(lag.time - time.time()) < 60
+            assert lag.batch_id == 1
+
+    def test_a_batch_that_ended_meanwhile_knows_better(self) -> None:
+        brokers = Brokers(99)
+        brokers.open.clear()
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(at(10, 10, runId="r"), KNOWN)
+        monitor.query_idle("r")
+        monitor.query_idle("r")
+        monitor.batch_ended(at(20, 25, start=10, batch=2, runId="r"), KNOWN)
+        brokers.open.set()
+        settled()
+        lag = monitor.lag()
+        assert lag is not None
+        assert (lag.batch_id, lag.sources[0].total) == (2, 5)
+        assert brokers.asked == ["shop"], "one look at a time"
+
+    def test_a_cluster_that_cannot_be_asked_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        brokers = Brokers(BrokerTimeoutError("no answer"), 12)
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(at(10, 11, runId="r"), KNOWN)
+        before = monitor.lag()
+        monitor.query_idle("r")
+        settled()
+        assert monitor.lag() == before
+        assert caplog.text == ""
+        monitor.query_idle("r")
+        settled()
+        lag = monitor.lag()
+        assert lag is not None
+        assert lag.sources[0].total == 2
+
+    def test_queries_that_are_over_or_unknown_are_not_looked_at(self) -> None:
+        brokers = Brokers()
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(at(10, 11, runId="unknown"), UNKNOWN)
+        monitor.batch_ended(at(10, 11, runId="over"), KNOWN)
+        monitor.query_ended("over")
+        for run in ("unknown", "over", "never seen"):
+            monitor.query_idle(run)
+        settled()
+        assert brokers.asked == []
 
 
 class TestObservers:
