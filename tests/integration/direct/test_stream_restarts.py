@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.streaming import StreamingContext
+from tests.integration.direct.running import Seen, direct_stream
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -22,9 +24,11 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.direct import KafkaRDD
 
 APP = Path(__file__).with_name("stream_app.py")
 DEADLINE = 240  # seconds
@@ -161,6 +165,42 @@ def test_a_graceful_stop_commits_what_is_done_and_a_restart_goes_on(app: App, pu
     values = [value for fact in app.facts("done")[so_far:] for value in fact["values"]]
     assert sorted(values) == list(range(40, 60)), "none of before"
     assert committed(app) == {0: 30, 1: 30}, "by the reference that the restored function holds"
+
+
+SEEN = Seen()
+
+
+def note(rdd: KafkaRDD) -> None:
+    """Known by its name to the checkpoint, and so the same function after a restart in this process."""
+    SEEN.add(rdd.map(lambda record: int(record.value)).collect())
+
+
+def test_a_context_that_comes_back_in_the_same_process(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
+) -> None:
+    """For so many batches that Spark lets go of the first ones, which needs what a checkpoint does not keep."""
+    topic = make_topic()
+    put(topic, range(3))
+
+    def create() -> StreamingContext:
+        ssc = StreamingContext(spark.sparkContext, 1)
+        direct_stream(ssc, kafka.bootstrap_servers, topic, None).foreachRDD(note)
+        return ssc
+
+    def must_not_be_called() -> StreamingContext:
+        raise AssertionError("there is a checkpoint")
+
+    for number, make in enumerate([create, must_not_be_called, must_not_be_called]):
+        ssc = StreamingContext.getOrCreate(str(tmp_path), make)
+        ssc.start()
+        try:
+            put(topic, [3 + number])
+            SEEN.wait(lambda seen, last=3 + number: any(last in some for some in seen))  # type: ignore[misc]
+            SEEN.wait_for_more(4)
+            ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises what went wrong
+        finally:
+            ssc.stop(stopSparkContext=False, stopGraceFully=False)
+    assert set(SEEN.flat) == set(range(6))
 
 
 def ends(facts: list[dict[str, Any]]) -> list[int]:
