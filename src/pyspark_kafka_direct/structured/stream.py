@@ -15,7 +15,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
 from pyspark_kafka_direct.planning.stream_start import moves
-from pyspark_kafka_direct.structured._collector import spare_the_collector
 from pyspark_kafka_direct.structured._range import RangePartition, read_partition
 from pyspark_kafka_direct.wire.settings import connection_settings
 
@@ -132,7 +131,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             KafkaDirectError: The records can't be read.
         """
-        spare_the_collector()
         return read_partition(partition, self._settings, self._options, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
