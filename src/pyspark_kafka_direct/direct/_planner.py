@@ -96,9 +96,6 @@ class StreamPlanner:
         stream_id: Unlike that of any other stream, restarts included.
         spec: What the user asked for.
         controller: Backpressure, if it is on.
-
-    Raises:
-        OptionError: A parameter that cannot be used.
     """
 
     _made: Wire | None
@@ -117,6 +114,7 @@ class StreamPlanner:
         """Find out where a new stream begins.
 
         Raises:
+            OptionError: A parameter that cannot be used.
             OffsetPlanError: There is no offset to start at, or a given one is not in the log.
             TopicNotFoundError: A topic or partition does not exist.
             BrokerError: The cluster could not be asked.
@@ -136,6 +134,7 @@ class StreamPlanner:
             time_ms: The batch's time in milliseconds.
 
         Raises:
+            OffsetPlanError: The batch is an old one that was forgotten.
             TopicNotFoundError: A partition that was read is gone.
             DataLossError: A topic was deleted and created anew, or a log ends before what was read of it.
             BrokerError: The cluster could not be asked within ``default.api.timeout.ms``.
