@@ -16,8 +16,8 @@ from pyspark_kafka_direct.structured._early_end import in_daemons_worker
 def spare_collections() -> None:
     """Takes what exists now out of all later garbage collections; once a process, and only in a worker of the daemon.
 
-    Called when the first work is done, so that all imports are. Reference counts free objects as ever. Only what exists
-    now *and* later becomes part of a cycle would stay until the process ends.
+    Called when the first work is done, so that all imports are. Reference counts free objects as ever. Only cycles of
+    objects that exist now stay until the process ends, were they to become garbage.
     """
     if in_daemons_worker():
         _freeze_once()
