@@ -22,7 +22,7 @@ def poll_timeout(conf: SparkConf) -> float:
     """Seconds a task waits for records: ``spark.streaming.kafka.consumer.poll.ms``, else ``spark.network.timeout``.
 
     Raises:
-        OptionError: The setting is no duration.
+        OptionError: The setting is no duration, or 0.
     """
     given = conf.get(_POLL)
     if given is not None:
@@ -46,6 +46,6 @@ def assume_consecutive(conf: SparkConf) -> bool:
 
 def _seconds(name: str, text: str, unit: str) -> float:
     found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
-        raise OptionError(f"{name} must be a duration such as 500ms or 120s, got {text!r}")
+    if found is None or int(found[1]) == 0:
+        raise OptionError(f"{name} must be a duration above 0, such as 500ms or 120s, got {text!r}")
     return int(found[1]) * _SECONDS[found[2] or unit]

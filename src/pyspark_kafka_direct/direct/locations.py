@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -10,9 +11,9 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
+
+_PREFER_FIXED_TAKES: Final = "PreferFixed takes a mapping such as {TopicPartition('t', 0): 'host'}"
 
 
 class LocationStrategy:
@@ -49,19 +50,21 @@ class PreferFixed(LocationStrategy):
         host_map: Host, as Spark names its executors' hosts, by topic-partition (a ``TopicPartition`` or a pair).
 
     Raises:
-        OptionError: A key is no topic-partition, or a host is no text.
+        OptionError: It is no mapping, a key is no topic-partition, or a host is no text.
     """
 
     hosts: Mapping[TopicPartition, str]
 
     def __init__(self, host_map: Mapping[TopicPartition, str]) -> None:
+        if not isinstance(host_map, Mapping):
+            raise OptionError(f"{_PREFER_FIXED_TAKES}, got {host_map!r}")
         hosts: dict[TopicPartition, str] = {}
         for key, host in host_map.items():
-            if not isinstance(key, tuple) or len(key) != 2 or not isinstance(host, str) or not host:
-                raise OptionError(
-                    f"PreferFixed takes a mapping such as {{TopicPartition('t', 0): 'host'}}, got {key!r}: {host!r}"
-                )
-            hosts[TopicPartition(*key)] = host
+            match key, host:
+                case (str(topic), int(number)), str() if topic and host and type(number) is int and number >= 0:
+                    hosts[TopicPartition(topic, number)] = host
+                case _:
+                    raise OptionError(f"{_PREFER_FIXED_TAKES}, got {key!r}: {host!r}")
         object.__setattr__(self, "hosts", MappingProxyType(hosts))
 
     def __hash__(self) -> int:

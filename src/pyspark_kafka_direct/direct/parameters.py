@@ -19,21 +19,19 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 
 _LEAST_RECEIVE_BUFFER: Final = 65536
 
+_PREFIX: Final = re.compile(r"\Akafka[.]", re.IGNORECASE)
 _GROUP: Final = "group.id"
 _RESET: Final = "auto.offset.reset"
 _AUTO_COMMIT: Final = "enable.auto.commit"
@@ -137,11 +135,13 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
 
 
 def _texts(params: Mapping[str, object]) -> dict[str, str]:
+    if not isinstance(params, Mapping):
+        raise OptionError(f"kafkaParams must be a dict of client settings, got {type(params).__name__}")
     texts: dict[str, str] = {}
     for key, value in params.items():
-        if not isinstance(key, str):
-            raise OptionError(f"a parameter's name must be a text, got {key!r}")
-        name = key.strip().removeprefix("kafka.")
+        name = _PREFIX.sub("", key.strip(), count=1) if isinstance(key, str) else ""
+        if not name:
+            raise OptionError(f"a parameter's name must be a text such as bootstrap.servers, got {key!r}")
         if value is None:
             continue
         text = _text(name, value)
@@ -160,7 +160,7 @@ def _text(name: str, value: object) -> str:
         return str(value)
     if name.lower() in _DESERIALIZERS:
         return str(getattr(value, "__name__", type(value).__name__))
-    if isinstance(value, Sequence) and all(isinstance(part, str) for part in value):
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(part, str) for part in value):
         return ",".join(cast("Sequence[str]", value))
     # The value itself is not shown: it may be a secret.
     raise OptionError(

@@ -199,10 +199,12 @@ class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
                 the wanted order; only these are decoded. By default the first seven, the data source's columns.
 
         Raises:
-            OptionError: There is no such column, or one is named twice.
+            OptionError: There is no such column, one is named twice, or these are no names.
         """
         from pyspark_kafka_direct.records import arrow_schema
 
+        if isinstance(columns, str):
+            raise OptionError(f"arrow(columns=...) takes a list of names: [{columns!r}]")
         wanted = _ARROW_COLUMNS if columns is None else tuple(columns)
         try:
             arrow_schema(wanted)
@@ -216,10 +218,8 @@ class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
         """A DataFrame of the same ranges, read by the data source ``kafka-direct``; decoders play no part in it.
 
         Args:
-            schema: Some of the data source's columns; by default all but ``headers``.
-
-        Raises:
-            OptionError: There is no such column.
+            schema: Some of the data source's columns; by default all but ``headers``. One that does not exist is an
+                error when the DataFrame is used, as Spark asks the source only then.
         """
         from pyspark.sql import SparkSession
 

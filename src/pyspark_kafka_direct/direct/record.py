@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.errors import RecordError
+from pyspark_kafka_direct.errors import OptionError, RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -134,6 +134,17 @@ class KafkaRecord:
             "topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", "leaderEpoch",
         )  # fmt: skip
         return f"KafkaRecord({', '.join(f'{name}={getattr(self, name)!r}' for name in fields)})"
+
+
+def check_decoders(key_decoder: object, value_decoder: object) -> None:
+    """Refuse a decoder that cannot be called, before a task fails with it.
+
+    Raises:
+        OptionError: One of them is neither a function nor ``None``.
+    """
+    for name, decoder in (("keyDecoder", key_decoder), ("valueDecoder", value_decoder)):
+        if decoder is not None and not callable(decoder):
+            raise OptionError(f"{name} must be a function of bytes, such as bytes.decode, got {decoder!r}")
 
 
 def records_of(

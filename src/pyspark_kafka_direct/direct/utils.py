@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.direct._conf import assume_consecutive, poll_timeout
 from pyspark_kafka_direct.direct.locations import PREFER_CONSISTENT, LocationStrategy, preferred_hosts
 from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rdd import KafkaRDD, kafka_rdd
+from pyspark_kafka_direct.direct.record import check_decoders
 from pyspark_kafka_direct.direct.stream import DirectKafkaDStream, open_stream
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.wire.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pyspark import SparkContext
     from pyspark.streaming import StreamingContext
@@ -55,11 +57,14 @@ class KafkaUtils:
                 configuration's ``spark.streaming.kafka.assumeConsecutiveOffsets``, else false.
 
         Raises:
-            OptionError: A parameter is missing, refused, or has a value that can't be used.
+            OptionError: A parameter is missing, refused, or has a value that can't be used; or another argument is
+                not what it should be.
             TopicNotFoundError: A topic or partition does not exist.
             BrokerError: The cluster could not be asked.
         """
-        ranges = [_checked(wanted) for wanted in offsetRanges]
+        ranges = _checked_ranges(offsetRanges)
+        check_decoders(keyDecoder, valueDecoder)
+        preferred_hosts(locationStrategy, {})  # refuses what is none before anything is asked
         parameters = driver_parameters(kafkaParams)
         cluster = Cluster(parameters.settings)
         partitions = {wanted.topic_partition for wanted in ranges}
@@ -127,7 +132,13 @@ class KafkaUtils:
         )
 
 
-def _checked(wanted: object) -> OffsetRange:
-    if isinstance(wanted, OffsetRange):
-        return wanted
-    raise OptionError(f"offsetRanges takes OffsetRange objects, got {wanted!r}; make one with OffsetRange.create(...)")
+def _checked_ranges(given: Iterable[OffsetRange]) -> list[OffsetRange]:
+    if isinstance(given, OffsetRange):
+        raise OptionError(f"offsetRanges takes a list of OffsetRange objects: [{given!r}]")
+    ranges = list(given) if isinstance(given, Iterable) else [given]
+    for each in ranges:
+        if not isinstance(each, OffsetRange):
+            raise OptionError(
+                f"offsetRanges takes OffsetRange objects, got {each!r}; make one with OffsetRange.create(...)"
+            )
+    return ranges

@@ -29,9 +29,10 @@ def test_how_long_a_task_waits(given: dict[str, str], seconds: float) -> None:
     assert poll_timeout(Conf(given)) == seconds  # type: ignore[arg-type]
 
 
-def test_no_duration() -> None:
-    with pytest.raises(OptionError, match=rf"{POLL} must be a duration.*'soon'"):
-        poll_timeout(Conf({POLL: "soon"}))  # type: ignore[arg-type]
+@pytest.mark.parametrize("text", ["soon", "0", "0s", "-1", "1.5s"])
+def test_no_duration(text: str) -> None:
+    with pytest.raises(OptionError, match=rf"{POLL} must be a duration.*'{text}'"):
+        poll_timeout(Conf({POLL: text}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("text", "expected"), [(None, False), ("true", True), ("False", False)])

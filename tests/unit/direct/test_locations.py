@@ -47,7 +47,21 @@ def test_they_pickle(strategy: Any) -> None:
     assert again is strategy or isinstance(strategy, LocationStrategies.PreferFixed)
 
 
-@pytest.mark.parametrize("hosts", [{"t": "host"}, {ONE: 1}, {ONE: ""}, {("t", 1, 2): "host"}])
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        None,
+        [ONE],
+        {"t": "host"},
+        {ONE: 1},
+        {ONE: ""},
+        {("t", 1, 2): "host"},
+        {("t", "1"): "host"},
+        {("t", -1): "host"},
+        {("t", True): "host"},
+        {(3, 1): "host"},
+    ],
+)
 def test_a_map_that_cannot_be_used_is_refused(hosts: Any) -> None:
     with pytest.raises(OptionError, match="PreferFixed takes a mapping"):
         LocationStrategies.PreferFixed(hosts)

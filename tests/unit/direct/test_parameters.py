@@ -122,7 +122,12 @@ def test_auto_offset_reset(word: str) -> None:
         ({**SERVERS, "kafkaConsumer.pollTimeoutMs": 0}, "at least 1, got '0'"),
         ({**SERVERS, "fetch.min.bytes": "many"}, r"fetch\.min\.bytes"),
         ({**SERVERS, "fetch.min.bytes": 1.5}, r"fetch\.min\.bytes must be a text.*got float"),
-        ({7: "x"}, "name must be a text, got 7"),
+        ({7: "x"}, "name must be a text such as.*, got 7"),
+        ({**SERVERS, "kafka.": "x"}, "name must be a text such as.*, got 'kafka.'"),
+        ({**SERVERS, "Kafka.Bootstrap.Servers": "b:1"}, "given twice"),
+        ({"bootstrap.servers": b""}, "got bytes"),
+        (None, "kafkaParams must be a dict.*got NoneType"),
+        ([("bootstrap.servers", "a:1")], "kafkaParams must be a dict.*got list"),
         ({**SERVERS, "group.id": "a", "Group.Id": "b"}, "given twice"),
     ],
 )

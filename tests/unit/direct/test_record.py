@@ -12,8 +12,8 @@ from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both
 from tests.unit.records.test_old_formats import message
 
-from pyspark_kafka_direct import RecordError
-from pyspark_kafka_direct.direct.record import COLUMNS, records_of
+from pyspark_kafka_direct import OptionError, RecordError
+from pyspark_kafka_direct.direct.record import COLUMNS, check_decoders, records_of
 from pyspark_kafka_direct.records._protocol import DecodeRequest
 
 if TYPE_CHECKING:
@@ -153,3 +153,10 @@ def test_it_shows_its_fields_and_takes_no_others() -> None:
     assert not hasattr(record, "__dict__")
     with pytest.raises(AttributeError):
         record.value = b"b"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("decoders", "name"), [(("utf-8", None), "keyDecoder"), ((None, 3), "valueDecoder")])
+def test_a_decoder_that_cannot_be_called_is_refused(decoders: tuple[Any, Any], name: str) -> None:
+    check_decoders(None, bytes.decode)
+    with pytest.raises(OptionError, match=f"{name} must be a function"):
+        check_decoders(*decoders)
