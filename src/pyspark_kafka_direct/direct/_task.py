@@ -61,7 +61,9 @@ class Reading:
     def prepare(self, task: RangeTask, columns: tuple[str, ...]) -> tuple[ConnectionSettings, RangeRequest]:
         """What ``reading`` needs for a task, in the task's own process."""
         from pyspark_kafka_direct.reading.request import RangeRequest
+        from pyspark_kafka_direct.reading.worker import begin_task
 
+        begin_task()
         _start_over_on_retry()
         variable = self.rack_environment_variable
         rack = os.environ.get(variable, "") if variable else ""
@@ -131,8 +133,10 @@ class CountRecords:
 
 def _read(settings: ConnectionSettings, request: RangeRequest) -> Iterator[pa.RecordBatch]:
     from pyspark_kafka_direct.reading.range_reader import read_range
+    from pyspark_kafka_direct.reading.worker import end_task
 
-    return read_range(settings, request)
+    yield from read_range(settings, request)
+    end_task()
 
 
 def _start_over_on_retry() -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.structured._early_end import allow_early_end
-from pyspark_kafka_direct.structured._garbage import spare_collections
+from pyspark_kafka_direct.reading.worker import begin_task, end_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,9 +81,9 @@ class TaskReader(NamedTuple):
         """
         # Spark makes up a partition of its own when there is nothing to read.
         if isinstance(partition, RangePartition):
-            allow_early_end()
+            begin_task()
             yield from self._batches(partition)
-            spare_collections()
+            end_task()
 
     def _batches(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         from pyspark_kafka_direct.reading.range_reader import read_range

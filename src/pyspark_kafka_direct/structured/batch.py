@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
+from pyspark_kafka_direct.reading.worker import end_task
 from pyspark_kafka_direct.structured import _batch_plan, _pushdown
-from pyspark_kafka_direct.structured._garbage import spare_collections
 from pyspark_kafka_direct.structured._range import RangePartition, TaskReader
 from pyspark_kafka_direct.wire.settings import connection_settings
 
@@ -49,7 +49,7 @@ class KafkaBatchReader(DataSourceReader):
         plan, topics, leaders = _batch_plan.plan_batch(self._settings, self._options, self._pushed)
         for warning in plan.warnings:
             _log.warning("%s", warning)
-        spare_collections()  # the process that plans is a worker of the daemon, too
+        end_task()  # the process that plans is a worker of the daemon, too
         return [
             RangePartition(
                 wanted,

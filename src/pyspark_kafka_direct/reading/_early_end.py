@@ -11,6 +11,8 @@ import sys
 import traceback
 from typing import Any
 
+from pyspark_kafka_direct.reading._daemon import in_daemons_worker
+
 
 def allow_early_end() -> None:
     """Keeps PySpark's daemon, in this worker process only, from printing the stack trace of a closed socket.
@@ -20,11 +22,6 @@ def allow_early_end() -> None:
     daemon = sys.modules["__main__"]
     if in_daemons_worker() and not isinstance(getattr(daemon, "traceback", None), _SocketsMayClose):
         daemon.traceback = _SocketsMayClose()  # type: ignore[attr-defined]
-
-
-def in_daemons_worker() -> bool:
-    """Whether this process was forked by PySpark's daemon, which keeps workers for later tasks."""
-    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == "pyspark.daemon"
 
 
 class _SocketsMayClose:

@@ -1,0 +1,30 @@
+"""Whether this process is a Python worker of Spark, without importing Spark."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+DAEMON = "pyspark.daemon"
+
+
+def in_daemons_worker() -> bool:
+    """Whether this process was forked by PySpark's daemon, which keeps workers for later tasks."""
+    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == DAEMON
+
+
+def socket_to_jvm() -> socket.socket | None:
+    """The worker's socket, if this is called in a worker of the daemon, by its main thread.
+
+    The daemon hands the socket to its function ``worker`` and keeps it nowhere else, so it is looked up in the frame of
+    that call, which is under every task.
+    """
+    if not in_daemons_worker():
+        return None
+    frame = sys._getframe()
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        found = frame.f_locals.get("sock") if frame.f_code.co_name == "worker" else None
+        if isinstance(found, socket.socket):
+            return found
+    return None

@@ -1,0 +1,20 @@
+"""What makes a Python worker of Spark a good place to read in; all of it does nothing in any other process."""
+
+from __future__ import annotations
+
+from pyspark_kafka_direct.reading._early_end import allow_early_end
+from pyspark_kafka_direct.reading._garbage import spare_collections
+from pyspark_kafka_direct.reading._no_delay import send_at_once
+
+__all__ = ["begin_task", "end_task"]
+
+
+def begin_task() -> None:
+    """Called by each task before it reads, in the worker's main thread."""
+    allow_early_end()
+    send_at_once()
+
+
+def end_task() -> None:
+    """Called by each task that has read its range to the end."""
+    spare_collections()
