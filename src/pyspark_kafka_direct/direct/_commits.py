@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -16,7 +17,7 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -59,9 +60,11 @@ class CommitQueue:
             callback: Called once with the outcome, from another thread.
 
         Raises:
-            OptionError: The stream has no group, or these are no offset ranges.
+            OptionError: The stream has no group, these are no offset ranges, or the callback cannot be called.
         """
         self._require_group("commitAsync")
+        if callback is not None and not callable(callback):
+            raise OptionError(f"the callback of commitAsync must be a function of (offsets, error), got {callback!r}")
         call = _Call(_ends(ranges, "commitAsync"), callback)
         with self._changed:
             self._queued.append(call)
@@ -151,7 +154,7 @@ class _Call:
 
 
 def _ends(ranges: Iterable[OffsetRange], method: str) -> dict[TopicPartition, int]:
-    given = list(ranges) if not isinstance(ranges, OffsetRange) else [ranges]
+    given = list(ranges) if isinstance(ranges, Iterable) else [ranges]
     for each in given:
         if not isinstance(each, OffsetRange):
             raise OptionError(
@@ -171,5 +174,5 @@ def _tell(calls: Sequence[_Call], offsets: dict[TopicPartition, int], error: Exc
             continue
         try:
             call.callback(dict(offsets), error)
-        except Exception:
+        except (Exception, SystemExit):  # sys.exit() there would end the thread, and no later commit would be sent
             _log.warning("a callback of commitAsync failed", exc_info=True)

@@ -144,11 +144,12 @@ def test_failures_nobody_waits_for_are_warnings(
     ]
 
 
+@pytest.mark.parametrize("failure", [RuntimeError("mine"), SystemExit(1)], ids=repr)
 def test_a_callback_that_fails_harms_nobody(
-    coordinator: Coordinator, queue: CommitQueue, caplog: pytest.LogCaptureFixture
+    coordinator: Coordinator, queue: CommitQueue, caplog: pytest.LogCaptureFixture, failure: BaseException
 ) -> None:
     def fail(offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
-        raise RuntimeError("mine")
+        raise failure
 
     told = Told()
     queue.add(ranges(a=5), fail)
@@ -159,6 +160,14 @@ def test_a_callback_that_fails_harms_nobody(
     queue.add(ranges(a=6))
     assert queue.flush(30)
     assert coordinator.commits == [{A: 5}, {A: 6}]
+
+
+def test_what_is_no_range_and_no_callback_is_refused(queue: CommitQueue) -> None:
+    for given in (None, 5, "t", [None], [("t", 0, 0, 5)]):
+        with pytest.raises(OptionError, match="commitAsync takes offset ranges"):
+            queue.add(given)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="callback of commitAsync must be a function"):
+        queue.add(ranges(a=5), "told")  # type: ignore[arg-type]
 
 
 def test_a_callback_may_commit(coordinator: Coordinator, queue: CommitQueue) -> None:
