@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.streaming.listener import StreamingListener
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, clamp, records_per_partition
 
 if TYPE_CHECKING:
@@ -55,7 +57,12 @@ class PerPartitionConfig(ABC):
 
     @abstractmethod
     def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N802, N803 (Spark's spelling)
-        """Most records per second of this partition; 0 or less: no limit."""
+        """Most records per second of this partition.
+
+        0 or less is no limit only where it is so for all partitions: beside one that has a limit, as in Spark, such a
+        partition has ``minRatePerPartition`` records in a batch (backpressure apart). ``math.inf`` is no limit in any
+        case.
+        """
 
     def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N802, N803 (Spark's spelling)
         """Least number of records of this partition in a batch that is limited; per batch, not per second."""
@@ -262,13 +269,13 @@ class _SameForAll(PerPartitionConfig):
 
 
 def _number(given: object, name: str, partition: TopicPartition) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
         raise OptionError(
             f"{name} of the PerPartitionConfig must give a number, got {given!r}",
             topic=partition.topic,
             partition=partition.partition,
         )
-    return given
+    return min(max(given, 0), MAX_OFFSET)  # infinity would be no whole number of records
 
 
 def _whole(conf: SparkConf, key: str, default: int) -> int:

@@ -137,6 +137,14 @@ class TestLimits:
     def test_the_least_number_of_each_partition(self) -> None:
         assert sizes(PLENTY, rate=2, seconds=1, config=Given({}, {B: 30})) == {A: 1, B: 30}
 
+    def test_no_limit_beside_a_limit(self) -> None:
+        def ends(most: float) -> dict[TopicPartition, int]:
+            return limit_ends(START, PLENTY, rate=None, batch_seconds=1, config=Given({A: 100, B: most}))
+
+        assert ends(0) == {A: 100, B: 1}  # Spark's rule, and a trap
+        assert ends(-200) == {A: 100, B: 1}  # and not: none for all, because the sum is negative
+        assert ends(float("inf")) == {A: 100, B: 100_000}
+
     @pytest.mark.parametrize("given", ["5", None, float("nan"), True])
     def test_what_is_not_a_number(self, given: object) -> None:
         with pytest.raises(
