@@ -19,7 +19,7 @@ from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
 from pyspark_kafka_direct.direct._state import StreamState, check_version
 from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rates import limit_ends
-from pyspark_kafka_direct.direct.strategies import DiscoversPartitions
+from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange
 from pyspark_kafka_direct.planning._hints import listed
@@ -121,7 +121,7 @@ class StreamPlanner:
         """
         with self._planning:
             wire = self.wire
-            wanted = self.spec.strategy.on_start(wire.cluster, {})
+            wanted = start_of(self.spec.strategy, wire.cluster)
             current = starting_offsets(wanted, wire.cluster, wire.group, wire.parameters.auto_offset_reset)
             topic_ids = _known(self._assigned(current))
             with self._lock:

@@ -8,7 +8,7 @@ committed, ``auto.offset.reset``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
@@ -18,7 +18,7 @@ from pyspark_kafka_direct.planning._hints import listed
 from pyspark_kafka_direct.planning.patterns import TopicPattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from uuid import UUID
 
     from pyspark_kafka_direct.wire.cluster import Cluster, TopicMetadata
@@ -47,8 +47,8 @@ class ConsumerStrategy(Protocol):
 
         Args:
             cluster: Answers questions about topics and offsets.
-            current_offsets: Where the stream stands; empty for a new one. If not, only partitions that are not among
-                them may be given another offset.
+            current_offsets: Where the stream stands. Empty, as only a new stream asks: one that comes back from a
+                checkpoint goes on from there.
 
         Returns:
             Offsets; ``None`` for what the group has committed, else what ``auto.offset.reset`` says.
@@ -86,9 +86,9 @@ class ConsumerStrategies:
             OptionError: No topic, or a name that no topic can have.
             OffsetPlanError: ``offsets`` is not a map from topic-partitions to offsets.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if not all(isinstance(name, str) for name in names):
-            raise OptionError(f"Subscribe takes the names of topics, got {names!r}")
+        names = [topics] if isinstance(topics, str) or not isinstance(topics, Iterable) else list(topics)
+        if not names or not all(isinstance(name, str) and name.strip() and "," not in name for name in names):
+            raise OptionError(f"Subscribe takes a list of the names of topics, got {names!r}")
         return _Subscribe(select.parse_subscribe(",".join(names), "Subscribe"), kafkaParams, offsets)
 
     @staticmethod
@@ -129,6 +129,8 @@ class ConsumerStrategies:
             OptionError: No partition, or something that is none.
             OffsetPlanError: ``offsets`` is not a map from topic-partitions to offsets.
         """
+        if not isinstance(topicPartitions, Iterable):
+            raise OptionError(f"Assign takes a list of topic-partitions, got {topicPartitions!r}")
         partitions = tuple(sorted({_partition(each) for each in topicPartitions}))
         if not partitions:
             raise OptionError("Assign takes at least one topic-partition, got none")
@@ -146,7 +148,7 @@ class _Strategy(ABC):
         self._selection = selection
         # Copied, so that what the caller does to a dict later changes nothing.
         self._parameters = parameters if callable(parameters) else dict(parameters)
-        self._offsets = _offsets(offsets or {})
+        self._offsets = _offsets({} if offsets is None else offsets)
 
     @property
     def executor_params(self) -> Mapping[str, object]:
@@ -243,6 +245,23 @@ def _check_exist(
         return
     topics = cluster.all_topics()
     select.select_partitions(selection, {name: topic.partitions.keys() for name, topic in topics.items()})
+
+
+def start_of(strategy: ConsumerStrategy, cluster: Cluster) -> dict[TopicPartition, int | None]:
+    """Asks a strategy where a new stream begins; one of a user's own may answer anything.
+
+    Raises:
+        OptionError: The answer is no map from topic-partitions.
+        OffsetPlanError: An offset in it is none.
+    """
+    wanted = strategy.on_start(cluster, {})
+    if not isinstance(wanted, Mapping):
+        raise OptionError(
+            f"on_start of {type(strategy).__name__} must give a dict from topic-partitions to offsets, or to None where "
+            f"none is given; it gave {type(wanted).__name__}"
+        )
+    given = _offsets({tp: offset for tp, offset in wanted.items() if offset is not None})
+    return {_partition(tp): None for tp in wanted} | given
 
 
 def _partition(given: object) -> TopicPartition:

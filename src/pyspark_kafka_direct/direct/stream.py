@@ -16,7 +16,8 @@ from pyspark_kafka_direct.direct._planner import StreamPlanner, StreamSpec
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct._spark_side import SparkSide, constant_stream
 from pyspark_kafka_direct.direct.locations import preferred_hosts
-from pyspark_kafka_direct.direct.rates import per_partition_config, rate_controller
+from pyspark_kafka_direct.direct.rates import PerPartitionConfig, per_partition_config, rate_controller
+from pyspark_kafka_direct.direct.record import check_decoders
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.direct._commits import Callback
     from pyspark_kafka_direct.direct.locations import LocationStrategy
-    from pyspark_kafka_direct.direct.rates import PerPartitionConfig
     from pyspark_kafka_direct.direct.rdd import KafkaRDD
     from pyspark_kafka_direct.direct.record import Decoder
     from pyspark_kafka_direct.direct.strategies import ConsumerStrategy
@@ -164,6 +164,9 @@ def open_stream(
             "the consumer strategy must be ConsumerStrategies.Subscribe(...), SubscribePattern(...) or Assign(...), or "
             f"an object with executor_params and on_start, got {type(strategy).__name__}"
         )
+    if config is not None and not isinstance(config, PerPartitionConfig):
+        raise OptionError(f"perPartitionConfig must be an object of a subclass of PerPartitionConfig, got {config!r}")
+    check_decoders(key_decoder, value_decoder)
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         raise OptionError(
             "a direct stream needs PYSPARK_PIN_THREAD=true, which is PySpark's default: without it, Spark's locks keep "

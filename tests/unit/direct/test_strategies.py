@@ -13,7 +13,7 @@ from pyspark_kafka_direct.direct._planner import StreamPlanner, StreamSpec
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct.locations import LocationStrategies
 from pyspark_kafka_direct.direct.rates import PerPartitionConfig
-from pyspark_kafka_direct.direct.strategies import DiscoversPartitions
+from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ SECURE = {**PLAIN, "sasl.jaas.config": JAAS}
         (lambda: ConsumerStrategies.Subscribe([], PARAMS), OptionError, "Subscribe"),
         (lambda: ConsumerStrategies.Subscribe(["a b"], PARAMS), OptionError, "'a b' cannot be a topic's name"),
         (lambda: ConsumerStrategies.Subscribe([1], PARAMS), OptionError, "names of topics"),  # type: ignore[list-item]
+        (lambda: ConsumerStrategies.Subscribe(None, PARAMS), OptionError, "names of topics"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.Subscribe(["a,b"], PARAMS), OptionError, "names of topics"),
+        (lambda: ConsumerStrategies.Subscribe(["a", ""], PARAMS), OptionError, "names of topics"),
+        (lambda: ConsumerStrategies.Assign(None, PARAMS), OptionError, "list of topic-partitions"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, []), OffsetPlanError, "must map"),  # type: ignore[arg-type]
         (lambda: ConsumerStrategies.Subscribe(["a"], "x"), OptionError, "must be a dict, or a function"),  # type: ignore[arg-type]
         (lambda: ConsumerStrategies.SubscribePattern("(", PARAMS), OptionError, "SubscribePattern"),
         (lambda: ConsumerStrategies.SubscribePattern(" ", PARAMS), OptionError, "regular expression"),
@@ -49,6 +54,28 @@ SECURE = {**PLAIN, "sasl.jaas.config": JAAS}
 def test_what_makes_no_sense_is_refused(make: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         make()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (None, OptionError, "on_start of Own must give a dict.*it gave NoneType"),
+        ({"a": 0}, OptionError, "a topic-partition is"),
+        ({("a", 0): "5"}, OffsetPlanError, "got '5'"),
+        ({("a", 0): -1}, OffsetPlanError, "got -1"),
+    ],
+)
+def test_a_strategy_of_ones_own_is_not_trusted(answer: Any, error: type[Exception], text: str) -> None:
+    class Own:
+        executor_params = PARAMS
+
+        def on_start(self, cluster: Any, current_offsets: Any) -> Any:
+            return answer
+
+    with pytest.raises(error, match=text):
+        start_of(Own(), None)  # type: ignore[arg-type]
+    answer = {("a", 0): 5, ("a", 1): None}
+    assert start_of(Own(), None) == {TopicPartition("a", 0): 5, TopicPartition("a", 1): None}  # type: ignore[arg-type]
 
 
 def test_the_callers_dict_is_copied() -> None:

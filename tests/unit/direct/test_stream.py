@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, PerPartitionConfig
 from pyspark_kafka_direct.errors import OptionError
 
 NO_CONTEXT: Any = None  # is not looked at
@@ -30,3 +30,16 @@ def test_threads_that_are_not_pinned_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
     with pytest.raises(OptionError, match="PYSPARK_PIN_THREAD=true"):
         KafkaUtils.createDirectStream(NO_CONTEXT, LocationStrategies.PreferConsistent, STRATEGY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"perPartitionConfig": 100}, "perPartitionConfig must be an object"),
+        ({"perPartitionConfig": PerPartitionConfig}, "perPartitionConfig must be an object"),
+        ({"valueDecoder": "utf-8"}, "valueDecoder must be a function"),
+    ],
+)
+def test_what_would_fail_each_batch_is_refused(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        KafkaUtils.createDirectStream(NO_CONTEXT, LocationStrategies.PreferConsistent, STRATEGY, **arguments)
