@@ -257,8 +257,8 @@ def start_of(strategy: ConsumerStrategy, cluster: Cluster) -> dict[TopicPartitio
     wanted = strategy.on_start(cluster, {})
     if not isinstance(wanted, Mapping):
         raise OptionError(
-            f"on_start of {type(strategy).__name__} must give a dict from topic-partitions to offsets, or to None where "
-            f"none is given; it gave {type(wanted).__name__}"
+            f"on_start of {type(strategy).__name__} must give a dict from topic-partitions to offsets, or to None "
+            f"where none is given; it gave {type(wanted).__name__}"
         )
     given = _offsets({tp: offset for tp, offset in wanted.items() if offset is not None})
     return {_partition(tp): None for tp in wanted} | given
