@@ -71,10 +71,14 @@ def run(servers: str, topic: str, database: Path, until: int | None = None) -> N
     strategy = ConsumerStrategies.Subscribe([topic], parameters, stored_offsets(database))
     stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
 
+    begins: dict[TopicPartition, int] = {}
+
     def handle(rdd: KafkaRDD) -> None:
         ranges = rdd.offsetRanges()
+        for each in ranges:
+            begins.setdefault(each.topic_partition, each.fromOffset)
         if any(each.count() for each in ranges):
-            store(database, ranges, rdd.map(by_origin).reduceByKeyLocally(both))
+            store(database, begins, ranges, rdd.map(by_origin).reduceByKeyLocally(both))
 
     stream.foreachRDD(handle)
     ssc.start()
@@ -97,8 +101,20 @@ def both(some: Delays, more: Delays) -> Delays:
     return some[0] + more[0], some[1] + more[1], some[2] + more[2]
 
 
-def store(database: Path, ranges: Sequence[OffsetRange], results: Mapping[str, Delays]) -> None:
+def store(
+    database: Path,
+    begins: Mapping[TopicPartition, int],
+    ranges: Sequence[OffsetRange],
+    results: Mapping[str, Delays],
+) -> None:
     """Add the results of a batch and move the offsets to its end, or do nothing.
+
+    Args:
+        database: Where.
+        begins: Where this stream has begun to read each partition, for those that the database does not know yet. That
+            of the batch at hand would not do: an earlier batch, with the partition's first records, may have failed.
+        ranges: The batch.
+        results: What it adds.
 
     Raises:
         RuntimeError: An offset is not where the batch begins: an earlier batch failed, or another driver, thought dead,
@@ -107,7 +123,7 @@ def store(database: Path, ranges: Sequence[OffsetRange], results: Mapping[str, D
     with closing(connect(database)) as connection, connection:  # the second: commit, or roll back
         connection.execute("BEGIN IMMEDIATE")
         for each in ranges:
-            connection.execute(FIRST_OFFSET, (each.topic, each.partition, each.fromOffset))
+            connection.execute(FIRST_OFFSET, (each.topic, each.partition, begins[each.topic_partition]))
             moved = connection.execute(MOVE_OFFSET, (each.untilOffset, each.topic, each.partition, each.fromOffset))
             if moved.rowcount != 1:
                 raise RuntimeError(f"the batch begins at {each}, and the database is elsewhere")

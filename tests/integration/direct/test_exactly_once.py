@@ -40,13 +40,24 @@ def test_a_batch_that_begins_elsewhere_stores_nothing(example: Any, tmp_path: Pa
     database = tmp_path / "delays.sqlite"
     example.create_tables(database)
     zero, one = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    example.store(database, [OffsetRange(*zero, 0, 5), OffsetRange(*one, 7, 9)], {"JFK": (7, 6, 60)})
+    begins = {zero: 0, one: 7}
+    example.store(database, begins, [OffsetRange(*zero, 0, 5), OffsetRange(*one, 7, 9)], {"JFK": (7, 6, 60)})
     before = ({zero: 5, one: 9}, {"JFK": (7, 6, 60)})
     assert (example.stored_offsets(database), example.stored_delays(database)) == before
     for again in (OffsetRange(*one, 7, 9), OffsetRange(*one, 10, 12)):
         with pytest.raises(RuntimeError, match="the database is elsewhere"):
-            example.store(database, [OffsetRange(*zero, 5, 8), again], {"JFK": (1, 1, 1), "LGA": (1, 1, 1)})
+            example.store(database, begins, [OffsetRange(*zero, 5, 8), again], {"JFK": (1, 1, 1), "LGA": (1, 1, 1)})
         assert (example.stored_offsets(database), example.stored_delays(database)) == before
-    example.store(database, [OffsetRange(*zero, 5, 8), OffsetRange(*one, 9, 9)], {"JFK": (3, 3, -10)})
+    example.store(database, begins, [OffsetRange(*zero, 5, 8), OffsetRange(*one, 9, 9)], {"JFK": (3, 3, -10)})
     assert example.stored_offsets(database) == {zero: 8, one: 9}
     assert example.stored_delays(database) == {"JFK": (10, 9, 50)}
+
+
+def test_a_batch_after_a_first_one_that_failed_stores_nothing(example: Any, tmp_path: Path) -> None:
+    """Spark runs it all the same, and the database knows nothing yet."""
+    database = tmp_path / "delays.sqlite"
+    example.create_tables(database)
+    one = TopicPartition("flights", 1)
+    with pytest.raises(RuntimeError, match="the database is elsewhere"):
+        example.store(database, {one: 7}, [OffsetRange(*one, 9, 12)], {"JFK": (3, 3, 30)})
+    assert (example.stored_offsets(database), example.stored_delays(database)) == ({}, {})
