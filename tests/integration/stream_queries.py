@@ -94,7 +94,8 @@ class Stream:
     @property
     def values(self) -> list[str]:
         """All values read so far, sorted."""
-        return sorted(value for batch in self.batches.values() for value in batch)
+        so_far = list(self.batches.values())  # in one step: Spark's thread adds batches meanwhile
+        return sorted(value for batch in so_far for value in batch)
 
     @property
     def committed(self) -> int:
