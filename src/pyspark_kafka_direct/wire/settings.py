@@ -74,7 +74,7 @@ class ConnectionSettings:
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 1_048_576
+    max_partition_fetch_bytes: int = 4_194_304
     check_crcs: bool = True
 
     @property
