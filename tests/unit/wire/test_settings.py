@@ -74,7 +74,7 @@ def test_defaults_are_those_of_the_java_client_but_for_the_buffers() -> None:
         fetch_min_bytes=1,
         fetch_max_wait_ms=500,
         fetch_max_bytes=52_428_800,
-        max_partition_fetch_bytes=1_048_576,
+        max_partition_fetch_bytes=4_194_304,
         check_crcs=True,
     )
 
