@@ -10,7 +10,7 @@ from pyspark_kafka_direct.reading._daemon import socket_to_jvm
 
 # PySpark's daemon, in short: a module named so, and a function `worker` with the socket, under which all tasks run.
 IN_WORKER = """
-import socket, sys, types
+import gc, socket, sys, types
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")
 from pyspark_kafka_direct.reading._no_delay import send_at_once
 
@@ -27,21 +27,27 @@ if sys.argv[1] == "tcp":
     worker(tcp)
 else:
     worker(here)  # a Unix socket has no such option
-print(tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
+nodelay = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+before = len(gc.callbacks)
+gc.collect()  # as the daemon does between two tasks; with the socket closed it must not fail either
+tcp.close()
+gc.collect()
+print(nodelay, before)
 """
 
 
 def run_in_worker(kind: str) -> str:
     run = subprocess.run([sys.executable, "-c", IN_WORKER, kind], capture_output=True, text=True, check=True)
+    assert not run.stderr
     return run.stdout.strip()
 
 
 def test_a_worker_waits_for_no_acknowledgement() -> None:
-    assert run_in_worker("tcp") == "True"
+    assert run_in_worker("tcp") == f"True {int(hasattr(socket, 'TCP_QUICKACK'))}"
 
 
 def test_unix_sockets_are_left_alone() -> None:
-    assert run_in_worker("unix") == "False"
+    assert run_in_worker("unix") == "False 0"
 
 
 def test_elsewhere_there_is_no_such_socket() -> None:
