@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.settings import connection_settings
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -121,13 +117,3 @@ def produce(servers: str, topic: str, values: Iterable[object], *, partition: in
         place = number % partitions if partition is None else partition
         producer.produce(topic, str(value).encode(), partition=place, **more)
     assert producer.flush(30) == 0
-
-
-def wait_until_stable(servers: str, topic: str, end: int) -> None:
-    """Wait until the last stable offset of partition 0 is ``end``: markers come a moment after the answer."""
-    settings = connection_settings({"bootstrap.servers": servers, "isolation.level": "read_committed"})
-    partition = TopicPartition(topic, 0)
-    deadline = time.monotonic() + DEADLINE
-    while (seen := Cluster(settings).offsets({partition: LATEST})[partition].offset) != end:
-        assert time.monotonic() < deadline, f"the last stable offset is {seen}, not {end}, after {DEADLINE} s"
-        time.sleep(0.02)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.integration.stream_queries import wait_until_stable
+from tests.integration.topics import wait_until_stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from tests.integration.producers import CODECS, FAMILIES, Producers, Record, Writer, Written, can_write
+from tests.integration.topics import wait_until_stable
 
 from pyspark_kafka_direct import records
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -294,6 +295,8 @@ def check_transactions(lab: Lab, family: Family, codec: str) -> None:
     topic = lab.make_topic()
     written, committed, undecided = write_transactions(lab, family, topic, codec)
     visible = [each for each in written if each.offset in committed]
+    first_open = next(each.offset for each in written if each.record.key == b"open")
+    wait_until_stable(lab.settings.bootstrap_text, topic, first_open)
     for decoder in DECODERS:
         assert lab.read(topic, decoder) == expected(written)
         assert lab.read(topic, decoder, isolation="read_committed") == expected(visible)
@@ -308,6 +311,7 @@ def check_transactions(lab: Lab, family: Family, codec: str) -> None:
         assert counts.records + counts.aborted + counts.control == wanted.count()
         assert (counts.lost, counts.holes) == (0, 0)
     undecided.commit()
+    wait_until_stable(lab.settings.bootstrap_text, topic, written[-1].offset + 2)  # the last record, and the marker
     visible += written[-100:]
     for decoder in DECODERS:
         assert lab.read(topic, decoder, isolation="read_committed") == expected(visible)

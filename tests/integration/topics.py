@@ -1,4 +1,4 @@
-"""Topics that go and come back while a test runs."""
+"""Topics that go and come back while a test runs, and waiting for what becomes of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from pyspark_kafka_direct import offsets
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,3 +51,13 @@ class Admin:
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def wait_until_stable(servers: str, topic: str, end: int) -> None:
+    """Wait until the last stable offset of partition 0 is ``end``: markers come a moment after the answer."""
+    settings = connection_settings({"bootstrap.servers": servers, "isolation.level": "read_committed"})
+    partition = offsets.TopicPartition(topic, 0)
+    deadline = time.monotonic() + 30
+    while (seen := Cluster(settings).offsets({partition: offsets.LATEST})[partition].offset) != end:
+        assert time.monotonic() < deadline, f"the last stable offset is {seen}, not {end}, after 30 s"
+        time.sleep(0.02)
