@@ -86,7 +86,7 @@ def plan(sc: SparkContext, topic: Topic, bootstrap_servers: str) -> BatchPlannin
         started = time.perf_counter()
         ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
         looked_up = time.perf_counter()
-        ranges = [OffsetRange(*partition, 0, ends[partition].offset) for partition in partitions]
+        ranges = [OffsetRange(*partition, 0, ends[partition]) for partition in partitions]
         leaders = cluster.known_leaders(partitions)
         made = kafka_rdd(sc, parameters, ranges, topic_ids=ids, leaders=leaders)
         _ = made._jrdd

@@ -134,8 +134,8 @@ def offsets_of(settings: ConnectionSettings, topic: str = "allowed") -> list[int
     cluster = Cluster(settings)
     partitions = [TopicPartition(topic, number) for number in cluster.topics([topic])[topic].partitions]
     found = cluster.offsets(dict.fromkeys(partitions, LATEST))
-    assert all(each.offset == 0 for each in cluster.offsets(dict.fromkeys(partitions, EARLIEST)).values())
-    return [found[partition].offset for partition in sorted(partitions)]
+    assert all(each == 0 for each in cluster.offsets(dict.fromkeys(partitions, EARLIEST)).values())
+    return [found[partition] for partition in sorted(partitions)]
 
 
 def refusal(settings: ConnectionSettings) -> KafkaDirectError:

@@ -48,7 +48,7 @@ def check(settings: ConnectionSettings, topic: str) -> tuple[FetchChannel, Topic
     assert topic in cluster.all_topics()
     partition = TopicPartition(topic, 1)
     for position, offset in {EARLIEST: 0, LATEST: 5, 2500: 2, 9000: -1}.items():
-        assert cluster.offsets({partition: position})[partition].offset == offset
+        assert cluster.offsets({partition: position})[partition] == offset
     leader = cluster.leader(partition)
     deadline = Deadline.after(30)
     with POOL.lend(settings, leader.host, leader.port, deadline) as connection:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pyspark_kafka_direct import offsets
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -16,26 +16,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_DEADLINE = 60  # seconds
+
+
 class Admin:
-    """Deletes and creates, and waits until the broker has done so."""
+    """Deletes, creates and grows, and waits until the broker has done so."""
 
     def __init__(self, servers: str) -> None:
         self._client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
     def delete(self, topic: str) -> None:
-        self._client.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        self._await(lambda: topic not in self._client.list_topics(timeout=10).topics)
+        self._client.delete_topics([topic], operation_timeout=_DEADLINE)[topic].result(_DEADLINE)
+        self._await(lambda: topic not in self._client.list_topics(timeout=30).topics)
 
     def create(self, topic: str, partitions: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + _DEADLINE
         while True:
             try:
-                self._client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+                self._client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_DEADLINE)
                 break
             except Exception:  # the deletion of its predecessor may still be under way
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-        self._await(lambda: len(self._client.list_topics(topic, timeout=10).topics[topic].partitions) == partitions)
+        self._await_partitions(topic, partitions)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._client.create_partitions([NewPartitions(topic, partitions)])[topic].result(_DEADLINE)
+        self._await_partitions(topic, partitions)
 
     def recreate(self, topic: str, partitions: int) -> None:
         self.delete(topic)
@@ -43,11 +50,14 @@ class Admin:
 
     def delete_records(self, topic: str, before: int) -> None:
         tp = TopicPartition(topic, 0, before)
-        next(iter(self._client.delete_records([tp]).values())).result(30)
+        next(iter(self._client.delete_records([tp]).values())).result(_DEADLINE)
+
+    def _await_partitions(self, topic: str, partitions: int) -> None:
+        self._await(lambda: len(self._client.list_topics(topic, timeout=30).topics[topic].partitions) == partitions)
 
     @staticmethod
     def _await(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + _DEADLINE
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -57,7 +67,7 @@ def wait_until_stable(servers: str, topic: str, end: int) -> None:
     """Wait until the last stable offset of partition 0 is ``end``: markers come a moment after the answer."""
     settings = connection_settings({"bootstrap.servers": servers, "isolation.level": "read_committed"})
     partition = offsets.TopicPartition(topic, 0)
-    deadline = time.monotonic() + 30
-    while (seen := Cluster(settings).offsets({partition: offsets.LATEST})[partition].offset) != end:
-        assert time.monotonic() < deadline, f"the last stable offset is {seen}, not {end}, after 30 s"
+    deadline = time.monotonic() + _DEADLINE
+    while (seen := Cluster(settings).offsets({partition: offsets.LATEST})[partition]) != end:
+        assert time.monotonic() < deadline, f"the last stable offset is {seen}, not {end}, after {_DEADLINE} s"
         time.sleep(0.02)

@@ -68,11 +68,7 @@ def _committed(group: Group | None, partitions: Collection[TopicPartition]) -> d
 
 
 def _ask(cluster: Cluster, partitions: Collection[TopicPartition], position: int) -> dict[TopicPartition, int]:
-    if not partitions:
-        return {}
-    return {
-        tp: listed_offset.offset for tp, listed_offset in cluster.offsets(dict.fromkeys(partitions, position)).items()
-    }
+    return cluster.offsets(dict.fromkeys(partitions, position)) if partitions else {}
 
 
 def _check_in_log(given: Mapping[TopicPartition, int], cluster: Cluster) -> None:

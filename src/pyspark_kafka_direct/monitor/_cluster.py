@@ -37,5 +37,4 @@ def ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition])
     Raises:
         KafkaDirectError: The cluster can't be asked, or a partition is gone.
     """
-    found = open_cluster(options).offsets(dict.fromkeys(partitions, LATEST))
-    return {tp: listed.offset for tp, listed in found.items()}
+    return open_cluster(options).offsets(dict.fromkeys(partitions, LATEST))

@@ -174,4 +174,4 @@ class Replica:
         return self._cluster.leader(self._partition, deadline=deadline)
 
     def _list_offset(self, position: int, deadline: Deadline) -> int:
-        return self._cluster.offsets({self._partition: position}, deadline=deadline)[self._partition].offset
+        return self._cluster.offsets({self._partition: position}, deadline=deadline)[self._partition]

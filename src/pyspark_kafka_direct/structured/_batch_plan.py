@@ -8,8 +8,6 @@ from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ra
 from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, partition_numbers, select
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.planning.pushdown import Pushdown
@@ -45,16 +43,13 @@ def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Push
         max_records_per_partition=options.max_records_per_partition,
     )
 
-    def look_up(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {partition: listed.offset for partition, listed in cluster.offsets(wanted).items()}
-
     if options.offset_ranges is not None:
         topics = cluster.topics(wanted.topic for wanted in options.offset_ranges)
-        plan = plan_given_ranges(options.offset_ranges, partition_numbers(topics), look_up, tuning, pushed)
+        plan = plan_given_ranges(options.offset_ranges, partition_numbers(topics), cluster.offsets, tuning, pushed)
         return PlannedBatch(plan, topics, _leaders(cluster, plan))
     topics = ask_topics(cluster, options.selection)
     selected = select(options.selection, topics)
-    plan = plan_positions(options.start, options.end, selected.partitions, look_up, tuning, pushed)
+    plan = plan_positions(options.start, options.end, selected.partitions, cluster.offsets, tuning, pushed)
     plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
     return PlannedBatch(plan, topics, _leaders(cluster, plan))
 

@@ -108,7 +108,7 @@ def _offsets(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[Top
     left = dict(wanted)
     while left:
         try:
-            return {tp: listed.offset for tp, listed in cluster.offsets(left).items()}
+            return cluster.offsets(left)
         except TopicNotFoundError as error:
             gone = [tp for tp in left if tp.topic == error.topic and error.partition in (None, tp.partition)]
             if not gone:

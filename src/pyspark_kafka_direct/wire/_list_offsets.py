@@ -20,20 +20,6 @@ _OLDEST_VERSION = 2
 _ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
-class ListedOffset(NamedTuple):
-    """Where a position lies.
-
-    Attributes:
-        offset: The offset; -1 where a time was asked for and no record is that new.
-        timestamp: The record's timestamp in milliseconds, -1 for a sentinel.
-        leader_epoch: Epoch of the record's leader, -1 if the broker does not say (Kafka before 2.1).
-    """
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
 class Question(NamedTuple):
     """What to ask about one partition.
 
@@ -71,7 +57,7 @@ def offsets_request(connection: Connection, questions: Iterable[Question], timeo
 
 def offsets_answer(
     connection: Connection, request: Any, asked: Iterable[TopicPartition], deadline: Deadline
-) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, int]]:
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Wait for the answer to ``offsets_request``.
 
     Args:
@@ -81,13 +67,13 @@ def offsets_answer(
         deadline: End of the wait.
 
     Returns:
-        Offsets of the partitions that have one, and error codes of the others.
+        Offsets of the partitions that have one (-1: no record is as new as asked), and error codes of the others.
 
     Raises:
         BrokerError: No answer, or one that cannot be understood or lacks a partition.
     """
     response = connection.complete(request, deadline)
-    found: dict[TopicPartition, ListedOffset] = {}
+    found: dict[TopicPartition, int] = {}
     failed: dict[TopicPartition, int] = {}
     for topic in response.topics:
         for entry in topic.partitions:
@@ -95,7 +81,7 @@ def offsets_answer(
             if entry.error_code:
                 failed[partition] = entry.error_code
             else:
-                found[partition] = ListedOffset(entry.offset, entry.timestamp, entry.leader_epoch)
+                found[partition] = entry.offset
     for partition in asked:
         if partition not in found and partition not in failed:
             connection.close()

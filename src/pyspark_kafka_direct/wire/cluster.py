@@ -16,7 +16,7 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     TopicNotFoundError,
 )
-from pyspark_kafka_direct.wire._list_offsets import ListedOffset, Question, offsets_answer, offsets_request
+from pyspark_kafka_direct.wire._list_offsets import Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire.deadline import Deadline
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.metadata import ClusterMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
-__all__ = ["Cluster", "ListedOffset", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
+__all__ = ["Cluster", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
 
 class Cluster:
@@ -144,7 +144,7 @@ class Cluster:
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
-    ) -> dict[TopicPartition, ListedOffset]:
+    ) -> dict[TopicPartition, int]:
         """Offsets of partitions, one request to each leader. Ends follow ``isolation.level``.
 
         Args:
@@ -159,7 +159,7 @@ class Cluster:
         """
         deadline = deadline or self._deadline()
         retry = self._retry(deadline)
-        found: dict[TopicPartition, ListedOffset] = {}
+        found: dict[TopicPartition, int] = {}
         missing = dict(wanted)
         topics = self._known_topics({partition.topic for partition in missing}, deadline)
         while missing:
@@ -189,9 +189,9 @@ class Cluster:
 
     def _ask_leaders(
         self, wanted: Mapping[TopicPartition, int], topics: Mapping[str, TopicMetadata], deadline: Deadline
-    ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, KafkaDirectError]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaDirectError]]:
         """One round: every leader is sent its request before the first answer is awaited."""
-        found: dict[TopicPartition, ListedOffset] = {}
+        found: dict[TopicPartition, int] = {}
         failures: dict[TopicPartition, KafkaDirectError] = {}
         by_leader: dict[int, list[Question]] = {}
         nodes = self._nodes  # another thread may replace it meanwhile

@@ -160,7 +160,7 @@ def then(*codes: int, finally_: int = 0) -> Callable[[], int]:
 
 
 def latest(cluster: Cluster) -> int:
-    return cluster.offsets({PARTITION: LATEST})[PARTITION].offset
+    return cluster.offsets({PARTITION: LATEST})[PARTITION]
 
 
 @pytest.mark.parametrize(
