@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -60,15 +59,12 @@ class Reading:
 
     def prepare(self, task: RangeTask, columns: tuple[str, ...]) -> tuple[ConnectionSettings, RangeRequest]:
         """What ``reading`` needs for a task, in the task's own process."""
-        from pyspark_kafka_direct.reading.request import RangeRequest
+        from pyspark_kafka_direct.reading.request import RangeRequest, with_rack
         from pyspark_kafka_direct.reading.worker import begin_task
 
         begin_task()
         _start_over_on_retry()
-        variable = self.rack_environment_variable
-        rack = os.environ.get(variable, "") if variable else ""
-        settings = dataclasses.replace(self.settings, client_rack=rack) if rack else self.settings
-        return settings, RangeRequest(
+        return with_rack(self.settings, self.rack_environment_variable), RangeRequest(
             task.offsets,
             columns,
             task.topic_id,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import socket
 import sys
 
-DAEMON = "pyspark.daemon"
-
 
 def in_daemons_worker() -> bool:
     """Whether this process was forked by PySpark's daemon, which keeps workers for later tasks."""
-    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == DAEMON
+    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == "pyspark.daemon"
 
 
 def socket_to_jvm() -> socket.socket | None:

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     CorruptRecordError,
     KafkaDirectError,
+    TopicNotFoundError,
 )
 from pyspark_kafka_direct.planning.loss import LogState, judge
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
@@ -103,6 +104,18 @@ class Recovery:
             offset=None if last is None else last.offset,
             broker=self._replica.broker if last is None else last.broker or self._replica.broker,
         ) from last
+
+    def ask_ahead(self, position: int) -> None:
+        """Sends the next request, if there is one, so that the broker works while records are decoded.
+
+        Trouble has to wait: the records at hand come first. The loop asks again, and then it counts.
+        """
+        if position >= self._request.offsets.until_offset:
+            return
+        try:
+            self._replica.ask(position, self._settings.max_partition_fetch_bytes, self._deadline)
+        except (TopicNotFoundError, *TROUBLE):
+            self._replica.drop()
 
     def after_trouble(self, error: KafkaDirectError) -> None:
         """The connection failed, or the leader moved: look for the leader again after a pause."""

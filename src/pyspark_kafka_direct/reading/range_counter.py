@@ -42,13 +42,12 @@ def count_range(
     counter = RecordCounter(offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset)
     replica = Replica(settings, offsets.topic_partition, request.topic_id, request.leader)
     recovery = Recovery(settings, request, replica, counts)
-    most_bytes = settings.max_partition_fetch_bytes
     started = time.monotonic()
     try:
         while (position := counter.next_offset) < offsets.until_offset and (limit is None or counter.records < limit):
             recovery.check_time()
             try:
-                replica.ask(position, most_bytes, recovery.deadline)
+                replica.ask(position, settings.max_partition_fetch_bytes, recovery.deadline)
                 fetched = replica.answer(recovery.deadline)
                 counts.fetched(replica.broker, len(fetched.records))
                 if fetched.error_code:
@@ -60,7 +59,7 @@ def count_range(
                     continue
                 recovery.progressed()
                 if limit is None:
-                    _ask_ahead(replica, counter.next_offset, offsets.until_offset, most_bytes, recovery)
+                    recovery.ask_ahead(counter.next_offset)
             except TROUBLE as error:
                 recovery.after_trouble(error)
             except TopicNotFoundError as error:
@@ -71,12 +70,3 @@ def count_range(
         counts.total_seconds = time.monotonic() - started
         _log.info("%s [%d, %d) counted: %s", offsets.topic_partition, offsets.from_offset, offsets.until_offset, counts)
     return counter.records
-
-
-def _ask_ahead(replica: Replica, position: int, until: int, most_bytes: int, recovery: Recovery) -> None:
-    if position >= until:
-        return
-    try:
-        replica.ask(position, most_bytes, recovery.deadline)
-    except (TopicNotFoundError, *TROUBLE):
-        replica.drop()  # the loop asks again, and then the trouble counts

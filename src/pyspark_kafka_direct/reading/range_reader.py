@@ -108,7 +108,7 @@ class _RangeReader:
         if next_offset <= position:
             return self._go_on_from(position, self._recovery.after_empty(position, fetched))
         self._recovery.progressed()
-        self._ask_ahead(next_offset)
+        self._recovery.ask_ahead(next_offset)
         return next_offset
 
     def _await_answer(self, position: int) -> FetchedPartition:
@@ -121,15 +121,6 @@ class _RangeReader:
             self._counts.wait_seconds += time.monotonic() - started
         self._counts.fetched(self._replica.broker, len(fetched.records))
         return fetched
-
-    def _ask_ahead(self, position: int) -> None:
-        if position >= self._request.offsets.until_offset:
-            return
-        try:
-            self._replica.ask(position, self._settings.max_partition_fetch_bytes, self._recovery.deadline)
-        except (TopicNotFoundError, *TROUBLE):
-            # The records at hand come first; the loop asks again, and then the trouble counts.
-            self._replica.drop()
 
     def _go_on_from(self, position: int, next_offset: int) -> int:
         if next_offset != position:

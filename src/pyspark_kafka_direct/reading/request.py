@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +40,14 @@ class RangeRequest:
     poll_timeout: float = 120.0
     max_rows: int = 32_768
     max_bytes: int = 4 << 20
+
+
+def with_rack(settings: ConnectionSettings, variable: str | None) -> ConnectionSettings:
+    """The settings with the rack that this executor's environment names; one option would give all the same rack.
+
+    Args:
+        settings: Those that all executors got.
+        variable: The environment variable (option ``rackEnvironmentVariable``); unset or empty changes nothing.
+    """
+    rack = os.environ.get(variable, "") if variable else ""
+    return dataclasses.replace(settings, client_rack=rack) if rack else settings

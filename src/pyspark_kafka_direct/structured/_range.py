@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -62,17 +60,6 @@ class TaskReader(NamedTuple):
     poll_timeout: float
     rack_environment_variable: str | None
 
-    @classmethod
-    def of(cls, settings: ConnectionSettings, options: ReadOptions, schema: ReadSchema) -> Self:
-        """Takes what it needs from the options."""
-        return cls(
-            settings,
-            schema,
-            options.fail_on_data_loss,
-            options.poll_timeout_ms / 1000,
-            options.rack_environment_variable,
-        )
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one range, on an executor.
 
@@ -87,7 +74,7 @@ class TaskReader(NamedTuple):
 
     def _batches(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         from pyspark_kafka_direct.reading.range_reader import read_range
-        from pyspark_kafka_direct.reading.request import RangeRequest
+        from pyspark_kafka_direct.reading.request import RangeRequest, with_rack
 
         request = RangeRequest(
             offsets=partition.offsets,
@@ -98,20 +85,33 @@ class TaskReader(NamedTuple):
             fail_on_data_loss=self.fail_on_data_loss,
             poll_timeout=self.poll_timeout,
         )
-        return self.schema.renamed(read_range(_with_rack(self.settings, self.rack_environment_variable), request))
+        return self.schema.renamed(read_range(with_rack(self.settings, self.rack_environment_variable), request))
 
 
-def read_partition(
-    partition: InputPartition, settings: ConnectionSettings, options: ReadOptions, schema: ReadSchema
-) -> Iterator[pa.RecordBatch]:
-    """Reads one range, on an executor.
+class ReadsInTasks:
+    """The executors' half of a reader: Spark pickles it when it has planned, and only a ``TaskReader`` arrives."""
 
-    Raises:
-        KafkaDirectError: The records can't be read.
-    """
-    return TaskReader.of(settings, options, schema).read(partition)
+    _settings: ConnectionSettings
+    _options: ReadOptions
+    _schema: ReadSchema
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one range, on an executor.
 
-def _with_rack(settings: ConnectionSettings, variable: str | None) -> ConnectionSettings:
-    rack = os.environ.get(variable, "") if variable else ""
-    return dataclasses.replace(settings, client_rack=rack) if rack else settings
+        Raises:
+            KafkaDirectError: The records can't be read.
+        """
+        return self._for_tasks().read(partition)
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[object, ...]]:
+        return TaskReader, tuple(self._for_tasks())
+
+    def _for_tasks(self) -> TaskReader:
+        options = self._options
+        return TaskReader(
+            self._settings,
+            self._schema,
+            options.fail_on_data_loss,
+            options.poll_timeout_ms / 1000,
+            options.rack_environment_variable,
+        )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
 from pyspark_kafka_direct.reading.worker import end_task
 from pyspark_kafka_direct.structured import _batch_plan, _pushdown
-from pyspark_kafka_direct.structured._range import RangePartition, TaskReader
+from pyspark_kafka_direct.structured._range import RangePartition, ReadsInTasks
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    import pyarrow as pa
     from pyspark.sql.datasource import Filter, InputPartition
 
     from pyspark_kafka_direct.options import BatchOptions
@@ -26,13 +25,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
 
-class KafkaBatchReader(DataSourceReader):
+class KafkaBatchReader(ReadsInTasks, DataSourceReader):
     """Reads what the options name, once.
 
     Args:
         options: The checked options.
         schema: The columns to read.
     """
+
+    _options: BatchOptions
 
     def __init__(self, options: BatchOptions, schema: ReadSchema) -> None:
         self._options = options
@@ -59,21 +60,6 @@ class KafkaBatchReader(DataSourceReader):
             )
             for wanted in plan.ranges
         ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one range, on an executor.
-
-        Raises:
-            KafkaDirectError: The records can't be read.
-        """
-        return self._for_tasks().read(partition)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Spark pickles a reader when its planning is done, to send it to the executors.
-        return TaskReader, tuple(self._for_tasks())
-
-    def _for_tasks(self) -> TaskReader:
-        return TaskReader.of(self._settings, self._options, self._schema)
 
 
 class FilteringBatchReader(KafkaBatchReader):

@@ -15,13 +15,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
 from pyspark_kafka_direct.planning.stream_start import moves
-from pyspark_kafka_direct.structured._range import RangePartition, read_partition
+from pyspark_kafka_direct.structured._range import RangePartition, ReadsInTasks
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -40,7 +39,7 @@ _DEFAULT_TRIES = 3
 _EMPTY_BATCH = "(start)"
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(ReadsInTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the options name, micro-batch by micro-batch.
 
     Offsets are those of Spark's own Kafka source, ``{"topic":{"0":123}}``, so a checkpoint can move both ways.
@@ -49,6 +48,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: The checked options.
         schema: The columns to read.
     """
+
+    _options: StreamOptions
 
     def __init__(self, options: StreamOptions, schema: ReadSchema) -> None:
         self._options = options
@@ -124,17 +125,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RangePartition(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition), False)
             for wanted in plan.ranges
         ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one range, on an executor.
-
-        Raises:
-            KafkaDirectError: The records can't be read.
-        """
-        return read_partition(partition, self._settings, self._options, self._schema)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planning": None}
 
     def _planner(self) -> StreamPlanner:
         return self._begin()[0]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.structured._range import TaskReader, _with_rack
+from pyspark_kafka_direct.reading.request import with_rack
+from pyspark_kafka_direct.structured._range import TaskReader
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 from pyspark_kafka_direct.wire.settings import connection_settings
 
@@ -18,13 +19,13 @@ SETTINGS = connection_settings({"bootstrap.servers": "nowhere.invalid:9092", "cl
 
 def test_the_rack_comes_from_the_executors_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_RACK", "b")
-    assert _with_rack(SETTINGS, "MY_RACK").client_rack == "b"
-    assert _with_rack(SETTINGS, None) is SETTINGS
+    assert with_rack(SETTINGS, "MY_RACK").client_rack == "b"
+    assert with_rack(SETTINGS, None) is SETTINGS
 
 
 def test_without_that_variable_the_option_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_RACK", raising=False)
-    assert _with_rack(SETTINGS, "MY_RACK").client_rack == "a"
+    assert with_rack(SETTINGS, "MY_RACK").client_rack == "a"
 
 
 def test_the_partition_that_spark_makes_up_for_an_empty_plan_holds_nothing() -> None:
