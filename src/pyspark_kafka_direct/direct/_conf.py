@@ -38,10 +38,19 @@ def assume_consecutive(conf: SparkConf) -> bool:
     Raises:
         OptionError: The setting is neither true nor false.
     """
-    text = (conf.get(_CONSECUTIVE) or "false").strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{_CONSECUTIVE} must be true or false, got {text!r}")
-    return text == "true"
+    return flag(_CONSECUTIVE, conf.get(_CONSECUTIVE) or "false")
+
+
+def flag(name: str, text: str) -> bool:
+    """True or false, however it is capitalised.
+
+    Raises:
+        OptionError: It is neither; the message names the setting.
+    """
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise OptionError(f"{name} must be true or false, got {text!r}")
+    return word == "true"
 
 
 def _seconds(name: str, text: str, unit: str) -> float:

@@ -18,11 +18,12 @@ from pyspark_kafka_direct.direct._commits import CommitQueue
 from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
 from pyspark_kafka_direct.direct._state import StreamState, check_version
 from pyspark_kafka_direct.direct.parameters import driver_parameters
-from pyspark_kafka_direct.direct.rates import limit_ends
+from pyspark_kafka_direct.direct.rates import max_messages_per_partition
 from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange
 from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.backpressure import clamp
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
@@ -189,11 +190,10 @@ class StreamPlanner:
         if new:
             _log.info("new partitions: %s", listed(sorted(new)))
             current = {**current, **offsets_of_new(new, cluster, self.wire.group)}
-        asked = cluster.offsets(dict.fromkeys(current, LATEST))
-        latest = {tp: answer.offset for tp, answer in asked.items()}
+        latest = cluster.offsets(dict.fromkeys(current, LATEST))
         _check_not_cut(current, latest)
         controller = self.controller
-        ends = limit_ends(
+        most = max_messages_per_partition(
             current,
             latest,
             rate=None if controller is None else controller.latest_rate(),
@@ -201,6 +201,7 @@ class StreamPlanner:
             batch_seconds=self.spec.batch_seconds,
             config=self.spec.config,
         )
+        ends = clamp(current, latest, most)
         return tuple(OffsetRange(tp.topic, tp.partition, current[tp], ends[tp]) for tp in sorted(current))
 
     def _assigned(self, tracked: Mapping[TopicPartition, int]) -> dict[TopicPartition, UUID | None]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.direct.strategies import topic_partition
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
 
 _PREFER_FIXED_TAKES: Final = "PreferFixed takes a mapping such as {TopicPartition('t', 0): 'host'}"
@@ -60,11 +61,9 @@ class PreferFixed(LocationStrategy):
             raise OptionError(f"{_PREFER_FIXED_TAKES}, got {host_map!r}")
         hosts: dict[TopicPartition, str] = {}
         for key, host in host_map.items():
-            match key, host:
-                case (str(topic), int(number)), str() if topic and host and type(number) is int and number >= 0:
-                    hosts[TopicPartition(topic, number)] = host
-                case _:
-                    raise OptionError(f"{_PREFER_FIXED_TAKES}, got {key!r}: {host!r}")
+            if not isinstance(host, str) or not host:
+                raise OptionError(f"{_PREFER_FIXED_TAKES}, got {key!r}: {host!r}")
+            hosts[topic_partition(key)] = host
         object.__setattr__(self, "hosts", MappingProxyType(hosts))
 
     def __hash__(self) -> int:

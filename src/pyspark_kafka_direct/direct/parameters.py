@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, cast
 
+from pyspark_kafka_direct.direct._conf import flag
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
 
@@ -115,7 +116,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
                 f"{name} is ignored: there is no Java here. Keys and values are bytes, or what a Python function makes "
                 f"of them: give {instead}=..., for example {instead}=bytes.decode for texts"
             )
-    if _flag(_AUTO_COMMIT, given.get(_AUTO_COMMIT, "false")):
+    if flag(_AUTO_COMMIT, given.get(_AUTO_COMMIT, "false")):
         _tell_once(
             "enable.auto.commit is overridden to false: only commitAsync and commitSync commit, after your output is "
             "written"
@@ -128,7 +129,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
         auto_offset_reset=_reset(given.get(_RESET)),
         oauth_token_provider=provider,
         rack_environment_variable=given.get(_RACK) or None,
-        fail_on_data_loss=_flag("failOnDataLoss", given.get(_FAIL, "true")),
+        fail_on_data_loss=flag("failOnDataLoss", given.get(_FAIL, "true")),
         poll_timeout=_seconds("kafkaConsumer.pollTimeoutMs", given.get(_POLL)),
         texts=tuple(client.items()),
     )
@@ -166,13 +167,6 @@ def _text(name: str, value: object) -> str:
     raise OptionError(
         f"the parameter {name} must be a text, a number, a boolean or a list of texts, got {type(value).__name__}"
     )
-
-
-def _flag(name: str, text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise OptionError(f"{name} must be true or false, got {text!r}")
-    return word == "true"
 
 
 def _seconds(name: str, text: str | None) -> float | None:

@@ -1,8 +1,8 @@
 """How much a batch of the direct stream may hold: fixed limits, and Spark's backpressure.
 
-Spark's rules to the letter, ``DirectKafkaInputDStream.maxMessagesPerPartition`` and ``clamp``, ``PerPartitionConfig``
-and ``RateController``; the arithmetic is in ``planning/backpressure.py``. Settings are those of the Spark
-configuration, ``spark.streaming.kafka.*PerPartition`` and ``spark.streaming.backpressure.*``.
+Spark's rules to the letter, ``DirectKafkaInputDStream.maxMessagesPerPartition``, ``PerPartitionConfig`` and
+``RateController``; the arithmetic is in ``planning/backpressure.py``. Settings are those of the Spark configuration,
+``spark.streaming.kafka.*PerPartition`` and ``spark.streaming.backpressure.*``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming.listener import StreamingListener
 
+from pyspark_kafka_direct.direct._conf import flag
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET
-from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, clamp, records_per_partition
+from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, records_per_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "PerPartitionConfig",
     "RateController",
-    "limit_ends",
     "max_messages_per_partition",
     "per_partition_config",
     "rate_controller",
@@ -78,7 +78,7 @@ def per_partition_config(conf: SparkConf) -> PerPartitionConfig:
     return _SameForAll(_whole(conf, _MAX_RATE, 0), _whole(conf, _MIN_RATE, 1))
 
 
-def limit_ends(
+def max_messages_per_partition(
     current: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
     *,
@@ -86,8 +86,8 @@ def limit_ends(
     initial_rate: float = 0,
     batch_seconds: float,
     config: PerPartitionConfig,
-) -> dict[TopicPartition, int]:
-    """Where the next batch ends.
+) -> dict[TopicPartition, int] | None:
+    """How many records each partition may have in the next batch.
 
     Args:
         current: Where it begins; every partition of ``latest``.
@@ -99,30 +99,10 @@ def limit_ends(
         config: Limits of the partitions.
 
     Returns:
-        The end of each partition of ``latest``, never beyond it.
+        Records by partition, which may be more than there are; ``None``: no limit.
 
     Raises:
         OptionError: ``config`` gives something that is not a number.
-    """
-    records = max_messages_per_partition(
-        current, latest, rate=rate, initial_rate=initial_rate, batch_seconds=batch_seconds, config=config
-    )
-    return clamp(current, latest, records)
-
-
-def max_messages_per_partition(
-    current: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
-    *,
-    rate: float | None,
-    initial_rate: float = 0,
-    batch_seconds: float,
-    config: PerPartitionConfig,
-) -> dict[TopicPartition, int] | None:
-    """How many records each partition may have in the next batch; arguments and errors as those of ``limit_ends``.
-
-    Returns:
-        Records by partition, which may be more than there are; ``None``: no limit.
     """
     limits = RateLimits(
         by_partition={tp: _number(config.maxRatePerPartition(tp), "maxRatePerPartition", tp) for tp in latest},
@@ -144,7 +124,7 @@ def rate_controller(conf: SparkConf, batch_interval_ms: float) -> RateController
     Raises:
         OptionError: A setting of backpressure that cannot be used; the message names it.
     """
-    if not _flag(conf, _ENABLED):
+    if not flag(_ENABLED, str(conf.get(_ENABLED, "false"))):
         return None
     estimator = str(conf.get(_ESTIMATOR, "pid"))
     if estimator != "pid":
@@ -292,10 +272,3 @@ def _decimal(conf: SparkConf, key: str, default: float) -> float:
         return float(text)
     except ValueError:
         raise OptionError(f"{key} must be a number, got {text!r}") from None
-
-
-def _flag(conf: SparkConf, key: str) -> bool:
-    text = str(conf.get(key, "false"))
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"{key} must be true or false, got {text!r}")
-    return text.strip().lower() == "true"

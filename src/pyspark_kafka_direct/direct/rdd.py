@@ -80,7 +80,19 @@ def kafka_rdd(
     )
 
 
-class DerivedRDD(PipelinedRDD[_T, _U]):
+class _MakesDerived(PipelinedRDD[_T, _U]):
+    """Every narrow transformation of an RDD goes through this one method."""
+
+    def mapPartitionsWithIndex(  # noqa: N802
+        self,
+        f: Callable[[int, Iterable[Any]], Iterable[Any]],
+        preservesPartitioning: bool = False,  # noqa: N803
+    ) -> RDD[Any]:
+        """See ``RDD``."""
+        return DerivedRDD(self, f, preservesPartitioning)
+
+
+class DerivedRDD(_MakesDerived[_T, _U]):
     """What a transformation makes of a ``KafkaRDD``: it knows no offset ranges, and says so."""
 
     def offsetRanges(self) -> NoReturn:  # noqa: N802 (Spark's spelling)
@@ -95,16 +107,8 @@ class DerivedRDD(PipelinedRDD[_T, _U]):
             "keep its result."
         )
 
-    def mapPartitionsWithIndex(  # noqa: N802
-        self,
-        f: Callable[[int, Iterable[Any]], Iterable[Any]],
-        preservesPartitioning: bool = False,  # noqa: N803
-    ) -> RDD[Any]:
-        """See ``RDD``."""
-        return DerivedRDD(self, f, preservesPartitioning)
 
-
-class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
+class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
     """Records of offset ranges; made by ``KafkaUtils.createRDD``, or by a direct stream for each batch.
 
     Partition *i* holds the records of ``offsetRanges()[i]``. Gaps of compaction, transaction markers and aborted
@@ -230,14 +234,6 @@ class KafkaRDD(PipelinedRDD[RangeTask, KafkaRecord]):
         reader = reader.option("offsetRanges", json.dumps(ranges))
         reader = reader.option("kafkaConsumer.pollTimeoutMs", str(round(self._reading.poll_timeout * 1000)))
         return (reader if schema is None else reader.schema(schema)).load()
-
-    def mapPartitionsWithIndex(  # noqa: N802
-        self,
-        f: Callable[[int, Iterable[Any]], Iterable[Any]],
-        preservesPartitioning: bool = False,  # noqa: N803
-    ) -> RDD[Any]:
-        """See ``RDD``."""
-        return DerivedRDD(self, f, preservesPartitioning)
 
     def _is_stored(self) -> bool:
         return self.is_cached or self.is_checkpointed

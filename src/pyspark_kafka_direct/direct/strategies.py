@@ -131,7 +131,7 @@ class ConsumerStrategies:
         """
         if not isinstance(topicPartitions, Iterable):
             raise OptionError(f"Assign takes a list of topic-partitions, got {topicPartitions!r}")
-        partitions = tuple(sorted({_partition(each) for each in topicPartitions}))
+        partitions = tuple(sorted({topic_partition(each) for each in topicPartitions}))
         if not partitions:
             raise OptionError("Assign takes at least one topic-partition, got none")
         return _Assign(select.Assign(partitions), kafkaParams, offsets)
@@ -261,10 +261,15 @@ def start_of(strategy: ConsumerStrategy, cluster: Cluster) -> dict[TopicPartitio
             f"where none is given; it gave {type(wanted).__name__}"
         )
     given = _offsets({tp: offset for tp, offset in wanted.items() if offset is not None})
-    return {_partition(tp): None for tp in wanted} | given
+    return {topic_partition(tp): None for tp in wanted} | given
 
 
-def _partition(given: object) -> TopicPartition:
+def topic_partition(given: object) -> TopicPartition:
+    """A user's topic-partition, which may be a plain pair.
+
+    Raises:
+        OptionError: It is none.
+    """
     match given:
         case (str(topic), int(number)) if topic and not isinstance(number, bool) and 0 <= number <= MAX_PARTITION:
             return TopicPartition(topic, number)
@@ -276,7 +281,7 @@ def _offsets(given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         raise OffsetPlanError(f"offsets must map topic-partitions to offsets, got {type(given).__name__}")
     offsets: dict[TopicPartition, int] = {}
     for key, offset in given.items():
-        tp = _partition(key)
+        tp = topic_partition(key)
         if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
             raise OffsetPlanError(
                 f"an offset to start at is a whole number from 0 on, got {offset!r}",

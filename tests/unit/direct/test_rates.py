@@ -11,13 +11,13 @@ from pyspark import SparkConf
 from pyspark_kafka_direct.direct.rates import (
     PerPartitionConfig,
     RateController,
-    limit_ends,
     max_messages_per_partition,
     per_partition_config,
     rate_controller,
 )
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.backpressure import clamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,13 @@ class Given(PerPartitionConfig):
     def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N803
         least: int = self.least.get(topicPartition, super().minRatePerPartition(topicPartition))
         return least
+
+
+def limit_ends(
+    current: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], **limits: Any
+) -> dict[TopicPartition, int]:
+    """Where a batch ends, put together as the planner does."""
+    return clamp(current, latest, max_messages_per_partition(current, latest, **limits))
 
 
 def sizes(
