@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from _picture import PALE, bare, grid, say, thousands, two_panels
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
 # Told apart by colour-blind eyes too (Okabe and Ito).
 _COLOURS = {"EWR": "#0072B2", "JFK": "#D55E00", "LGA": "#009E73"}
 _NAMES = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
-_INK, _PALE = "#222222", "#8a8a8a"
 
 
 def draw(rows: Sequence[tuple[str, int, int, float]], path: Path) -> None:
@@ -21,29 +22,15 @@ def draw(rows: Sequence[tuple[str, int, int, float]], path: Path) -> None:
         rows: Origin, hour, departures, mean delay in minutes.
         path: Of the PNG.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    style = {"font.family": "DejaVu Sans", "font.size": 11, "text.color": _INK, "axes.labelcolor": _INK}
-    with plt.rc_context(style):
-        figure, (delays, counts) = plt.subplots(
-            2, 1, figsize=(11, 7.2), sharex=True, height_ratios=[2.6, 1], layout="constrained"
-        )
+    with two_panels(path, "Leave New York in the morning", heights=(2.6, 1)) as (delays, counts):
         hours = sorted({hour for _, hour, _, _ in rows})
         _delays(delays, rows)
         _counts(counts, rows, hours)
+        say(delays, "Mean departure delay of the flights of 2013, in minutes")
+        say(counts, "Departures")
         counts.set_xticks(hours, [f"{hour}:00" if hour % 3 == 0 else "" for hour in hours])
         counts.set_xlabel("Scheduled hour of departure")
         counts.set_xlim(min(hours) - 0.7, max(hours) + 2.1)
-        figure.get_layout_engine().set(rect=(0.01, 0.01, 0.98, 0.97))
-        figure.suptitle("Leave New York in the morning", x=0.02, ha="left", fontsize=18, fontweight="bold")
-        delays.set_title(
-            "Mean departure delay of the flights of 2013, in minutes", loc="left", fontsize=12, color=_PALE, pad=14
-        )
-        figure.savefig(path, dpi=130, facecolor="white")
-        plt.close(figure)
 
 
 def _delays(axes: Any, rows: Sequence[tuple[str, int, int, float]]) -> None:
@@ -59,10 +46,9 @@ def _delays(axes: Any, rows: Sequence[tuple[str, int, int, float]]) -> None:
         lowest = max(delay, lowest + 1.6)
         text = f"{_NAMES[origin]} ({origin})"
         axes.text(hour + 0.25, lowest, text, color=_COLOURS[origin], fontweight="bold", va="center")
-    axes.axhline(0, color=_PALE, linewidth=0.8)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
-    axes.set_axisbelow(True)
-    _bare(axes)
+    axes.axhline(0, color=PALE, linewidth=0.8)
+    grid(axes)
+    bare(axes)
 
 
 def _counts(axes: Any, rows: Sequence[tuple[str, int, int, float]], hours: Sequence[int]) -> None:
@@ -72,14 +58,6 @@ def _counts(axes: Any, rows: Sequence[tuple[str, int, int, float]], hours: Seque
         heights = [by_hour.get(hour, 0) for hour in hours]
         axes.bar(hours, heights, bottom=below, color=colour, width=0.78, edgecolor="white", linewidth=0.6)
         below = [low + height for low, height in zip(below, heights, strict=True)]
-    axes.set_title("Departures", loc="left", fontsize=12, color=_PALE)
-    axes.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
+    thousands(axes)
     axes.locator_params(axis="y", nbins=4)
-    _bare(axes)
-
-
-def _bare(axes: Any) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_PALE)
-    axes.tick_params(length=0, colors=_PALE)
+    bare(axes)
