@@ -109,6 +109,6 @@ def test_streams_are_a_part_by_themselves(name: str) -> None:
 def test_narrowed() -> None:
     small = narrowed(PARTS["streams"](quick()), peers=[OURS], scale=0.01, rounds=2)
     assert {case.rounds for case in small.stream_cases} == {2}
-    assert {case.topic.records for case in small.stream_cases} == {40_000, 2000}
+    assert {case.topic.records for case in small.stream_cases} == {200_000, 2000}
     assert [case.per_trigger for case in small.stream_cases] == [10, 10_000, None, 100]
     assert len(small.topics) == 2, "a topic that several cases read is loaded once"
