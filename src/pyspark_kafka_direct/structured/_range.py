@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafka_direct.reading.worker import begin_task, end_task
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,12 +89,20 @@ class TaskReader(NamedTuple):
         return self.schema.renamed(read_range(with_rack(self.settings, self.rack_environment_variable), request))
 
 
-class ReadsInTasks:
-    """The executors' half of a reader: Spark pickles it when it has planned, and only a ``TaskReader`` arrives."""
+class KafkaReader:
+    """What is the same in the readers of batches and streams: settings, and the executors' half.
 
-    _settings: ConnectionSettings
-    _options: ReadOptions
-    _schema: ReadSchema
+    Spark pickles a reader when it has planned, to send it to the executors, and only a ``TaskReader`` arrives there.
+
+    Args:
+        options: The checked options.
+        schema: The columns to read.
+    """
+
+    def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
+        self._options = options
+        self._schema = schema
+        self._settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one range, on an executor.

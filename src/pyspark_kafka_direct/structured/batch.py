@@ -11,8 +11,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
 from pyspark_kafka_direct.reading.worker import end_task
 from pyspark_kafka_direct.structured import _batch_plan, _pushdown
-from pyspark_kafka_direct.structured._range import RangePartition, ReadsInTasks
-from pyspark_kafka_direct.wire.settings import connection_settings
+from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
 
-class KafkaBatchReader(ReadsInTasks, DataSourceReader):
+class KafkaBatchReader(KafkaReader, DataSourceReader):
     """Reads what the options name, once.
 
     Args:
@@ -36,9 +35,7 @@ class KafkaBatchReader(ReadsInTasks, DataSourceReader):
     _options: BatchOptions
 
     def __init__(self, options: BatchOptions, schema: ReadSchema) -> None:
-        self._options = options
-        self._schema = schema
-        self._settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
+        super().__init__(options, schema)
         self._pushed: Pushdown | None = None
 
     def partitions(self) -> list[InputPartition]:

@@ -15,8 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
 from pyspark_kafka_direct.planning.stream_start import moves
-from pyspark_kafka_direct.structured._range import RangePartition, ReadsInTasks
-from pyspark_kafka_direct.wire.settings import connection_settings
+from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ _DEFAULT_TRIES = 3
 _EMPTY_BATCH = "(start)"
 
 
-class KafkaStreamReader(ReadsInTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the options name, micro-batch by micro-batch.
 
     Offsets are those of Spark's own Kafka source, ``{"topic":{"0":123}}``, so a checkpoint can move both ways.
@@ -52,9 +51,7 @@ class KafkaStreamReader(ReadsInTasks, DataSourceStreamReader, SupportsTriggerAva
     _options: StreamOptions
 
     def __init__(self, options: StreamOptions, schema: ReadSchema) -> None:
-        self._options = options
-        self._schema = schema
-        self._settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
+        super().__init__(options, schema)
         self._planning: tuple[StreamPlanner, LiveView, GroupCommits | None] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)

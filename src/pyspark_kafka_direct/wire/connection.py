@@ -15,6 +15,7 @@ import os
 import struct
 import time
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
@@ -26,6 +27,7 @@ from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
 
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
@@ -208,20 +210,8 @@ class Connection:
         # A throttled client's requests wait at the broker (KIP-219): that time is the quota's, not the broker's.
         throttled = max(0.0, self._throttled_until - time.monotonic())
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000 + throttled)
-        try:
+        with self._closed_on_failure(name, deadline, throttled):
             body = self._read_frame(sock, limit, correlation_id)
-        except BrokerError:  # ours already; it is an OSError too, so it comes first
-            self.close()
-            raise
-        except TimeoutError:
-            self.close()
-            raise too_late(self._circumstances(name), deadline, throttled) from None
-        except OSError as error:
-            self.close()
-            raise broken(self._circumstances(name), error) from error
-        except BaseException:
-            self.close()
-            raise
         self._outstanding.popleft()
         self._answered.add(name)
         self.last_used = time.monotonic()
@@ -308,12 +298,21 @@ class Connection:
     def _write(self, name: str, frame: bytes | bytearray, deadline: Deadline) -> None:
         sock = self._open_socket()
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000)
-        try:
+        with self._closed_on_failure(name, deadline):
             sock.settimeout(_seconds_left(limit))
             sock.sendall(frame)
+
+    @contextmanager
+    def _closed_on_failure(self, name: str, deadline: Deadline, throttled: float = 0.0) -> Iterator[None]:
+        """Whatever goes wrong, the connection is of no more use; what the socket says becomes an error of ours."""
+        try:
+            yield
+        except BrokerError:  # ours already; it is an OSError too, so it comes first
+            self.close()
+            raise
         except TimeoutError:
             self.close()
-            raise too_late(self._circumstances(name), deadline, 0.0) from None
+            raise too_late(self._circumstances(name), deadline, throttled) from None
         except OSError as error:
             self.close()
             raise broken(self._circumstances(name), error) from error
