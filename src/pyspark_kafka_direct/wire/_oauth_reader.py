@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.wire._secret import Secret
 from pyspark_kafka_direct.wire._security import OAuthSettings, UnsecuredClaims
+from pyspark_kafka_direct.wire._table import read_settings
+from pyspark_kafka_direct.wire._tls_reader import read_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -122,9 +124,6 @@ def _endpoint(
 
 def _endpoint_tls(jaas: Mapping[str, str], notes: list[str]) -> TlsSettings:
     # Java's JaasOptionsUtils: the endpoint is not the broker, so its TLS settings stand inside the JAAS options.
-    from pyspark_kafka_direct.wire._security_reader import read_tls
-    from pyspark_kafka_direct.wire._table import read_settings
-
     try:
         read = read_settings({name: text for name, text in jaas.items() if name.startswith("ssl.")})
         own_notes = list(read.notes)
