@@ -190,7 +190,11 @@ class StreamPlanner:
         if new:
             _log.info("new partitions: %s", listed(sorted(new)))
             current = {**current, **offsets_of_new(new, cluster, self.wire.group)}
-        latest = cluster.offsets(dict.fromkeys(current, LATEST))
+        try:
+            latest = cluster.offsets(dict.fromkeys(current, LATEST))
+        except TopicNotFoundError:  # it went since the question before
+            self._check_still_there(current, self._assigned_for_sure(current))
+            raise
         _check_not_cut(current, latest)
         controller = self.controller
         most = max_messages_per_partition(
