@@ -50,6 +50,8 @@ def jobs(sc: SparkContext) -> Iterator[Callable[[], list[int]]]:
     sc.setJobGroup(group, "counted by a test")
 
     def tasks() -> list[int]:
+        listeners: Any = sc._jsc.sc().listenerBus()
+        listeners.waitUntilEmpty(60_000)  # Spark tells its trackers of jobs from another thread
         tracker = sc.statusTracker()
         found = []
         for job in sorted(tracker.getJobIdsForGroup(group)):

@@ -113,17 +113,21 @@ def test_concurrent_use(bench: Workbench, topic: str, reading: Reading) -> None:
 
 
 def test_workers_keep_their_connections_between_jobs(spark: SparkSession, bench: Workbench, topic: str) -> None:
+    client = f"test-{os.urandom(4).hex()}"
+
     def look(records: Iterable[Any]) -> Iterator[tuple[int, set[int], int]]:
         import os
 
         from pyspark_kafka_direct.wire.pool import POOL
 
         seen = len(list(records))
-        yield os.getpid(), {id(connection) for _, connection in POOL._idle.values()}, seen
+        ours = {id(connection) for key, connection in POOL._idle.values() if key.settings.client_id == client}
+        yield os.getpid(), ours, seen
 
-    params = {"bootstrap.servers": bench.bootstrap_servers, "client.id": f"test-{os.urandom(4).hex()}"}
+    params = {"bootstrap.servers": bench.bootstrap_servers, "client.id": client}
     found: list[tuple[int, set[int], int]] = []
-    for _ in range(6):  # a worker more is started when a job begins before the last one's worker is back
+    # A worker more is started when a job begins before the last one's worker is back, and idle ones take turns.
+    for _ in range(20):
         found += (
             KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(topic, 0, 0, RECORDS)])
             .mapPartitions(look)

@@ -301,8 +301,8 @@ def add_partitions(kafka: EmbeddedKafka, topic: str, total: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
     deadline = time.monotonic() + DEADLINE
-    while [p.leader for p in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()].count(-1) or (
-        len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < total
+    while [p.leader for p in admin.list_topics(topic, timeout=30).topics[topic].partitions.values()].count(-1) or (
+        len(admin.list_topics(topic, timeout=30).topics[topic].partitions) < total
     ):
         assert time.monotonic() < deadline
         time.sleep(0.05)

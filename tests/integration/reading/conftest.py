@@ -72,7 +72,7 @@ class Workbench:
 
     def producer(self, **config: Any) -> Producer:
         """A producer that makes one batch of whatever lies between two ``flush``."""
-        settings = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 1000}
+        settings = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 30_000}  # which flush() does not wait for
         return Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
 
     def write(self, topic: str, *batches: Iterable[bytes | None], partition: int = 0, **config: Any) -> None:
@@ -110,7 +110,11 @@ class Workbench:
 
     def request(self, topic: str, from_offset: int, until_offset: int, **fields: Any) -> RangeRequest:
         partition: int = fields.pop("partition", 0)
-        usual: dict[str, Any] = {"columns": ("offset", "value"), "topic_id": self.topic_id(topic), "poll_timeout": 60.0}
+        usual: dict[str, Any] = {
+            "columns": ("offset", "value"),
+            "topic_id": self.topic_id(topic),
+            "poll_timeout": 120.0,
+        }
         return RangeRequest(offsets=OffsetRange(topic, partition, from_offset, until_offset), **(usual | fields))
 
     def read(

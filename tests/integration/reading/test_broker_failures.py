@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -38,9 +39,11 @@ ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 
 @pytest.fixture(scope="module")
 def own_kafka() -> Iterator[EmbeddedKafka]:
-    """A broker that may be stopped: whoever does so starts it again. Log-ins over TLS last a second and a half."""
-    reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "1500"}
-    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate, reuse_running=False) as kafka:
+    """A broker that may be stopped: whoever does so starts it again. Log-ins over TLS last three seconds."""
+    reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
+    with EmbeddedKafka(
+        security=["SASL_SSL"], authorizer=True, properties=reauthenticate, start_timeout=240, reuse_running=False
+    ) as kafka:
         yield kafka
 
 
@@ -67,7 +70,7 @@ def secured(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
     """Settings for TLS with a log-in; the user may read topics whose name begins with ``test``."""
     user = own_kafka.users[0]
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    acl = AclBinding(
+    permission = (
         ResourceType.TOPIC,
         "test",
         ResourcePatternType.PREFIXED,
@@ -76,7 +79,10 @@ def secured(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
         AclOperation.READ,
         AclPermissionType.ALLOW,
     )
+    acl = AclBinding(*permission)
     bench.admin.create_acls([acl])[acl].result(30)
+    # The controller has it; the broker hears of it a moment later.
+    bench.wait_until(lambda: bench.admin.describe_acls(AclBindingFilter(*permission)).result(30) == [acl], "the ACL")
     return {
         "bootstrap_servers": own_kafka.listener("SASL_SSL"),
         "security_protocol": "SASL_SSL",
@@ -111,7 +117,7 @@ def test_a_read_that_outlives_its_log_in(bench: Workbench, topic: str, secured: 
     offsets = []
     for batch in batches:
         offsets += batch.column("offset").to_pylist()
-        time.sleep(0.5)  # ten batches: more than three log-ins
+        time.sleep(1)  # ten batches: three log-ins
     assert offsets == list(range(COUNT))
     assert (counts.retries, counts.fetches) == (0, BATCHES)  # renewed in time, not cut off and tried again
 
@@ -138,15 +144,15 @@ def test_a_broker_that_dies(own_kafka: EmbeddedKafka, bench: Workbench, topic: s
     """Three reads are under way: one gives up in time and says why, the others go on when the broker comes back."""
     safe = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH, **secured)
     patient = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
-    impatient = bench.open(bench.request(topic, 0, COUNT, poll_timeout=2.0), **ONE_BATCH)
+    impatient = bench.open(bench.request(topic, 0, COUNT, poll_timeout=5.0), **ONE_BATCH)
     offsets = next(patient).column("offset").to_pylist()
     assert next(impatient).column("offset").to_pylist() == offsets
     assert next(safe).column("offset").to_pylist() == offsets
     own_kafka.kill_broker(1)
     started = time.monotonic()
-    with pytest.raises(BrokerTimeoutError, match=r"2 s \(option kafkaConsumer\.pollTimeoutMs\)") as caught:
+    with pytest.raises(BrokerTimeoutError, match=r"5 s \(option kafkaConsumer\.pollTimeoutMs\)") as caught:
         rest_of(impatient)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     assert caught.value.broker == bench.bootstrap_servers
     assert "refused" in caught.value.message
@@ -157,10 +163,10 @@ def test_a_broker_that_hangs(own_kafka: EmbeddedKafka, bench: Workbench, topic: 
     """Its process is stopped, so connections stay open and nothing answers."""
     patient = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
     offsets = next(patient).column("offset").to_pylist()
-    impatient = bench.request(topic, 0, COUNT, poll_timeout=1.5)
+    impatient = bench.request(topic, 0, COUNT, poll_timeout=3)
     os.kill(own_kafka.pids[1], signal.SIGSTOP)
     try:
-        with pytest.raises(BrokerTimeoutError, match=r"1\.5 s.*stuck.*the limit is kafkaConsumer\.pollTimeoutMs"):
+        with pytest.raises(BrokerTimeoutError, match=r"3 s.*stuck.*the limit is kafkaConsumer\.pollTimeoutMs"):
             bench.run(impatient)
     finally:
         os.kill(own_kafka.pids[1], signal.SIGCONT)
@@ -173,7 +179,7 @@ def go_on_while_it_starts(kafka: EmbeddedKafka, reads: list[Iterator[pa.RecordBa
     try:
         return [rest_of(batches) for batches in reads]
     finally:
-        start.join(90)
+        start.join(240)
 
 
 # What lies on the broker's disk.
@@ -251,7 +257,7 @@ def test_a_log_that_ends_in_a_hole(bench: Workbench, strange: dict[str, str]) ->
     read = bench.read(topic, 0, 50)
     assert read.offsets == list(range(30))
     assert (read.counts.holes, read.counts.lost) == (20, 0)
-    assert read.counts.total_seconds < 10
+    assert read.counts.total_seconds < 60
     for first, until, holes in [(30, 50, 20), (29, 31, 1)]:
         read = bench.read(topic, first, until)
         assert (read.offsets, read.counts.holes) == (list(range(first, 30)), holes), (first, until)

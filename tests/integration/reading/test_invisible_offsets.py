@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.topics import wait_until_stable
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 
@@ -44,12 +45,13 @@ def mixed(bench: Workbench) -> str:
     producer.commit_transaction(30)
     transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
     producer.abort_transaction(30)
+    wait_until_stable(bench.bootstrap_servers, topic, 10)  # or else the marker may come after what others write
     bench.write(topic, [b"plain-10"])
     transaction(producer, topic, [b"committed-11"])
     producer.commit_transaction(30)
     transaction(producer, topic, [b"aborted-13", b"aborted-14"])
     producer.abort_transaction(30)
-    bench.wait_until(lambda: bench.end(topic) == 16, "the last marker is written")
+    wait_until_stable(bench.bootstrap_servers, topic, 16)
     return topic
 
 
@@ -95,7 +97,7 @@ def test_transactions_that_overlap(bench: Workbench) -> None:
         assert producer.flush(30) == 0
     bad.abort_transaction(30)
     good.commit_transaction(30)
-    bench.wait_until(lambda: bench.end(topic) == 42, "both markers are written")
+    wait_until_stable(bench.bootstrap_servers, topic, 42)
     for first in (0, 1, 2, 17):
         read = bench.read(topic, first, 42, kafka=COMMITTED | {"max.partition.fetch.bytes": 1})
         assert read.offsets == [offset for offset in range(first, 40) if offset % 2]
@@ -108,10 +110,9 @@ def test_only_aborted_records_give_nothing(bench: Workbench) -> None:
     producer = transactional(bench, topic)
     transaction(producer, topic, [b"a"] * 50)
     producer.abort_transaction(30)
-    bench.wait_until(lambda: bench.end(topic) == 51, "the marker is written")
+    wait_until_stable(bench.bootstrap_servers, topic, 51)
     read = bench.read(topic, 0, 51, kafka=COMMITTED)
-    assert (read.batches, read.counts.aborted, read.counts.control) == ([], 50, 1)
-    assert read.counts.total_seconds < 5
+    assert (read.batches, read.counts.aborted, read.counts.control, read.counts.retries) == ([], 50, 1, 0)
 
 
 def test_an_open_transaction_is_waited_for(bench: Workbench) -> None:
@@ -133,14 +134,14 @@ def test_a_transaction_that_stays_open_ends_the_read_in_time(bench: Workbench) -
     producer = transactional(bench, topic)
     transaction(producer, topic, [b"in"])
     bench.write(topic, [b"after"])
-    batches = bench.open(bench.request(topic, 0, 3, poll_timeout=1.5), **COMMITTED)
+    batches = bench.open(bench.request(topic, 0, 3, poll_timeout=5.0), **COMMITTED)
     assert next(batches).column("value").to_pylist() == [b"before"]
     started = time.monotonic()
     with pytest.raises(
-        BrokerTimeoutError, match=r"1\.5 s \(option kafkaConsumer\.pollTimeoutMs\).*transaction is open.*offset 1"
+        BrokerTimeoutError, match=r"5 s \(option kafkaConsumer\.pollTimeoutMs\).*transaction is open.*offset 1"
     ) as caught:
         next(batches)
-    assert 1.4 < time.monotonic() - started < 20
+    assert 4.9 < time.monotonic() - started < 60
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 1)
     producer.abort_transaction(30)
     assert bench.read(topic, 0, 3).values == [b"before", b"in", b"after"]
@@ -148,7 +149,7 @@ def test_a_transaction_that_stays_open_ends_the_read_in_time(bench: Workbench) -
 
 @pytest.fixture(scope="module")
 def compacted(bench: Workbench) -> str:
-    """600 records of 7 keys, compacted by the real cleaner, and 20 newer ones."""
+    """600 records of 8 keys, compacted by the real cleaner, and some newer ones, each of a key of its own."""
     topic = bench.make_topic(
         cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_ms=100, delete_retention_ms=100
     )
@@ -157,16 +158,17 @@ def compacted(bench: Workbench) -> str:
         producer.produce(topic, b"value-%d" % offset, b"key-%d" % (offset % 7 if offset < 300 else 7), partition=0)
         if offset % 20 == 19:
             assert producer.flush(30) == 0
-    size = bench.read(topic, 0, 600).counts.record_bytes
     number = 600
 
     def cleaned() -> bool:
         # Appending rolls the active segment, which the cleaner never touches.
         nonlocal number
-        producer.produce(topic, b"value-%d" % number, b"key-%d" % number, partition=0)
-        assert producer.flush(30) == 0
-        number += 1
-        return bench.read(topic, 0, 600).counts.record_bytes < size / 4
+        if number < 700:
+            producer.produce(topic, b"value-%d" % number, b"key-%d" % number, partition=0)
+            assert producer.flush(30) == 0
+            number += 1
+        # The last of each key, and so nothing that the cleaner could take away while a test reads.
+        return bench.read(topic, 0, 600).offsets == [*range(293, 300), 599]
 
     bench.wait_until(cleaned, "compacted", 120)
     return topic

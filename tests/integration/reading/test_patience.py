@@ -33,7 +33,7 @@ def test_a_quota_slows_down_and_nothing_else(bench: Workbench) -> None:
     topic = bench.make_topic()
     bench.write(topic, *([b"%d" % number + b"." * 10_000] * 10 for number in range(10)))
     client = f"slow-{uuid.uuid4().hex}"
-    limit_consumer(bench, client, 1_500_000)
+    limit_consumer(bench, client, 500_000)  # exceeded by five reads in ten seconds
     settings = {"client.id": client, "max.partition.fetch.bytes": 100_000}
 
     def throttled() -> bool:
@@ -53,7 +53,7 @@ def test_a_quota_that_is_too_small_is_named(bench: Workbench) -> None:
     settings = {"client.id": client, "max.partition.fetch.bytes": 100_000}
 
     def read_on() -> bool:
-        bench.read(topic, 0, 10, kafka=settings, poll_timeout=2)
+        bench.read(topic, 0, 10, kafka=settings, poll_timeout=5)
         return False
 
     with pytest.raises(BrokerTimeoutError, match=r"pollTimeoutMs.*quota"):
@@ -63,19 +63,19 @@ def test_a_quota_that_is_too_small_is_named(bench: Workbench) -> None:
 def test_a_slow_user_of_the_batches_is_not_the_brokers_fault(bench: Workbench) -> None:
     topic = bench.make_topic()
     bench.write(topic, *([b"v"] * 10 for _ in range(10)))
-    request = bench.request(topic, 0, 100, poll_timeout=0.5)
+    request = bench.request(topic, 0, 100, poll_timeout=3)
     batches = bench.open(request, max_partition_fetch_bytes=1)
     offsets = next(batches).column("offset").to_pylist()
-    time.sleep(0.8)  # longer than the read's patience
+    time.sleep(3.5)  # longer than the read's patience
     for batch in batches:
         offsets += batch.column("offset").to_pylist()
     assert offsets == list(range(100))
 
 
 def test_a_cluster_that_is_not_there(bench: Workbench) -> None:
-    request = bench.request(bench.make_topic(), 0, 1, poll_timeout=1.0)
+    request = bench.request(bench.make_topic(), 0, 1, poll_timeout=3)
     started = time.monotonic()
-    with pytest.raises(BrokerTimeoutError, match=r"1 s \(option kafkaConsumer.pollTimeoutMs\).*refused") as caught:
+    with pytest.raises(BrokerTimeoutError, match=r"3 s \(option kafkaConsumer.pollTimeoutMs\).*refused") as caught:
         bench.run(request, bootstrap_servers="127.0.0.1:1")
     assert caught.value.broker == "127.0.0.1:1"
-    assert 0.9 < time.monotonic() - started < 20
+    assert 2.9 < time.monotonic() - started < 60

@@ -50,6 +50,10 @@ def test_settle_waits_for_what_is_said_late(tmp_path: Path) -> None:
         late = "import sys, time\nfor _ in range(3): time.sleep(0.1); print('x', flush=True)"
         child = subprocess.Popen([sys.executable, "-c", late], stdout=file)
     try:
+        deadline = time.monotonic() + 60
+        while not log.read_text():  # a busy machine may take longer than the quiet to start it
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         settle(log, quiet=2, deadline=60)
         assert log.read_text() == "x\n" * 3
     finally:

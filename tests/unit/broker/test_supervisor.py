@@ -41,7 +41,10 @@ class Supervised:
         return self.process.wait(20)
 
     def child_is_gone(self) -> bool:
-        return not self.child.is_running() or self.child.status() == psutil.STATUS_ZOMBIE
+        try:
+            return not self.child.is_running() or self.child.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:  # it went between the two questions
+            return True
 
 
 @pytest.fixture

@@ -112,9 +112,11 @@ class Brokers:
         self.open = threading.Event()
         self.open.set()
         self.asked: list[str] = []
+        self.looked = threading.Event()
 
     def look_up(self, options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked.append(options["commitgroupid"])
+        self.looked.set()
         assert self.open.wait(30)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
@@ -149,6 +151,7 @@ class TestIdle:
         monitor = Monitor(look_up=brokers.look_up)
         monitor.batch_ended(at(10, 10, runId="r"), KNOWN)
         monitor.query_idle("r")
+        assert brokers.looked.wait(30)  # or else the thread's look begins after the batch
         monitor.query_idle("r")
         monitor.batch_ended(at(20, 25, start=10, batch=2, runId="r"), KNOWN)
         brokers.open.set()

@@ -203,9 +203,9 @@ def test_passing_errors_that_last_are_given_up_after_the_retries(broker: Broker)
 def test_passing_errors_that_last_are_given_up_at_the_deadline(broker: Broker) -> None:
     broker.offsets = lambda _: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     started = time.monotonic()
-    with pytest.raises(TopicNotFoundError):
-        latest(Cluster(replace(broker.settings, default_api_timeout_ms=200)))
-    assert time.monotonic() - started < 15
+    with pytest.raises(TopicNotFoundError):  # which takes a first answer within that time
+        latest(Cluster(replace(broker.settings, default_api_timeout_ms=2000)))
+    assert time.monotonic() - started < 30
 
 
 def test_the_new_leader_is_asked_after_a_move(broker: Broker, other: Broker) -> None:
