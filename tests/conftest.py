@@ -47,7 +47,7 @@ def kafka() -> Iterator[EmbeddedKafka]:
     with pytest.MonkeyPatch.context() as environment:
         if _RUNNING:
             environment.setenv(RUNNING_BROKER_VARIABLE, _RUNNING)
-        cluster = EmbeddedKafka()
+        cluster = EmbeddedKafka(start_timeout=240)
     with cluster:
         yield cluster
 
@@ -68,27 +68,30 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    servers = bootstrap_servers.split(",")
     numbers = itertools.count(1)
     run = uuid.uuid4().hex[:6]
 
     def make(partitions: int = 1, *, replication: int = 1, prefix: str = "test", **configs: object) -> str:
         name = f"{prefix}-{run}-{next(numbers)}"
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        created = admin.create_topics([NewTopic(name, partitions, replication, config=config)], operation_timeout=30)
-        created[name].result(timeout=30)
-        _wait_for_leaders(admin, name, partitions)
+        created = admin.create_topics([NewTopic(name, partitions, replication, config=config)], operation_timeout=60)
+        created[name].result(timeout=60)
+        # The controller has created the topic; each broker hears of it a moment later. A new client asks the one broker
+        # that it was given; one that knows them all asks any.
+        for each in [admin] if len(servers) == 1 else [AdminClient({"bootstrap.servers": one}) for one in servers]:
+            _wait_for_leaders(each, name, partitions)
         return name
 
     return make
 
 
 def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
-    # The controller has created the topic; the broker that is asked next may hear of it a moment later.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
-        described = admin.list_topics(timeout=10).topics.get(topic)
+        described = admin.list_topics(timeout=30).topics.get(topic)
         leaders = [partition.leader for partition in described.partitions.values()] if described is not None else []
         if len(leaders) == partitions and min(leaders) >= 0:
             return
-        assert time.monotonic() < deadline, f"topic {topic} has no leaders after 30 s"
+        assert time.monotonic() < deadline, f"topic {topic} has no leaders after 60 s"
         time.sleep(0.02)

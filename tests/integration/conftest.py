@@ -78,7 +78,7 @@ class SparkSessions:
         if gateway is not None:
             gateway.shutdown()
             gateway.proc.stdin.close()  # the JVM ends with its standard input
-            gateway.proc.wait(30)
+            gateway.proc.wait(120)
             SparkContext._gateway = None
             SparkContext._jvm = None
         self._jvm_jars = ()

@@ -28,3 +28,19 @@ def committed(servers: str, group: str, topic: str) -> dict[int, int]:
                 time.sleep(0.1)
     finally:
         consumer.close()
+
+
+def commit(servers: str, group: str, topic: str, offset: int) -> None:
+    """Commit an offset of partition 0, as a consumer does; until the group's coordinator is there."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        while True:
+            try:
+                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+                return
+            except KafkaException:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        consumer.close()

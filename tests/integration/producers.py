@@ -24,6 +24,7 @@ LARGEST_REQUEST = 16 << 20
 _LINGER_MS = 20  # so that batches hold several records
 _BATCH_BYTES = 64 << 10
 _DEADLINE = 60.0
+_TRANSACTION_MS = 600_000  # by default Kafka aborts what has been open for a minute, and a busy machine may need that
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class _JavaWriter:
             "buffer.memory": str(4 * LARGEST_REQUEST),
         }
         if plan.transactional_id is not None:
-            config["transactional.id"] = plan.transactional_id
+            config |= {"transactional.id": plan.transactional_id, "transaction.timeout.ms": str(_TRANSACTION_MS)}
         self._order("open", config=config)
 
     def send(self, topic: str, records: Sequence[Record]) -> list[Written]:
@@ -200,7 +201,7 @@ class _LibrdkafkaWriter:
             "message.max.bytes": LARGEST_REQUEST,
         }
         if plan.transactional_id is not None:
-            config["transactional.id"] = plan.transactional_id
+            config |= {"transactional.id": plan.transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
         self._producer = Producer(config)
         if plan.transactional_id is not None:
             self._producer.init_transactions(_DEADLINE)
@@ -254,6 +255,7 @@ class _KafkaPythonWriter:
             compression_type=None if plan.codec == "none" else plan.codec,
             enable_idempotence=plan.idempotent,
             transactional_id=plan.transactional_id,
+            transaction_timeout_ms=_TRANSACTION_MS,
             linger_ms=_LINGER_MS,
             batch_size=_BATCH_BYTES,
             max_request_size=LARGEST_REQUEST,

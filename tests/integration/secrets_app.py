@@ -57,9 +57,12 @@ def main(options_file: str, folder: str) -> None:
         spark.read.format("kafka-direct").options(**wrong).load().collect()
     except Exception as error:
         print(f"refused: {error}")
+    context = spark.sparkContext._jsc
+    assert context is not None
+    context.sc().listenerBus().waitUntilEmpty(60_000)  # Spark's pages show what it has heard of
     for number, page in enumerate(PAGES):
         address = f"{spark.sparkContext.uiWebUrl}/{page.format(app=spark.sparkContext.applicationId)}"
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=120) as answer:
             Path(folder, f"page{number}").write_bytes(answer.read())
     spark.stop()
 

@@ -116,4 +116,4 @@ def produce(servers: str, topic: str, values: Iterable[object], *, partition: in
     for number, value in enumerate(values):
         place = number % partitions if partition is None else partition
         producer.produce(topic, str(value).encode(), partition=place, **more)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0

@@ -134,7 +134,7 @@ def test_several_topics(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic)
 
 def test_patterns_leave_internal_topics_out(read: Read, kafka: EmbeddedKafka) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "internal"})
-    producer.init_transactions(30)  # the broker makes the topic, and writes to it
+    producer.init_transactions(60)  # the broker makes the topic, and writes to it
     assert read(subscribePattern="__transaction_state").count() == 0
     assert read("__transaction_state").count() > 0
 
@@ -246,8 +246,10 @@ def test_offsets_that_are_not_in_the_log(read: Read, kafka: EmbeddedKafka, make_
 
 def test_transactions(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     name = make_topic()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(30)
+    # By default Kafka aborts what has been open for a minute, and on a busy machine that may be reached.
+    patient = {"transactional.id": name, "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **patient})
+    producer.init_transactions(60)
 
     def transaction(values: Sequence[bytes]) -> None:
         producer.begin_transaction()

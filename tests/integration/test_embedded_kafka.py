@@ -35,19 +35,19 @@ def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return [message.value() for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 
 
-def wait_until(happened: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -61,7 +61,7 @@ def gone(pid: int) -> bool:
 def config_of(kafka: EmbeddedKafka, kind: ResourceType, name: str) -> dict[str, str]:
     resource = ConfigResource(kind, name)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # it must outlive its futures
-    described = admin.describe_configs([resource])[resource].result(30)
+    described = admin.describe_configs([resource])[resource].result(60)
     return {key: entry.value for key, entry in described.items()}
 
 
@@ -73,7 +73,7 @@ def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTop
 
 def test_topics_get_the_asked_for_partitions_and_settings(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(5, cleanup_policy="compact")
-    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=10)
+    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=60)
     assert sorted(metadata.topics[topic].partitions) == [0, 1, 2, 3, 4]
     assert config_of(kafka, ResourceType.TOPIC, topic)["cleanup.policy"] == "compact"
 
@@ -108,7 +108,7 @@ def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsO
 
 
 def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka(3) as kafka:
+    with EmbeddedKafka(3, start_timeout=240) as kafka:
         assert len(kafka.bootstrap_servers.split(",")) == 3
         assert sorted(kafka.pids) == [1, 2, 3]
         topic = topics_on(kafka.bootstrap_servers)(replication=3)
@@ -117,13 +117,19 @@ def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -
         def leader() -> int:
             return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
 
+        def another_leader() -> bool:
+            try:
+                return leader() not in (first, -1)
+            except KafkaException:  # it was the dead one that was asked
+                return False
+
         first = leader()
         write(kafka.bootstrap_servers, topic, [b"one"])
         kafka.kill_broker(first)
-        wait_until(lambda: leader() not in (first, -1), "another leader")
+        wait_until(another_leader, "another leader")
         write(kafka.bootstrap_servers, topic, [b"two"])
         kafka.start_broker(first)
-        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "three brokers again")
+        wait_until(lambda: len(admin.list_topics(timeout=60).brokers) == 3, "three brokers again")
         assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
         assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
 
@@ -149,7 +155,7 @@ def test_every_way_in_lets_its_clients_in_and_others_not(version: str | None) ->
         user = {"sasl.username": alice.username, "sasl.password": alice.password}
         token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
 
-        def refusal(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 10) -> str | None:
+        def refusal(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 60) -> str | None:
             conf = {"bootstrap.servers": kafka.listener(name), "security.protocol": protocol, "log_level": 0}
             try:
                 AdminClient({**conf, "reconnect.backoff.ms": 500, **settings}).list_topics(timeout=seconds)
@@ -179,7 +185,7 @@ def test_acls_count_for_users_and_properties_are_passed_on(topics_on: TopicsOn) 
         topic = topics_on(kafka.bootstrap_servers)()  # the PLAINTEXT listener may do everything
         bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": kafka.users[1].password}
         servers = {"bootstrap.servers": kafka.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
-        seen = AdminClient({**servers, **bob}).list_topics(topic, timeout=10)
+        seen = AdminClient({**servers, **bob}).list_topics(topic, timeout=60)
         assert "TOPIC_AUTHORIZATION_FAILED" in str(seen.topics[topic].error)
 
 
@@ -232,7 +238,7 @@ def test_a_port_that_is_lost_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("pyspark_kafka_direct.broker._cluster.free_ports", unlucky)
         with EmbeddedKafka() as kafka:
             assert len(calls) == 2
-            assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).brokers) == 1
+            assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).brokers) == 1
 
 
 def test_a_taken_port_that_was_asked_for_is_an_error() -> None:
@@ -259,10 +265,10 @@ def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Sig
         assert program.stdout is not None
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
-        assert len(admin.list_topics(timeout=10).brokers) == 1
+        assert len(admin.list_topics(timeout=60).brokers) == 1
         [broker] = [child for child in psutil.Process(program.pid).children(recursive=True) if child.name() == "java"]
         program.send_signal(ending)
-        _, said = program.communicate(timeout=30)
+        _, said = program.communicate(timeout=120)
     assert program.returncode == 0
     assert said.endswith("Stopped.\n")
     assert "Traceback" not in said

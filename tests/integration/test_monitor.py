@@ -139,7 +139,7 @@ def test_what_planner_and_listener_commit_only_goes_forward(
     assert query.awaitTermination(PATIENCE)
     context = spark.sparkContext._jsc
     assert context is not None
-    context.sc().listenerBus().waitUntilEmpty()
+    context.sc().listenerBus().waitUntilEmpty(60_000)
     assert look()
     assert seen == sorted(seen)
 
@@ -163,7 +163,8 @@ def test_backpressure_settles_at_the_speed_of_a_slow_sink(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="backpressure")
-    produce(kafka.bootstrap_servers, topic, range(20_000))
+    # Enough for seven batches even if reports come late: before there are two, a batch has up to 6000.
+    produce(kafka.bootstrap_servers, topic, range(40_000))
     pyspark_kafka_direct.enable(spark)
     sizes: list[int] = []
 

@@ -69,7 +69,14 @@ def test_local_cluster(make_spark: Any, kafka: EmbeddedKafka, topic: str) -> Non
 
 
 def test_standalone_master_with_two_workers(make_spark: Any, kafka: EmbeddedKafka, topic: str, standalone: str) -> None:
-    settings = {**SMALL, "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}
+    settings = {
+        **SMALL,
+        "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
+        # So that both workers take part: nothing runs before there are two cores.
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "150s",
+    }
     spark = make_spark(settings, master=standalone)
     hosts = _check(spark, kafka, topic, where_from="hosts")
     assert hosts == {"127.0.0.2", "127.0.0.3"}
@@ -183,7 +190,7 @@ def _start(stack: contextlib.ExitStack, folder: Path, role: str, *arguments: str
         stdout=stack.enter_context(log.open("wb")),
         stderr=subprocess.STDOUT,
     )
-    stack.callback(process.wait, 30)
+    stack.callback(process.wait, 60)
     stack.callback(process.terminate)
 
 
@@ -193,7 +200,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait_until(holds: Callable[[], bool], seconds: float = 90) -> None:
+def _wait_until(holds: Callable[[], bool], seconds: float = 150) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import Admin
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def recreate_between_batches(query: Stream, change: Callable[[], None]) -> tuple
     writer = query.load().writeStream.foreachBatch(collect).trigger(availableNow=True)
     query.query = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
     try:
-        query.query.awaitTermination(60)
+        query.query.awaitTermination(DEADLINE)
     except Exception as error:
         return [len(batch) for batch in query.batches.values()], error
     return [len(batch) for batch in query.batches.values()], None
@@ -163,10 +163,8 @@ def test_records_that_age_out_before_they_are_read(
 
 
 def test_a_failed_batch_is_planned_again_after_partitions_were_added(
-    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
 ) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     topic = make_topic(prefix="failed")
     put(topic, [1, 2])
     query = stream(subscribe=topic, startingOffsets="earliest")
@@ -178,10 +176,9 @@ def test_a_failed_batch_is_planned_again_after_partitions_were_added(
         writer = query.load().writeStream.foreachBatch(fail).trigger(availableNow=True)
         running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
         with pytest.raises(Exception, match="the sink is down"):  # SPARK-53560
-            running.awaitTermination(60)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            running.awaitTermination(DEADLINE)
         if attempt == 0:
-            admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+            admin.grow(topic, 3)
             put(topic, [3], partition=2)
     query.run()
     assert query.values == ["1", "2", "3"]

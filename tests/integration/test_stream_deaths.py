@@ -110,7 +110,9 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
         servers = kafka.bootstrap_servers
         topic = topics_on(servers)(2)
         produce(servers, topic, padded(range(COUNT)))
-        query = Stream(spark, servers, tmp_path / "query", {"subscribe": topic, "startingOffsets": "earliest"})
+        options = {"subscribe": topic, "startingOffsets": "earliest"}
+        options["kafka_default_api_timeout_ms"] = "200000"  # on a busy machine a broker takes its time to start
+        query = Stream(spark, servers, tmp_path / "query", options)
         try:
             query.start(hold.behind(query.load()))
             query.wait(lambda: hold.begun, "a task that reads")

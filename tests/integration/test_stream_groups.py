@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration import groups
+from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
@@ -32,15 +33,41 @@ def committed(kafka: EmbeddedKafka, group: str) -> dict[int, int]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
+def run_until_committed(query: Stream, kafka: EmbeddedKafka, group: str, offsets: dict[int, int]) -> None:
+    """Run to the end; again if a busy machine took longer for the last commit than the half second it has."""
+
+    def committed_by_a_run() -> bool:
+        query.run()
+        return committed(kafka, group) == offsets
+
+    wait_until(committed_by_a_run)
+
+
+STAGES = [{}, {0: 2, 1: 2}, {0: 4, 1: 4}, {0: 5, 1: 5}]
+
+
 def test_every_finished_batch_is_committed_the_last_one_too(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:
+    for _ in range(5):
+        seen = commits_of_three_batches(stream, make_topic, put, kafka)
+        assert all(found in STAGES[: number + 1] for number, found in enumerate(seen)), "never before the sink is done"
+        if seen == STAGES:
+            break
+        # A batch waits half a second for the commit of the one before, and on a busy machine that may be too short.
+    assert seen == STAGES
+
+
+def commits_of_three_batches(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> list[dict[int, int]]:
+    """What is committed during each batch of a query, and after it."""
     topic = make_topic(2)
     group = f"query-{topic}"
     put(topic, range(10))
@@ -53,9 +80,8 @@ def test_every_finished_batch_is_committed_the_last_one_too(
 
     writer = query.load().writeStream.foreachBatch(collect).trigger(availableNow=True)
     running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
-    assert running.awaitTermination(60)
-    assert seen == [{}, {0: 2, 1: 2}, {0: 4, 1: 4}], "never before the sink is done"
-    assert committed(kafka, group) == {0: 5, 1: 5}
+    assert running.awaitTermination(DEADLINE)
+    return [*seen, committed(kafka, group)]
 
 
 def test_a_batch_that_fails_is_not_committed(
@@ -65,7 +91,7 @@ def test_a_batch_that_fails_is_not_committed(
     group = f"query-{topic}"
     put(topic, range(3))
     query = stream(subscribe=topic, startingOffsets="earliest", commitGroupId=group)
-    query.run()
+    run_until_committed(query, kafka, group, {0: 3})
     put(topic, range(3, 5))
 
     def fail(batch: DataFrame, number: int) -> None:
@@ -74,10 +100,9 @@ def test_a_batch_that_fails_is_not_committed(
     writer = query.load().writeStream.foreachBatch(fail).trigger(availableNow=True)
     running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
     with pytest.raises(Exception, match="the sink is down"):
-        running.awaitTermination(60)
+        running.awaitTermination(DEADLINE)
     assert committed(kafka, group) == {0: 3}
-    query.run()
-    assert committed(kafka, group) == {0: 5}
+    run_until_committed(query, kafka, group, {0: 5})
 
 
 def test_a_restarted_query_commits_where_it_starts(
@@ -88,16 +113,17 @@ def test_a_restarted_query_commits_where_it_starts(
     query = stream(subscribe=topic, startingOffsets="earliest")
     query.run()
     query.options["commitGroupId"] = f"query-{topic}"
-    query.run()
-    assert committed(kafka, f"query-{topic}") == {0: 3}
+    run_until_committed(query, kafka, f"query-{topic}", {0: 3})
 
 
-def test_a_query_starts_from_committed_offsets(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
+def test_a_query_starts_from_committed_offsets(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> None:
     topic = make_topic(2)
     group = f"query-{topic}"
     put(topic, range(4), partition=0)
     first = stream(assign=json.dumps({topic: [0]}), startingOffsets="earliest", commitGroupId=group)
-    first.run()
+    run_until_committed(first, kafka, group, {0: 4})
     put(topic, range(4, 7), partition=0)
     put(topic, range(10, 12), partition=1)
     with pytest.raises(Exception, match=f"no committed offset for {topic}-1; set committedOffsetsFallback"):
@@ -128,15 +154,15 @@ def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
     first = reader()
     end = plan(first, first.initialOffset())
     assert plan(first, end) == end == {topic: {"0": 3}}
+    told = f"this query has read {topic} before, but the group '{group}' (commitGroupId) has no offsets of it"
     wait_until(lambda: committed(kafka, group) == {0: 3})
-    assert caplog.text == "", "a new query has nothing to miss"
+    assert told not in caplog.text, "a new query has nothing to miss"
     if recreated:
         Admin(kafka.bootstrap_servers).recreate(topic, 1)
         wait_until(lambda: committed(kafka, group) == {})
         put(topic, range(5))
     end = plan(reader(), end)
     assert end == {topic: {"0": 5 if recreated else 3}}
-    told = f"this query has read {topic} before, but the group '{group}' (commitGroupId) has no offsets of it"
     wait_until(lambda: committed(kafka, group) == {0: 3})
     assert (told in caplog.text) == recreated
 
@@ -150,23 +176,22 @@ class SlowGroup:
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.offsets.append(dict(offsets))
-        assert self.answer.wait(30)
+        assert self.answer.wait(60)
         raise BrokerTimeoutError("too late")
 
 
 def test_a_slow_coordinator_holds_nothing_up_and_its_errors_are_warnings() -> None:
     group, warnings, tp = SlowGroup(), list[str](), TopicPartition("t", 0)
     commits = GroupCommits(group, warnings.append)  # type: ignore[arg-type]
+    commits.offer({tp: 0})
+    wait_until(lambda: len(group.offsets) == 1)
     began = time.monotonic()
     for offset in range(20):
         commits.offer({tp: offset})
         commits.settle()
-    assert time.monotonic() - began < 5, "one moment of patience, not twenty"
+    assert time.monotonic() - began < 9, "one moment of patience, not twenty: those are ten seconds"
     group.answer.set()
-    deadline = time.monotonic() + 30
-    while len(warnings) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(warnings) == 2)
     assert group.offsets == [{tp: 0}, {tp: 19}], "what came between is out of date"
     assert "not committed (commitGroupId): too late" in warnings[0]
     commits.offer({tp: 19})

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.structured.stream import KafkaStreamReader
 
 
+HANG = 50.0  # seconds after which a wait is a hang; by default brokers are asked for 60
+
+
 def reader(servers: str, topic: str, **options: str) -> KafkaStreamReader:
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     source = KafkaDirectSource({**given, **{name.replace("_", "."): text for name, text in options.items()}})
@@ -53,7 +56,7 @@ def read(stream: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) 
 
 def test_making_a_reader_asks_nobody_and_it_travels(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
     stream = reader("127.0.0.1:1", "t")
-    assert pickle.loads(pickle.dumps(stream)).getDefaultReadLimit() == ReadAllAvailable()
+    assert list(pickle.loads(pickle.dumps(stream)).read(InputPartition(None))) == []
     stream = reader(kafka.bootstrap_servers, make_topic())
     stream.initialOffset()
     assert list(pickle.loads(pickle.dumps(stream)).read(InputPartition(None))) == []
@@ -87,7 +90,8 @@ def test_offsets_leave_sorted_and_an_idle_answer_is_the_very_same_text(
 def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str], MakeTopic]) -> None:
     with EmbeddedKafka() as kafka:
         topic = topics_on(kafka.bootstrap_servers)(2)
-        stream = reader(kafka.bootstrap_servers, topic, failOnDataLoss="true")
+        options = {"failOnDataLoss": "true", "kafka_default_api_timeout_ms": "200000"}  # a start may take a while
+        stream = reader(kafka.bootstrap_servers, topic, **options)
         produce(kafka.bootstrap_servers, topic, range(10))
         start = stream.initialOffset()
         end = following(stream, start)
@@ -103,9 +107,9 @@ def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str],
 
 
 def test_the_planner_survives_the_death_of_a_leader(topics_on: Callable[[str], MakeTopic]) -> None:
-    with EmbeddedKafka(brokers=3) as kafka:
+    with EmbeddedKafka(brokers=3, start_timeout=240) as kafka:
         topic = topics_on(kafka.bootstrap_servers)(3, replication=3, min_insync_replicas=1)
-        stream = reader(kafka.bootstrap_servers, topic)
+        stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="200000")
         produce(kafka.bootstrap_servers, topic, range(9))
         start = stream.initialOffset()
         end = following(stream, start)
@@ -120,14 +124,14 @@ def test_the_planner_survives_the_death_of_a_leader(topics_on: Callable[[str], M
 def test_a_dead_broker_is_an_error_in_time(topics_on: Callable[[str], MakeTopic]) -> None:
     with EmbeddedKafka() as kafka:
         topic = topics_on(kafka.bootstrap_servers)(1)
-        stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="3000")
+        stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="5000")
         start = stream.initialOffset()
         servers = kafka.bootstrap_servers
         kafka.kill_broker(1)
         began = time.monotonic()
         with pytest.raises(BrokerError, match="127"):
             stream.latestOffset(start, ReadAllAvailable())
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < HANG
     with pytest.raises(BrokerError):
         reader(servers, topic, kafka_default_api_timeout_ms="1000").initialOffset()
 
@@ -138,7 +142,7 @@ def test_a_broker_that_accepts_and_never_answers_is_an_error_in_time() -> None:
         began = time.monotonic()
         with pytest.raises(BrokerError):
             stream.initialOffset()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < HANG
 
 
 def test_an_idle_planner_asks_about_ten_times_a_second(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
@@ -149,10 +153,10 @@ def test_an_idle_planner_asks_about_ten_times_a_second(make_topic: MakeTopic, ka
     asked: list[float] = []
     assigned = view.assigned
     view.assigned = lambda *, strict: asked.append(time.monotonic()) or assigned(strict=strict)  # type: ignore
-    until = time.monotonic() + 1.0
+    began = time.monotonic()
     calls = 0
-    while time.monotonic() < until:
+    while calls < 100 or time.monotonic() < began + 1:
         stream.latestOffset(start, ReadAllAvailable())
         calls += 1
-    assert len(asked) <= 11
-    assert calls > 100
+    assert len(asked) <= 1 + 10 * (time.monotonic() - began)
+    assert calls > 5 * len(asked), "in between it answers at once"

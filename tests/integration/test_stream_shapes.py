@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as f
+from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import wait_until_stable
 
 if TYPE_CHECKING:
@@ -92,14 +93,16 @@ def test_a_batch_read_twice_in_foreach_batch(stream: Callable[..., Stream], make
 
     writer = query.load().writeStream.foreachBatch(read).trigger(availableNow=True)
     running = writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
-    assert running.awaitTermination(60)
+    assert running.awaitTermination(DEADLINE)
     assert twice == [(4, 6), (4, 6), (2, 3)]
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_transactions(stream: Callable[..., Stream], make_topic: MakeTopic, kafka: EmbeddedKafka, level: str) -> None:
     topic = make_topic()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-{level}"})
+    # By default Kafka aborts what has been open for a minute, and on a busy machine that may be reached.
+    patient = {"transactional.id": f"{topic}-{level}", "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **patient})
     producer.init_transactions()
 
     def write(values: range, outcome: str) -> None:
@@ -164,7 +167,7 @@ def test_more_tasks_than_partitions(stream: Callable[..., Stream], make_topic: M
         query._collect(batch, number)
 
     writer = df.writeStream.foreachBatch(read).trigger(availableNow=True)
-    assert writer.option("checkpointLocation", str(query.folder / "checkpoint")).start().awaitTermination(60)
+    assert writer.option("checkpointLocation", str(query.folder / "checkpoint")).start().awaitTermination(DEADLINE)
     assert tasks[0] >= 6
     assert query.values == sorted(map(str, range(21)))
 

@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
     TopicsOn = Callable[[str], MakeTopic]
 
-LIFETIME = 3.0
+LIFETIME = 5.0  # seconds of a login; it is renewed when 85% are over, and a busy machine may need some of the rest
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """One broker with TLS and logins, ACLs, short sessions, short quota windows, and topics created on demand."""
+    """One broker with TLS and logins, ACLs, short sessions, few quota windows, and topics created on demand."""
     properties = {
         "connections.max.reauth.ms": str(int(LIFETIME * 1000)),
         "quota.window.num": "2",
+        "quota.window.size.seconds": "4",
         "auto.create.topics.enable": "true",
     }
     with EmbeddedKafka(security=["SASL_PLAINTEXT", "SSL"], authorizer=True, properties=properties) as cluster:
@@ -56,7 +57,7 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3) as cluster:
+    with EmbeddedKafka(brokers=3, start_timeout=240) as cluster:
         yield cluster
 
 
@@ -77,7 +78,7 @@ def logged_in(kafka: EmbeddedKafka, name: str = "alice", password: str = "alice-
 
 
 def soon() -> Deadline:
-    return Deadline.after(30)
+    return Deadline.after(60)
 
 
 def write(bootstrap: str, topic: str, partition: int, count: int, value: bytes = b"value") -> None:
@@ -118,20 +119,20 @@ def test_a_restarted_broker_is_found_again(guarded: EmbeddedKafka, topics_on: To
 def test_a_broker_that_comes_back_in_time_is_waited_for(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
     topic = topics_on(guarded.bootstrap_servers)()
     partition = TopicPartition(topic, 0)
-    cluster = Cluster(plain(guarded))
+    cluster = Cluster(replace(plain(guarded), default_api_timeout_ms=200_000))  # a start may take a while
     cluster.offsets({partition: LATEST})
     guarded.kill_broker(1)
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(cluster.offsets({partition: EARLIEST})[partition]))
     asking.start()
     guarded.start_broker(1)
-    asking.join(90)
+    asking.join(240)
     assert found == [0]
 
 
 def test_a_broker_that_stays_away_is_given_up(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:
     partition = TopicPartition(topics_on(guarded.bootstrap_servers)(), 0)
-    cluster = Cluster(replace(plain(guarded), default_api_timeout_ms=1500))
+    cluster = Cluster(replace(plain(guarded), default_api_timeout_ms=5000))
     cluster.offsets({partition: LATEST})
     guarded.kill_broker(1)
     try:
@@ -177,7 +178,7 @@ def test_a_wrong_password_is_not_tried_twice(guarded: EmbeddedKafka) -> None:
     started = time.monotonic()
     with pytest.raises(AuthenticationError) as caught:
         Cluster(logged_in(guarded, password="hunter2")).all_topics()
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 50
     assert "hunter2" not in str(caught.value)
 
 
@@ -225,7 +226,7 @@ def test_a_session_is_renewed_before_it_ends(
     assert logins == [pytest.approx(LIFETIME, abs=1)]
     from kafka.protocol.metadata import MetadataRequest
 
-    end = time.monotonic() + 2 * LIFETIME
+    end = time.monotonic() + (2 * LIFETIME if renewed else 60)
     try:
         while time.monotonic() < end:
             connection.call(MetadataRequest(version=4, topics=[], allow_auto_topic_creation=False), soon())
@@ -260,15 +261,15 @@ def test_a_throttled_client_is_told_and_served(guarded: EmbeddedKafka, topics_on
     write(guarded.bootstrap_servers, topic, 0, 1, bytes(100_000))
     client = f"slow-{uuid.uuid4().hex[:6]}"
     # The answer after a throttled one may take longer than request.timeout.ms alone would allow.
-    settings = replace(plain(guarded), client_id=client, request_timeout_ms=400)
+    settings = replace(plain(guarded), client_id=client, request_timeout_ms=1600)
     cluster = Cluster(settings)
     host, port = settings.bootstrap_servers[0]
     with POOL.lend(settings, host, port, soon()) as connection:
-        limit_rate(connection, client, 50_000)
         topic_id = cluster.topics([topic])[topic].topic_id
+        limit_rate(connection, client, 12_500)
         channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=settings)
         longest, served_after = 0, False
-        deadline = Deadline.after(60)
+        deadline = Deadline.after(120)
         while longest <= settings.request_timeout_ms or not served_after:
             assert not deadline.expired, longest
             channel.request(0, max_bytes=1)
@@ -347,6 +348,8 @@ def test_a_reader_in_a_rack_is_sent_to_the_replica_there(three: EmbeddedKafka, t
 
     # The leader sends readers there once it knows that the follower has the records.
     wait_until(lambda: fetch_from(leader.host, leader.port)[1] == near.id)
+    # And the follower gives them once it has heard that they are committed.
+    wait_until(lambda: fetch_from(near.host, near.port)[2] != b"")
     code, preferred, records = fetch_from(near.host, near.port)
     assert (code, preferred) == (0, -1)
     assert b"value" in records
@@ -375,7 +378,7 @@ def test_a_partition_without_a_leader_is_named(three: EmbeddedKafka, topics_on: 
     partition = TopicPartition(topic, 0)
     patient = Cluster(plain(three))
     home = patient.leader(partition).id
-    hasty = Cluster(replace(plain(three), default_api_timeout_ms=2000))
+    hasty = Cluster(replace(plain(three), default_api_timeout_ms=5000))
     three.stop_broker(home)
     try:
         wait_until(lambda: patient.topics([topic])[topic].partitions[0].leader is None)

@@ -59,7 +59,7 @@ def open_channel(settings: ConnectionSettings) -> Iterator[OpenChannel]:
 
 
 def soon() -> Deadline:
-    return Deadline.after(30)
+    return Deadline.after(60)
 
 
 def write(kafka: EmbeddedKafka, topic: str, values: list[bytes], **config: object) -> None:
@@ -204,7 +204,7 @@ def test_aborted_transactions_are_listed_for_read_committed_only(
 ) -> None:
     topic = make_topic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for finish in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         for number in range(3):
@@ -229,7 +229,7 @@ def test_read_committed_ends_at_an_open_transaction(
     topic = make_topic()
     write(kafka, topic, [b"before"])
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"undecided", partition=0)
     assert producer.flush(30) == 0
