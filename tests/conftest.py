@@ -47,7 +47,7 @@ def kafka() -> Iterator[EmbeddedKafka]:
     with pytest.MonkeyPatch.context() as environment:
         if _RUNNING:
             environment.setenv(RUNNING_BROKER_VARIABLE, _RUNNING)
-        cluster = EmbeddedKafka(start_timeout=240)
+        cluster = EmbeddedKafka()
     with cluster:
         yield cluster
 

@@ -108,7 +108,7 @@ def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsO
 
 
 def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka(3, start_timeout=240) as kafka:
+    with EmbeddedKafka(3) as kafka:
         assert len(kafka.bootstrap_servers.split(",")) == 3
         assert sorted(kafka.pids) == [1, 2, 3]
         topic = topics_on(kafka.bootstrap_servers)(replication=3)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.integration.standalone import standalone_cluster
 
 import pyspark_kafka_direct
 
@@ -48,18 +47,7 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A standalone master with two workers, which know nothing of the driver's environment."""
-    folder = tmp_path_factory.mktemp("standalone")
-    port, web_port = _free_port(), _free_port()
-    with contextlib.ExitStack() as stack:
-        url = f"spark://127.0.0.1:{port}"
-        _start(stack, folder, "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port))
-        for host in ("127.0.0.2", "127.0.0.3"):
-            work = str(folder / f"work-{host}")
-            _start(
-                stack, folder, "Worker", url, "--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0",
-                "--work-dir", work,
-            )  # fmt: skip
-        _wait_until(lambda: (folder / "Master.log").read_text().count("Registering worker") == 2)
+    with standalone_cluster(tmp_path_factory.mktemp("standalone"), ("127.0.0.2", "127.0.0.3")) as url:
         yield url
 
 
@@ -148,7 +136,6 @@ def _check(spark: SparkSession, kafka: EmbeddedKafka, topic: str, where_from: st
 
 def _seen_by_executors(spark: SparkSession, df: DataFrame, what: str) -> set[str]:
     def look(_: Any) -> Iterator[str]:
-        import os
 
         import pyspark_kafka_direct
         from pyspark_kafka_direct import records
@@ -174,34 +161,3 @@ def _environment(folder: Path, *, with_package: bool) -> Path:
     if with_package:
         shutil.copytree(PACKAGE, target / PACKAGE.name)
     return folder
-
-
-def _start(stack: contextlib.ExitStack, folder: Path, role: str, *arguments: str) -> None:
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    log = folder / (f"{role}.log" if role == "Master" else f"{role}-{arguments[2]}.log")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHON"))}
-    environment["SPARK_HOME"] = str(home)
-    environment["SPARK_LOCAL_IP"] = arguments[arguments.index("--host") + 1]
-    process = subprocess.Popen(
-        [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}", *arguments],
-        env=environment,
-        stdout=stack.enter_context(log.open("wb")),
-        stderr=subprocess.STDOUT,
-    )
-    stack.callback(process.wait, 60)
-    stack.callback(process.terminate)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _wait_until(holds: Callable[[], bool], seconds: float = 150) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

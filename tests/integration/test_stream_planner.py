@@ -107,7 +107,7 @@ def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str],
 
 
 def test_the_planner_survives_the_death_of_a_leader(topics_on: Callable[[str], MakeTopic]) -> None:
-    with EmbeddedKafka(brokers=3, start_timeout=240) as kafka:
+    with EmbeddedKafka(brokers=3) as kafka:
         topic = topics_on(kafka.bootstrap_servers)(3, replication=3, min_insync_replicas=1)
         stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="200000")
         produce(kafka.bootstrap_servers, topic, range(9))

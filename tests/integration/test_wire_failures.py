@@ -57,7 +57,7 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3, start_timeout=240) as cluster:
+    with EmbeddedKafka(brokers=3) as cluster:
         yield cluster
 
 

@@ -38,7 +38,7 @@ class ClusterPlan:
     scram: tuple[str, ...] = field(default=(), repr=False)  # as StorageTool's --add-scram takes them
     port: int | None = None  # PLAINTEXT port of node 1; node 2 has the next one, and so on
     heap: str = "512m"
-    start_timeout: float = 90.0  # seconds
+    start_timeout: float = 240.0  # seconds
 
 
 class Cluster:

@@ -80,7 +80,7 @@ class EmbeddedKafka:
         properties: Mapping[str, str] | None = None,
         port: int | None = None,
         heap: str = "512m",
-        start_timeout: float = 90.0,
+        start_timeout: float = 240.0,
         reuse_running: bool = True,
         progress: Callable[[str], None] | None = None,
     ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.test_spark_clusters import PACKAGE, SMALL, _free_port, _start, _wait_until
+from tests.integration.standalone import standalone_cluster
+from tests.integration.test_spark_clusters import PACKAGE, SMALL
 
 from pyspark_kafka_direct.direct import KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
 from pyspark_kafka_direct.direct._placement import executors_of, place
@@ -41,15 +41,7 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
 @pytest.fixture(scope="module")
 def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A standalone master with two workers, one of them on the broker's host."""
-    folder = tmp_path_factory.mktemp("standalone")
-    port, web_port = _free_port(), _free_port()
-    with contextlib.ExitStack() as stack:
-        url = f"spark://127.0.0.1:{port}"
-        _start(stack, folder, "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port))
-        for host in HOSTS:
-            options = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / host))
-            _start(stack, folder, "Worker", url, "--host", host, *options)
-        _wait_until(lambda: (folder / "Master.log").read_text().count("Registering worker") == 2)
+    with standalone_cluster(tmp_path_factory.mktemp("standalone"), HOSTS) as url:
         yield url
 
 

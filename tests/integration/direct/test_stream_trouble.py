@@ -132,7 +132,7 @@ def test_read_committed_ends_before_a_transaction_under_way(
 
 
 def test_a_broker_that_is_away_delays_a_batch_and_then_fails_it(put: Any, topics_on: Any) -> None:
-    with EmbeddedKafka(start_timeout=240) as own:
+    with EmbeddedKafka() as own:
         topic = topics_on(own.bootstrap_servers)(2)
         stream = planner(
             ConsumerStrategies.Subscribe(

@@ -41,9 +41,7 @@ ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """A broker that may be stopped: whoever does so starts it again. Log-ins over TLS last three seconds."""
     reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
-    with EmbeddedKafka(
-        security=["SASL_SSL"], authorizer=True, properties=reauthenticate, start_timeout=240, reuse_running=False
-    ) as kafka:
+    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate, reuse_running=False) as kafka:
         yield kafka
 
 

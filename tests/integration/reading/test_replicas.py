@@ -31,7 +31,7 @@ NODES = (1, 2, 3)
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(3, start_timeout=240, reuse_running=False) as kafka:
+    with EmbeddedKafka(3, reuse_running=False) as kafka:
         yield kafka
 
 

@@ -1,0 +1,65 @@
+"""A standalone cluster of Spark: a master, and a worker of one core on each host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+@contextlib.contextmanager
+def standalone_cluster(folder: Path, hosts: Sequence[str]) -> Iterator[str]:
+    """The master's URL, while it and its workers live.
+
+    Args:
+        folder: For logs, and for the work of each worker in ``work-`` and its host.
+        hosts: Distinct addresses of this machine: Spark tells workers apart by them.
+    """
+    port, web_port = _free_port(), _free_port()
+    with contextlib.ExitStack() as stack:
+        url = f"spark://127.0.0.1:{port}"
+        _start(stack, folder, "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port))
+        for host in hosts:
+            size = ("--cores", "1", "--memory", "1g")
+            places = ("--webui-port", "0", "--work-dir", str(folder / f"work-{host}"))
+            _start(stack, folder, "Worker", url, "--host", host, *size, *places)
+        _wait_until(lambda: (folder / "Master.log").read_text().count("Registering worker") == len(hosts))
+        yield url
+
+
+def _start(stack: contextlib.ExitStack, folder: Path, role: str, *arguments: str) -> None:
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    log = folder / (f"{role}.log" if role == "Master" else f"{role}-{arguments[2]}.log")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHON"))}
+    environment["SPARK_HOME"] = str(home)
+    environment["SPARK_LOCAL_IP"] = arguments[arguments.index("--host") + 1]
+    process = subprocess.Popen(
+        [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}", *arguments],
+        env=environment,
+        stdout=stack.enter_context(log.open("wb")),
+        stderr=subprocess.STDOUT,
+    )
+    stack.callback(process.wait, 60)
+    stack.callback(process.terminate)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _wait_until(holds: Callable[[], bool], seconds: float = 150) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
