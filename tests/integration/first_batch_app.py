@@ -48,10 +48,14 @@ spark = (
 )
 spark.sparkContext.setLogLevel("ERROR")
 queries = []
+# One after the other: each starts a Python process, to which Spark gives ten seconds.
 for name, options in told["options"].items():
     records = spark.readStream.format("kafka-direct").options(**json.loads(options)).load()
     writer = records.writeStream.foreachBatch(sink(name)).option("checkpointLocation", f"{folder}/{name}-checkpoint")
-    queries.append((writer.trigger(availableNow=True) if to_the_end else writer).start())
+    query = (writer.trigger(availableNow=True) if to_the_end else writer).start()
+    queries.append(query)
+    while query.isActive and (to_the_end or not (folder / f"{name}-in-0").exists()):
+        query.awaitTermination(0.1)
 for query in queries:
     query.awaitTermination()
 spark.stop()
