@@ -55,7 +55,7 @@ for name, options in told["options"].items():
     query = (writer.trigger(availableNow=True) if to_the_end else writer).start()
     queries.append(query)
     while query.isActive and (to_the_end or not (folder / f"{name}-in-0").exists()):
-        query.awaitTermination(0.1)
+        query.awaitTermination(1)
 for query in queries:
     query.awaitTermination()
 spark.stop()
