@@ -61,9 +61,13 @@ class PreferFixed(LocationStrategy):
             raise OptionError(f"{_PREFER_FIXED_TAKES}, got {host_map!r}")
         hosts: dict[TopicPartition, str] = {}
         for key, host in host_map.items():
+            try:
+                partition = topic_partition(key)
+            except OptionError as error:
+                raise OptionError(f"{_PREFER_FIXED_TAKES}, got {key!r}: {host!r}") from error
             if not isinstance(host, str) or not host:
                 raise OptionError(f"{_PREFER_FIXED_TAKES}, got {key!r}: {host!r}")
-            hosts[topic_partition(key)] = host
+            hosts[partition] = host
         object.__setattr__(self, "hosts", MappingProxyType(hosts))
 
     def __hash__(self) -> int:

@@ -63,7 +63,7 @@ def test_they_pickle(strategy: Any) -> None:
     ],
 )
 def test_a_map_that_cannot_be_used_is_refused(hosts: Any) -> None:
-    with pytest.raises(OptionError, match=r"PreferFixed takes a mapping|a topic-partition is"):
+    with pytest.raises(OptionError, match="PreferFixed takes a mapping"):
         LocationStrategies.PreferFixed(hosts)
 
 
