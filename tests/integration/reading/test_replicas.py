@@ -167,7 +167,7 @@ def test_a_follower_that_is_behind_loses_nothing(bench: Workbench) -> None:
         assert read.values == [b"value-%d" % number]
         assert read.counts.lost == 0
         waits.append(read.counts.wait_seconds)
-    assert statistics.median(waits) < 0.3, waits  # a busy machine may be slow now and then
+    assert statistics.median(waits) < 0.2, waits  # a busy machine may be slow now and then
 
 
 def test_loss_is_for_the_leader_to_tell(bench: Workbench) -> None:
