@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-INK, PALE = "#222222", "#8a8a8a"
+_INK, PALE = "#222222", "#8a8a8a"
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def two_panels(path: Path, title: str, *, heights: tuple[float, float]) -> Itera
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    style = {"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK, "axes.labelcolor": INK}
+    style = {"font.family": "DejaVu Sans", "font.size": 11, "text.color": _INK, "axes.labelcolor": _INK}
     with plt.rc_context(style):
         figure, (above, below) = plt.subplots(
             2, 1, figsize=(11, 7.2), sharex=True, height_ratios=heights, layout="constrained"

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
 _PATIENCE = 120  # seconds
 
 
@@ -15,30 +20,31 @@ def committed(servers: str, group: str, topic: str) -> dict[int, int]:
     A consumer is asked and not librdkafka's admin client, which crashes the process when a coordinator answers that it
     is none: a broker's first group finds its coordinator just starting.
     """
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
-    deadline = time.monotonic() + _PATIENCE
-    try:
-        while True:
-            try:
-                numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-                found = consumer.committed([TopicPartition(topic, number) for number in numbers], timeout=30)
-                return {each.partition: each.offset for each in found if each.offset >= 0}
-            except KafkaException:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-    finally:
-        consumer.close()
+
+    def ask(consumer: Consumer) -> dict[int, int]:
+        numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, number) for number in numbers], timeout=30)
+        return {each.partition: each.offset for each in found if each.offset >= 0}
+
+    return _by_a_consumer(servers, group, ask)
 
 
 def commit(servers: str, group: str, topic: str, offset: int) -> None:
-    """Commit an offset of partition 0, as a consumer does; until the group's coordinator is there."""
+    """Commit an offset of partition 0, as a consumer does, until the group's coordinator is there."""
+    _by_a_consumer(
+        servers,
+        group,
+        lambda consumer: consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False),
+    )
+
+
+def _by_a_consumer(servers: str, group: str, call: Callable[[Consumer], _T]) -> _T:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
     deadline = time.monotonic() + _PATIENCE
     try:
         while True:
             try:
-                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-                return
+                return call(consumer)
             except KafkaException:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)

@@ -6,12 +6,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.integration.waiting import wait_until
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @contextlib.contextmanager
@@ -30,7 +31,8 @@ def standalone_cluster(folder: Path, hosts: Sequence[str]) -> Iterator[str]:
             size = ("--cores", "1", "--memory", "1g")
             places = ("--webui-port", "0", "--work-dir", str(folder / f"work-{host}"))
             _start(stack, folder, "Worker", url, "--host", host, *size, *places)
-        _wait_until(lambda: (folder / "Master.log").read_text().count("Registering worker") == len(hosts))
+        log = folder / "Master.log"
+        wait_until(lambda: log.read_text().count("Registering worker") == len(hosts), "the workers", 150)
         yield url
 
 
@@ -56,10 +58,3 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def _wait_until(holds: Callable[[], bool], seconds: float = 150) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

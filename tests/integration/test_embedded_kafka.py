@@ -16,6 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka, unsecured_token
 from pyspark_kafka_direct.broker._probe import free_ports
@@ -45,13 +46,6 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
         return [message.value() for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
-
-
-def wait_until(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
 
 
 def gone(pid: int) -> bool:

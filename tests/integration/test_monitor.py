@@ -14,6 +14,7 @@ from pyspark import SparkFiles
 from pyspark.errors import StreamingQueryException
 from tests.integration.groups import committed
 from tests.integration.stream_queries import DEADLINE, Stream, produce
+from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
 from pyspark_kafka_direct.planning.feedback import FOLDER, Measurement
@@ -32,10 +33,7 @@ PATIENCE = 180  # seconds; the first batch of a session is slow, on a busy machi
 
 def wait_for(condition: Callable[[], bool]) -> None:
     # Progress reports arrive a little after their batch, on a thread of Spark's.
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"not after {PATIENCE} s"
-        time.sleep(0.1)
+    wait_until(condition, seconds=PATIENCE)
 
 
 def test_enable_is_idempotent(spark: SparkSession) -> None:

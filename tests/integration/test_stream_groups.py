@@ -11,6 +11,7 @@ import pytest
 from tests.integration import groups
 from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import Admin
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -32,13 +33,6 @@ def committed(kafka: EmbeddedKafka, group: str) -> dict[int, int]:
     return groups.committed(kafka.bootstrap_servers, group, group.removeprefix("query-"))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def run_until_committed(query: Stream, kafka: EmbeddedKafka, group: str, offsets: dict[int, int]) -> None:
     """Run to the end; again if a busy machine took longer for the last commit than the half second it has."""
 
@@ -46,7 +40,7 @@ def run_until_committed(query: Stream, kafka: EmbeddedKafka, group: str, offsets
         query.run()
         return committed(kafka, group) == offsets
 
-    wait_until(committed_by_a_run)
+    wait_until(committed_by_a_run, seconds=DEADLINE)
 
 
 STAGES = [{}, {0: 2, 1: 2}, {0: 4, 1: 4}, {0: 5, 1: 5}]
@@ -155,15 +149,15 @@ def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
     end = plan(first, first.initialOffset())
     assert plan(first, end) == end == {topic: {"0": 3}}
     told = f"this query has read {topic} before, but the group '{group}' (commitGroupId) has no offsets of it"
-    wait_until(lambda: committed(kafka, group) == {0: 3})
+    wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
     assert told not in caplog.text, "a new query has nothing to miss"
     if recreated:
         Admin(kafka.bootstrap_servers).recreate(topic, 1)
-        wait_until(lambda: committed(kafka, group) == {})
+        wait_until(lambda: committed(kafka, group) == {}, seconds=DEADLINE)
         put(topic, range(5))
     end = plan(reader(), end)
     assert end == {topic: {"0": 5 if recreated else 3}}
-    wait_until(lambda: committed(kafka, group) == {0: 3})
+    wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
     assert (told in caplog.text) == recreated
 
 
@@ -184,14 +178,14 @@ def test_a_slow_coordinator_holds_nothing_up_and_its_errors_are_warnings() -> No
     group, warnings, tp = SlowGroup(), list[str](), TopicPartition("t", 0)
     commits = GroupCommits(group, warnings.append)  # type: ignore[arg-type]
     commits.offer({tp: 0})
-    wait_until(lambda: len(group.offsets) == 1)
+    wait_until(lambda: len(group.offsets) == 1, seconds=DEADLINE)
     began = time.monotonic()
     for offset in range(20):
         commits.offer({tp: offset})
         commits.settle()
     assert time.monotonic() - began < 9, "one moment of patience, not twenty: those are ten seconds"
     group.answer.set()
-    wait_until(lambda: len(warnings) == 2)
+    wait_until(lambda: len(warnings) == 2, seconds=DEADLINE)
     assert group.offsets == [{tp: 0}, {tp: 19}], "what came between is out of date"
     assert "not committed (commitGroupId): too late" in warnings[0]
     commits.offer({tp: 19})

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from tests.integration.groups import commit
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
@@ -22,7 +23,7 @@ from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.conftest import MakeTopic
 
@@ -294,10 +295,3 @@ def serve_http(listener: socket.socket) -> None:
     with caller:
         caller.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
         caller.recv(65536)
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
 from confluent_kafka.admin import ResourceType as AclResource
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import (
@@ -94,13 +95,6 @@ def create(kafka: EmbeddedKafka, topics_on: TopicsOn, partitions: int, *, replic
     alone = [replace(plain(kafka), bootstrap_servers=(each,)) for each in plain(kafka).bootstrap_servers]
     wait_until(lambda: all(topic in Cluster(settings).topics([topic]) for settings in alone))
     return topic
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
 
 
 def test_a_restarted_broker_is_found_again(guarded: EmbeddedKafka, topics_on: TopicsOn) -> None:

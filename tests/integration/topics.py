@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct import offsets
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.settings import connection_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _DEADLINE = 60  # seconds
 
@@ -27,7 +23,7 @@ class Admin:
 
     def delete(self, topic: str) -> None:
         self._client.delete_topics([topic], operation_timeout=_DEADLINE)[topic].result(_DEADLINE)
-        self._await(lambda: topic not in self._client.list_topics(timeout=30).topics)
+        wait_until(lambda: topic not in self._client.list_topics(timeout=30).topics, f"{topic} deleted", _DEADLINE)
 
     def create(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + _DEADLINE
@@ -53,14 +49,11 @@ class Admin:
         next(iter(self._client.delete_records([tp]).values())).result(_DEADLINE)
 
     def _await_partitions(self, topic: str, partitions: int) -> None:
-        self._await(lambda: len(self._client.list_topics(topic, timeout=30).topics[topic].partitions) == partitions)
+        def are_there() -> bool:
+            found = self._client.list_topics(topic, timeout=30).topics[topic].partitions.values()
+            return len(found) == partitions and all(each.leader >= 0 for each in found)
 
-    @staticmethod
-    def _await(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _DEADLINE
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(are_there, f"{partitions} partitions of {topic}", _DEADLINE)
 
 
 def wait_until_stable(servers: str, topic: str, end: int) -> None:

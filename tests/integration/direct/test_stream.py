@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.streaming import StreamingContext
 from pyspark.streaming.listener import StreamingListener
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
@@ -134,7 +133,7 @@ def test_from_the_latest_offset_and_partitions_that_appear_later(
     strategy = ConsumerStrategies.Subscribe([topic], {**params, "auto.offset.reset": "latest"})
     direct_stream(ssc, strategy).foreachRDD(batches.collect)
     put(topic, texts(topic, 10, 20))
-    add_partitions(kafka, topic, 2)
+    Admin(kafka.bootstrap_servers).grow(topic, 2)
     put(topic, texts("later", 0, 3), partition=1)  # before the stream knows of the partition
     ssc.start()
     batches.wait(lambda: len(batches.values) >= 13)
@@ -154,7 +153,7 @@ def test_assigned_partitions_from_a_given_offset(
     stream.foreachRDD(lambda _, rdd: batches.collect(rdd))
     assert stream.currentOffsets() == {partition: 11}
     put(topic, texts(topic, 11, 15))
-    add_partitions(kafka, topic, 2)
+    Admin(kafka.bootstrap_servers).grow(topic, 2)
     put(topic, ["not assigned"], partition=1)
     ssc.start()
     batches.wait(lambda: len(batches.values) >= 4)
@@ -295,14 +294,3 @@ class Heard(StreamingListener):
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N803 (Spark names the argument)
         self._add("completed", batchCompleted)
-
-
-def add_partitions(kafka: EmbeddedKafka, topic: str, total: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
-    deadline = time.monotonic() + DEADLINE
-    while [p.leader for p in admin.list_topics(topic, timeout=30).topics[topic].partitions.values()].count(-1) or (
-        len(admin.list_topics(topic, timeout=30).topics[topic].partitions) < total
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+from tests.integration.topics import Admin
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, TopicPartition
@@ -17,8 +18,6 @@ from pyspark_kafka_direct.direct.rates import PerPartitionConfig
 from pyspark_kafka_direct.errors import BrokerError, DataLossError, TopicNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark import RDD
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
@@ -42,19 +41,6 @@ def parameters(kafka: EmbeddedKafka, **more: object) -> dict[str, object]:
     return {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest", **given}
 
 
-def delete(kafka: EmbeddedKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
-    until(lambda: topic not in admin.list_topics(timeout=30).topics)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_topic_that_goes_away_fails_the_stream_and_is_named(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
 ) -> None:
@@ -67,7 +53,7 @@ def test_a_topic_that_goes_away_fails_the_stream_and_is_named(
         stream.foreachRDD(lambda rdd: seen.add(rdd.map(lambda record: record.value).collect()))
         ssc.start()
         seen.wait_for_elements(3)
-        delete(kafka, other)
+        Admin(kafka.bootstrap_servers).delete(other)
         with pytest.raises(Exception, match=rf"Partitions that were being read are gone: {other}-0\."):
             ssc.awaitTerminationOrTimeout(DEADLINE)  # type: ignore[arg-type]
 
@@ -79,11 +65,11 @@ def test_a_topic_that_is_created_anew_is_not_taken_for_the_old_one(
     put(topic, range(3))
     stream = planner(ConsumerStrategies.Subscribe([topic], parameters(kafka)))
     assert [each.count() for each in stream.batch(1000)] == [3]
-    delete(kafka, topic)
+    Admin(kafka.bootstrap_servers).delete(topic)
     with pytest.raises(TopicNotFoundError, match="are gone") as failure:
         stream.batch(2000)
     assert (failure.value.topic, failure.value.partition) == (topic, 0)
-    create(kafka, topic)
+    Admin(kafka.bootstrap_servers).create(topic, 1)
     put(topic, range(10))  # more than before: without its id it would look like more records
     with pytest.raises(DataLossError, match="deleted and created anew"):
         stream.batch(3000)
@@ -98,18 +84,10 @@ def test_a_topic_that_goes_between_two_questions_of_one_plan(
     assert len(stream.batch(1000)) == 1
     ask = stream._assigned
     answers = iter([ask(stream.current_offsets)])
-    delete(kafka, topic)
+    Admin(kafka.bootstrap_servers).delete(topic)
     monkeypatch.setattr(stream, "_assigned", lambda tracked: next(answers, None) or ask(tracked))
     with pytest.raises(TopicNotFoundError, match=rf"Partitions that were being read are gone: {topic}-0\."):
         stream.batch(2000)
-
-
-def create(kafka: EmbeddedKafka, topic: str) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
-    until(lambda: topic in admin.list_topics(timeout=30).topics)
 
 
 def test_read_committed_ends_before_a_transaction_under_way(
@@ -128,7 +106,7 @@ def test_read_committed_ends_before_a_transaction_under_way(
     producer.commit_transaction(60)
 
     batches = iter(range(2000, 10**9, 1000))
-    until(lambda: stream.batch(next(batches))[0].until_offset == 5)  # the record and its marker
+    wait_until(lambda: stream.batch(next(batches))[0].until_offset == 5, seconds=DEADLINE)  # the record and its marker
 
 
 def test_a_broker_that_is_away_delays_a_batch_and_then_fails_it(put: Any, topics_on: Any) -> None:
@@ -205,5 +183,5 @@ def test_planning_a_hundred_partitions_is_quick(kafka: EmbeddedKafka, make_topic
         started = time.perf_counter()
         assert len(stream.batch(number * 1000)) == 100
         times.append(time.perf_counter() - started)
-    # The best one, and far above what an idle machine takes (some ms), for the tests' is not idle.
-    assert min(times) < 0.5, times
+    # A median, and far above what an idle machine takes (some ms), for the tests' is not idle.
+    assert sorted(times)[10] < 0.5, times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
@@ -182,12 +182,7 @@ class Workbench:
     def replicas(self, topic: str, partition: int = 0) -> tuple[int, ...]:
         return self._metadata(topic).partitions[partition].replicas
 
-    @staticmethod
-    def wait_until(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not happened():
-            assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-            time.sleep(0.05)
+    wait_until = staticmethod(wait_until)
 
     def _metadata(self, topic: str) -> TopicMetadata:
         """Waits for the topic: the broker that is asked may hear of a new one a moment later than another."""
