@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
     TimestampError,
     TlsError,
     TopicNotFoundError,
+    TransientBrokerError,
     UnsupportedBrokerError,
     UnsupportedRecordError,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "TlsError",
     "TopicNotFoundError",
     "TopicPartition",
+    "TransientBrokerError",
     "UnsupportedBrokerError",
     "UnsupportedRecordError",
     "enable",

@@ -6,8 +6,9 @@
     ├── TopicNotFoundError (LookupError)      a topic or partition that does not exist
     ├── DataLossError (RuntimeError)          records that were asked for are no longer there
     ├── BrokerError (ConnectionError)         a broker did not do what it was asked
-    │   ├── BrokerUnreachableError            no connection, or it broke and retries were used up
-    │   ├── BrokerTimeoutError (TimeoutError) a deadline passed
+    │   ├── TransientBrokerError              trouble that another try, or another broker, may cure
+    │   │   ├── BrokerUnreachableError        no connection, or it broke and retries were used up
+    │   │   └── BrokerTimeoutError (TimeoutError)  a deadline passed
     │   ├── TlsError                          the TLS handshake or a certificate failed
     │   ├── AuthenticationError               the broker refused the credentials
     │   ├── AuthorizationError (PermissionError)  the principal may not do this (ACL)
@@ -83,11 +84,15 @@ class BrokerError(KafkaDirectError, ConnectionError):
     """A broker did not do what it was asked."""
 
 
-class BrokerUnreachableError(BrokerError):
+class TransientBrokerError(BrokerError):
+    """Trouble that another try, or another broker, may cure; it reaches users when all tries were used up."""
+
+
+class BrokerUnreachableError(TransientBrokerError):
     """No connection could be made, or it broke and the retries were used up."""
 
 
-class BrokerTimeoutError(BrokerError, TimeoutError):
+class BrokerTimeoutError(TransientBrokerError, TimeoutError):
     """A deadline passed before the broker answered."""
 
 

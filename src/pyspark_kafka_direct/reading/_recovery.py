@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
-    BrokerUnreachableError,
     CorruptRecordError,
     KafkaDirectError,
     TopicNotFoundError,
+    TransientBrokerError,
 )
 from pyspark_kafka_direct.planning.loss import LogState, judge
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
-
-TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
-"""Errors that another try may cure."""
 
 _PATIENCE = "kafkaConsumer.pollTimeoutMs"
 
@@ -56,7 +53,7 @@ class Recovery:
     """Decides, for one range, what follows an answer without records.
 
     The ``after_`` methods return the offset to go on from; all may raise ``DataLossError`` and, from their questions to
-    the cluster, ``TROUBLE`` and ``TopicNotFoundError``. Patience ends in ``check_time`` only.
+    the cluster, ``TransientBrokerError`` and ``TopicNotFoundError``. Patience ends in ``check_time`` only.
 
     Args:
         settings: How to reach the cluster.
@@ -114,7 +111,7 @@ class Recovery:
             return
         try:
             self._replica.ask(position, self._settings.max_partition_fetch_bytes, self._deadline)
-        except (TopicNotFoundError, *TROUBLE):
+        except (TopicNotFoundError, TransientBrokerError):
             self._replica.drop()
 
     def after_trouble(self, error: KafkaDirectError) -> None:

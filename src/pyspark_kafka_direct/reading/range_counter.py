@@ -9,8 +9,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import TopicNotFoundError
-from pyspark_kafka_direct.reading._recovery import TROUBLE, Recovery
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.reading._recovery import Recovery
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.records import AbortedTransaction
@@ -60,7 +60,7 @@ def count_range(
                 recovery.progressed()
                 if limit is None:
                     recovery.ask_ahead(counter.next_offset)
-            except TROUBLE as error:
+            except TransientBrokerError as error:
                 recovery.after_trouble(error)
             except TopicNotFoundError as error:
                 counter.skip_to(recovery.after_missing(position, error))

@@ -19,8 +19,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import TopicNotFoundError
-from pyspark_kafka_direct.reading._recovery import TROUBLE, Recovery
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.reading._recovery import Recovery
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.records import AbortedTransaction, create_decoder
@@ -80,7 +80,7 @@ class _RangeReader:
             self._recovery.check_time()
             try:
                 position = self._fetch_once(position)
-            except TROUBLE as error:
+            except TransientBrokerError as error:
                 self._recovery.after_trouble(error)
                 continue
             except TopicNotFoundError as error:

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.errors import (
     KafkaDirectError,
     ProtocolError,
     TopicNotFoundError,
+    TransientBrokerError,
 )
 from pyspark_kafka_direct.wire._list_offsets import Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire._retry import Retry
@@ -179,7 +180,7 @@ class Cluster:
         """
         try:
             return POOL.borrow(self.settings, node.host, node.port, deadline)
-        except _TROUBLE as error:
+        except TransientBrokerError as error:
             if (node.host, node.port) not in self.settings.bootstrap_servers:
                 error.message += (
                     f" The address is the one broker {node.id} advertises (its advertised.listeners), not one from "
@@ -210,7 +211,7 @@ class Cluster:
                     lent.callback(POOL.give_back, connection)
                     request = offsets_request(connection, questions, self.settings.request_timeout_ms)
                     connection.submit(request, deadline)
-                except _TROUBLE as error:
+                except TransientBrokerError as error:
                     failures.update({question.partition: error for question in questions})
                 else:
                     under_way.append((connection, request, questions))
@@ -218,7 +219,7 @@ class Cluster:
                 partitions = [question.partition for question in questions]
                 try:
                     answered, codes = offsets_answer(connection, request, partitions, deadline)
-                except _TROUBLE as error:
+                except TransientBrokerError as error:
                     failures.update(dict.fromkeys(partitions, error))
                     continue
                 found.update(answered)
@@ -264,7 +265,7 @@ class Cluster:
         while True:
             try:
                 metadata = self._ask_once(names, deadline)
-            except _TROUBLE as error:
+            except TransientBrokerError as error:
                 retry.after(error)
                 continue
             retry.deadline = deadline
@@ -324,7 +325,7 @@ class Cluster:
             )  # a silent one must not use up the time of the others
             try:
                 return POOL.borrow(self.settings, host, port, deadline.sooner(share))
-            except (*_TROUBLE, ProtocolError) as error:
+            except (TransientBrokerError, ProtocolError) as error:
                 failures.append(error)
         raise _unreachable(failures)
 
@@ -341,9 +342,6 @@ class Cluster:
 # Which of the known brokers a process asks first: another one in each process spreads the load, and always the same one
 # in a process lets its connection be used again.
 _ROTATION = random.random()  # noqa: S311
-
-# What another try may cure.
-_TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
 
 
 def _failure(code: int, doing: str, partition: TopicPartition, broker: str | None) -> KafkaDirectError:

@@ -14,7 +14,7 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._retry import Retry
@@ -35,7 +35,6 @@ _T = TypeVar("_T")
 _NO_GENERATION = -1
 _STABLE_VERSION = 7
 _NO_OFFSET = -1
-_TROUBLE = (BrokerUnreachableError, BrokerTimeoutError)
 
 # A coordinator that knows members takes no commits from others.
 _HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
@@ -90,7 +89,7 @@ class Group:
         while True:
             try:
                 return self._ask_once(ask, partitions, deadline)
-            except (*_TROUBLE, _TryAgain) as trouble:
+            except (TransientBrokerError, _TryAgain) as trouble:
                 self._coordinator = None
                 retry.after(trouble.error if isinstance(trouble, _TryAgain) else trouble)
 

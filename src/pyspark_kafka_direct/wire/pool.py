@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.errors import TransientBrokerError
 from pyspark_kafka_direct.wire.connection import Connection
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class ConnectionPool:
             allowed = max(allowed, min(growing, settings.connect_timeout_max_ms))
         try:
             connection = Connection.open(settings, *address, deadline.sooner(allowed / 1000))
-        except (BrokerUnreachableError, BrokerTimeoutError):
+        except TransientBrokerError:
             count = 1 if failures is None else failures.tries + 1
             self._failures[address] = _Failures(count, time.monotonic())
             raise
