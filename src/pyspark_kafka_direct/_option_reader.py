@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct._option_table import BY_NAME, TABLE, Use
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning._hints import did_you_mean
+from pyspark_kafka_direct.planning._hints import did_you_mean, is_misspelt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,12 +109,13 @@ def sort_options(texts: Mapping[str, str], use: Use) -> tuple[dict[str, str], di
         Client settings, our options, and warnings about options that have no effect.
 
     Raises:
-        OptionError: An option that is refused here, or a client setting given twice with different values.
+        OptionError: An option that is refused here or misspelt, or a client setting given twice with different values.
     """
     kafka: dict[str, str] = {}
     own: dict[str, str] = {}
     warnings: list[str] = []
     ours = [option.name for option in TABLE if not option.name.startswith("kafka.")]
+    with_effect = [option.name for option in TABLE if option.uses and not option.name.startswith("kafka.")]
     our_groups = {name.lower().split(".")[0] for name in ours if "." in name}
     for name, text in texts.items():
         option = BY_NAME.get(name)
@@ -125,6 +126,9 @@ def sort_options(texts: Mapping[str, str], use: Use) -> tuple[dict[str, str], di
                 raise OptionError(f"the option {option.name} cannot be used here: {option.ignored}")
             else:
                 warnings.append(f"the option {option.name} is ignored: {option.ignored}")
+        elif not name.startswith("kafka.") and is_misspelt(name, with_effect):
+            # A stream that ignores startingOffset=earliest reads nothing of what is there, and few would see a warning.
+            raise OptionError(f"the option {name} is unknown{did_you_mean(name, with_effect)}")
         elif name.startswith("kafka.") or ("." in name and name.split(".")[0] not in our_groups):
             # Names with a dot are client settings, with or without their prefix, but for two groups of Spark's.
             setting = name.removeprefix("kafka.")

@@ -71,6 +71,10 @@ def refused(spark: SparkSession) -> Refused:
         ({"assign": '{"t":[-1]}'}, ["assign must be JSON such as", "-1 is not a partition number"]),
         ({"subscribe": ""}, ["subscribe must be a comma-separated list of topics", "no topics"]),
         ({"subscribe": ", ,"}, ["subscribe must be a comma-separated list of topics", "no topics"]),
+        (
+            {"subscribe": "t", "startingOffset": "latest"},
+            ["option startingoffset is", "did you mean 'startingOffsets'?"],
+        ),
         ({"subscribe": "t.*"}, ["'t.*' cannot be a topic's name", "use subscribePattern"]),
         ({"subscribePattern": ""}, ["subscribePattern must be a Java regular expression", "empty"]),
         ({"subscribePattern": "t(1"}, ["subscribePattern", "t(1"]),

@@ -4,13 +4,21 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.options import TABLE, BatchOptions, options_markdown, parse_options
+from pyspark_kafka_direct.options import (
+    TABLE,
+    BatchOptions,
+    ReadOptions,
+    includes_headers,
+    options_markdown,
+    parse_options,
+    parse_stream_options,
+)
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,
@@ -19,6 +27,10 @@ from pyspark_kafka_direct.planning.positions import (
     SpecificTimestamps,
 )
 from pyspark_kafka_direct.planning.select import Assign, Subscribe, SubscribePattern
+from pyspark_kafka_direct.wire._table import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DOCS = Path(__file__).parents[2] / "docs" / "options.md"
 T0 = TopicPartition("t", 0)
@@ -253,17 +265,53 @@ def test_streaming_options_are_ignored_with_a_warning() -> None:
 
 
 def test_unknown_options_bring_a_warning_with_a_hint() -> None:
-    assert parse(minPartition="4").warnings == (
-        "the option minpartition is unknown and ignored; did you mean 'minPartitions'?",
-    )
-    assert parse(fetchOffset_numRetry="4").warnings == (
-        "the option fetchoffset.numretry is unknown and ignored; did you mean 'fetchOffset.numRetries'?",
+    assert parse(minPart="4").warnings == ("the option minpart is unknown and ignored; did you mean 'minPartitions'?",)
+    assert parse(fetchOffset_tries="4").warnings == (
+        "the option fetchoffset.tries is unknown and ignored; did you mean 'fetchOffset.numRetries'?",
     )
     assert parse(flavour="x").warnings == ("the option flavour is unknown and ignored",)
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("starting_offsets", "startingOffsets"),
+        ("failOnDataLos", "failOnDataLoss"),
+        ("subscribePatern", "subscribePattern"),
+        ("minPartition", "minPartitions"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("fetchOffset.numRetry", "fetchOffset.numRetries"),
+        ("fetchOffsets.numRetries", "fetchOffset.numRetries"),
+    ],
+)
+@pytest.mark.parametrize("check", [parse_options, parse_stream_options, includes_headers])
+def test_a_misspelt_option_is_refused(check: Callable[[dict[str, str]], object], given: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"the option {given.lower()} is unknown; did you mean '{meant}'\\?"):
+        check({"kafka.bootstrap.servers": "b:1", "subscribe": "t", given.lower(): "earliest"})
+
+
 def test_sparks_own_options_pass_in_silence() -> None:
-    assert parse(path="x", checkpointLocation="y").warnings == ()
+    assert parse(path="x", paths="[]", checkpointLocation="y").warnings == ()
+
+
+@pytest.mark.parametrize("check", [parse_options, parse_stream_options])
+def test_options_of_spark_and_of_kafka_are_never_taken_for_misspelt_ones(
+    check: Callable[[dict[str, str]], ReadOptions],
+) -> None:
+    """A stranger's option is a warning at most: Spark hands its own over, and so do wrappers that serve all formats."""
+    others = (
+        "path paths checkpointLocation queryName maxFilesPerTrigger maxFileAge latestFirst fileNameOnly numPartitions "
+        "rowsPerSecond rampUpTime includeTimestamp asyncProgressTrackingEnabled withEventTimeOrder header mergeSchema "
+        "asyncProgressTrackingCheckpointIntervalMs useDeprecatedOffsetFetching partitionColumn maxPartitions topics"
+    )
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    check(base | {name.lower(): "1" for name in others.split()})
+    settings = {name: "b:1" for name in SETTINGS if "." in name} | {
+        "kafka.startingoffset": "1",
+        "kafka.subscribes": "1",
+    }
+    assert check(settings | base).kafka.keys() >= {"startingoffset", "subscribes"}
 
 
 def test_an_option_set_to_none_was_not_given() -> None:

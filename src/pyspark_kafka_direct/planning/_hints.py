@@ -16,6 +16,11 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
+def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
+    """Whether the word is so close to a candidate that nothing else can be meant: a letter or two apart."""
+    return bool(difflib.get_close_matches(word.lower(), [candidate.lower() for candidate in candidates], 1, 0.9))
+
+
 def listed(items: Iterable[object], most: int = 10) -> str:
     """The items in a row, at most ``most`` of them and how many more there are."""
     texts = [str(item) for item in items]
