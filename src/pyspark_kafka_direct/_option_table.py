@@ -115,7 +115,8 @@ TABLE: tuple[Option, ...] = (
         "subscribePattern",
         Kind.TEXT,
         "",
-        "Topics to read: those whose whole name matches this Java regular expression, internal topics apart.",
+        "Topics to read: those in whose name this Java regular expression is found, internal topics apart; `^` and `$` "
+        "tie it to the whole name.",
     ),
     replace(
         _option(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +73,24 @@ def test_a_checkpoint_moves_both_ways(
     stream.format = formats[0]
     stream.run()
     assert stream.values == sorted(map(str, written))
+
+
+@pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])
+def test_a_pattern_means_the_same_topics_to_both(
+    session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str, second: str
+) -> None:
+    words = [f"flights-{uuid.uuid4().hex}" for _ in range(2)]
+    topics = [make_topic(prefix=prefix) for prefix in (words[0], f"old-{words[0]}", words[1])]
+    stream = Stream(session, kafka.bootstrap_servers, tmp_path, {"subscribePattern": words[0]}, first)
+    stream.options["startingOffsets"] = "earliest"
+    written: list[str] = []
+    for source in (first, second):
+        for topic in topics:
+            produce(kafka.bootstrap_servers, topic, [f"{source} {topic}"])
+        written += [f"{source} {topic}" for topic in topics[:2]]
+        stream.format = source
+        stream.run()
+        assert stream.values == sorted(written), f"after {source}"
 
 
 @pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])

@@ -39,7 +39,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of the topics whose whole name matches, internal topics apart."""
+    """All partitions of the topics in whose name the pattern is found, internal topics apart (as in Spark's source)."""
 
     pattern: TopicPattern
 
@@ -133,18 +133,9 @@ def select_partitions(
             return Selected(_all_partitions(names, topics))
         case SubscribePattern(pattern):
             candidates = [name for name in topics if name not in internal]
-            names = tuple(name for name in candidates if pattern.matches(name))
-            partial = sorted(name for name in candidates if name not in names and pattern.occurs_in(name))
-            warnings = []
-            if not names:
-                warnings.append(f"subscribePattern={pattern.text!r} matches none of {len(candidates)} topics")
-            if partial:
-                warnings.append(
-                    f"subscribePattern={pattern.text!r} matches only a part of these topics' names, so they are not "
-                    f"read: {listed(partial)}; Spark's own source would read them (it searches within the name), "
-                    "write .* around the pattern if they are wanted"
-                )
-            return Selected(_all_partitions(names, topics), tuple(warnings))
+            names = tuple(name for name in candidates if pattern.occurs_in(name))
+            none = () if names else (f"subscribePattern={pattern.text!r} matches none of {len(candidates)} topics",)
+            return Selected(_all_partitions(names, topics), none)
 
 
 def _all_partitions(names: Collection[str], topics: Mapping[str, Collection[int]]) -> tuple[TopicPartition, ...]:

@@ -30,21 +30,23 @@ def test_assign_takes_just_those() -> None:
     assert parse_assign('{"b":[0],"a":[1]}').topics == ("a", "b")
 
 
-def test_a_pattern_matches_whole_names_and_no_internal_topics() -> None:
-    selected = select_partitions(parse_subscribe_pattern(".*s"), TOPICS, {"__consumer_offsets"})
-    assert [str(tp) for tp in selected.partitions] == ["clicks-0", "flights-0", "flights-1"]
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("light", ["flights-0", "flights-1", "flights-2-0"]),
+        ("^flights$", ["flights-0", "flights-1"]),
+        ("s$", ["clicks-0", "flights-0", "flights-1"]),
+        ("o", []),
+    ],
+)
+def test_a_pattern_is_found_anywhere_in_a_name_and_in_no_internal_topic(pattern: str, wanted: list[str]) -> None:
+    selected = select_partitions(parse_subscribe_pattern(pattern), TOPICS, {"__consumer_offsets"})
+    assert [str(tp) for tp in selected.partitions] == wanted
 
 
 def test_internal_is_what_the_broker_says_not_a_name() -> None:
     selected = select_partitions(parse_subscribe_pattern("__.*"), TOPICS, set())
     assert [str(tp) for tp in selected.partitions] == ["__consumer_offsets-0"]
-
-
-def test_topics_spark_would_add_to_a_pattern_are_named() -> None:
-    selected = select_partitions(parse_subscribe_pattern("flights"), TOPICS, {"__consumer_offsets"})
-    assert [str(tp) for tp in selected.partitions] == ["flights-0", "flights-1"]
-    assert len(selected.warnings) == 1
-    assert "flights-2; Spark's own source would read them" in selected.warnings[0]
 
 
 def test_a_pattern_without_a_match_selects_nothing_and_says_so() -> None:
