@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.integration.stream_queries import produce
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import BrokerError, DataLossError
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:
@@ -143,6 +143,20 @@ def test_a_broker_that_accepts_and_never_answers_is_an_error_in_time() -> None:
         with pytest.raises(BrokerError):
             stream.initialOffset()
         assert time.monotonic() - began < HANG
+
+
+def test_a_topic_that_is_left_out_by_a_new_selection_is_not_called_gone(
+    make_topic: MakeTopic, kafka: EmbeddedKafka
+) -> None:
+    topics = [make_topic(2), make_topic()]
+    both = reader(kafka.bootstrap_servers, ",".join(topics))
+    start = both.initialOffset()
+    one = reader(kafka.bootstrap_servers, topics[1])
+    with pytest.raises(DataLossError, match=rf"{topics[0]}-0, {topics[0]}-1 are not selected any more"):
+        one.latestOffset(start, ReadAllAvailable())
+    start["deleted"] = {"0": 5}
+    with pytest.raises(DataLossError, match="deleted-0 are gone"):
+        both.latestOffset(start, ReadAllAvailable())
 
 
 def test_an_idle_planner_asks_about_ten_times_a_second(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:

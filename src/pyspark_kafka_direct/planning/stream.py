@@ -117,7 +117,7 @@ class StreamPlanner:
         self._view = view
         self._clock = clock
         self._measured_limit = measured_limit
-        self._losses = LossReport(tuning.fail_on_data_loss, view.warn)
+        self._losses = LossReport(tuning.fail_on_data_loss, view)
         limits = tuning.limits
         self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
         self._memory = Memory()

@@ -4,6 +4,7 @@ The cases are those of Spark's planner (``KafkaOffsetReader.getOffsetRangesFromR
 topic ids tell (KIP-516). Spark's condition is named in every message:
 
     gone            PARTITIONS_DELETED                              read before, not there any more
+    not selected    PARTITIONS_DELETED                              read before and still there, but left out since
     added, gone     INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS         found a moment ago, not there any more
     added late      ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO retention was faster than the planner
     went back       PARTITION_OFFSET_CHANGED                        its end lies before what was read already
@@ -20,10 +21,11 @@ from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.planning._hints import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.stream_view import ClusterView
 
 _ADVICE = "set failOnDataLoss=false to go on without them"
 
@@ -33,23 +35,31 @@ class LossReport:
 
     Args:
         fail_on_data_loss: The option.
-        warn: Is told what was lost, otherwise.
+        view: Is told what was lost, otherwise.
     """
 
-    def __init__(self, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
+    def __init__(self, fail_on_data_loss: bool, view: ClusterView) -> None:
         self._fail = fail_on_data_loss
-        self._warn = warn
+        self._view = view
 
     def gone(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions that were read before do not exist any more.
+        """Partitions that were read before do not exist any more, or are not selected any more.
 
         Raises:
             DataLossError: ``failOnDataLoss`` is true; so of all methods.
         """
+        left_out = set(self._view.not_selected(partitions)) if partitions else set()
+        deleted = set(partitions) - left_out
         self._lose(
-            partitions,
-            f"data loss: {listed(sorted(partitions))} are gone, the topic or its partitions were deleted "
+            deleted,
+            f"data loss: {listed(sorted(deleted))} are gone, the topic or its partitions were deleted "
             "(KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
+        )
+        self._lose(
+            left_out,
+            f"data loss: {listed(sorted(left_out))} are not selected any more: they exist, but assign, subscribe or "
+            "subscribePattern leaves them out. Name them again, to read on where the query was; if it goes on without "
+            "them, and they are named later, they are read from their start (KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
         )
 
     def start_not_found(self, partitions: Collection[TopicPartition]) -> None:
@@ -91,7 +101,7 @@ class LossReport:
         if not partitions:
             return
         if not self._fail:
-            self._warn(f"{text}; reading goes on (failOnDataLoss=false)")
+            self._view.warn(f"{text}; reading goes on (failOnDataLoss=false)")
             return
         first = min(partitions)
         only = len(partitions) == 1

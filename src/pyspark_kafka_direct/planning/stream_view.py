@@ -39,6 +39,9 @@ class ClusterView(Protocol):
             TopicNotFoundError: See ``strict``.
         """
 
+    def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those that exist, but that the selection leaves out."""
+
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Ask the leaders: -2, -1 or a timestamp in ms per partition; a partition that is gone is left out."""
 

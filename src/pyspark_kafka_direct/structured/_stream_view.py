@@ -53,6 +53,16 @@ class LiveView:
         ids = {name: topic.topic_id for name, topic in topics.items() if name in names and topic.topic_id is not None}
         return Assigned(frozenset(selected.partitions), ids)
 
+    def not_selected(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """See ``ClusterView``. It only chooses the words for a loss, so trouble is no reason to fail."""
+        try:
+            topics = self._cluster.topics({tp.topic for tp in partitions})
+        except KafkaDirectError as error:
+            _log.info("whether partitions that are missing still exist is not known: %s", error)
+            return set()
+        there = {tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions}
+        return there - set(select(self._options.selection, topics, strict=False).partitions)
+
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """See ``ClusterView``."""
         return _offsets(self._cluster, wanted)

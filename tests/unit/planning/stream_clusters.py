@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Cluster:
     """Implements ``ClusterView``; a log is (first offset, end); timestamps equal offsets.
 
-    ``on_wait`` runs at every pause: what happens while the planner waits.
+    ``on_wait`` runs at every pause: what happens while the planner waits. What is ``unselected`` exists, and the
+    selection leaves it out.
     """
 
     logs: dict[TopicPartition, tuple[int, int]]
@@ -28,6 +29,7 @@ class Cluster:
     group: dict[TopicPartition, int] = field(default_factory=dict)
     on_wait: Callable[[Cluster], None] = lambda cluster: None
     looks: int = 0
+    unselected: set[TopicPartition] = field(default_factory=set)
     sizes: dict[TopicPartition, float] = field(default_factory=dict)
     sampled: list[set[TopicPartition]] = field(default_factory=list)
     waits: int = 0
@@ -37,7 +39,10 @@ class Cluster:
         self.looks += 1
         if strict and not self.logs:
             raise TopicNotFoundError("no such topic")
-        return Assigned(frozenset(self.logs), dict(self.ids))
+        return Assigned(frozenset(self.logs) - self.unselected, dict(self.ids))
+
+    def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        return self.unselected & set(partitions)
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return {tp: self._answer(tp, what) for tp, what in wanted.items() if tp in self.logs}

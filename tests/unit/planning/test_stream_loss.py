@@ -41,6 +41,34 @@ def test_a_partition_that_is_gone() -> None:
         planner(view, fail=True).plan(start, end)
 
 
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_partition_that_is_there_but_not_selected_any_more(replayed: bool) -> None:
+    """The selection was changed between two runs: nothing is deleted, and selected again it would be read again."""
+    view = cluster(10, 10)
+    view.unselected = {T1}
+
+    def go_on(fail: bool) -> list[tuple[str, int, int, int]]:
+        stream, start = planner(view, fail=fail), {T0: 4, T1: 4}
+        end = {T0: 10} if replayed else stream.next_end(start)
+        assert end == {T0: 10}
+        return planned(stream.plan(start, end))
+
+    with pytest.raises(DataLossError, match=r"t-1 are not selected any more.*they exist.*Name them again") as caught:
+        go_on(True)
+    assert (caught.value.topic, caught.value.partition) == ("t", 1)
+    assert "gone" not in str(caught.value)
+    assert go_on(False) == [("t", 0, 4, 10)]
+    assert "read from their start" in view.warnings[0]
+
+
+def test_of_two_missing_partitions_one_can_be_gone_and_the_other_not_selected() -> None:
+    view = cluster(10, 10)
+    view.unselected = {T1}
+    assert planner(view, fail=False).next_end({T0: 4, T1: 4, T2: 4}) == {T0: 10}
+    assert "t-2 are gone" in view.warnings[0]
+    assert "t-1 are not selected any more" in view.warnings[1]
+
+
 def test_all_partitions_gone_keep_their_offsets_instead_of_an_empty_end() -> None:
     view = cluster(10)
     stream = planner(view, fail=False)
