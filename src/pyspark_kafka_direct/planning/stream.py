@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange
-from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, byte_limit, new_offsets, rate_limit
+from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
+from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.ranges import split_ranges
 from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest
+from pyspark_kafka_direct.planning.stream_limits import BatchLimits
+from pyspark_kafka_direct.planning.stream_look import Looked, Looks, recreated
 from pyspark_kafka_direct.planning.stream_loss import LossReport
 from pyspark_kafka_direct.planning.stream_start import first_offsets, found_again, moves
 from pyspark_kafka_direct.planning.stream_view import Memory, Seen
@@ -40,9 +42,6 @@ IDLE_PAUSE = 0.1
 
 LONGEST_IDLE_PAUSE = 1.0
 """The same for looks that take long, as at a pattern among thousands of topics: the pause is ten times the look."""
-
-_MOST_SAMPLES = 16
-_GUESS = 1024
 
 _ONCE = (
     "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or committed, or a timestamp): its "
@@ -116,24 +115,19 @@ class StreamPlanner:
         self._tuning = tuning
         self._view = view
         self._clock = clock
-        self._measured_limit = measured_limit
         self._losses = LossReport(tuning.fail_on_data_loss, view)
-        limits = tuning.limits
-        self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
+        self._limits = BatchLimits(tuning.limits, view, clock, measured_limit)
         self._memory = Memory()
-        self._sizes: dict[TopicPartition, float] = {}
+        self._looks = Looks(view, self._memory, tries=tuning.tries, read_committed=tuning.read_committed)
         self._initial: dict[TopicPartition, int] | None = None
         self._started = False  # an end was asked for
         self._replayed = False  # a batch was planned before that: its end is in the checkpoint already
-        self._frozen: dict[TopicPartition, int] | None = None
-        self._frozen_ids: Mapping[str, UUID] = {}
-        self._latest: Mapping[TopicPartition, int] | None = None
         self._idle: tuple[dict[TopicPartition, int], float] | None = None
 
     @property
     def known_latest(self) -> Mapping[TopicPartition, int] | None:
         """The ends found by the last look, for the progress report; ``None`` before the first."""
-        return self._latest
+        return self._looks.known_latest
 
     @property
     def resumed(self) -> bool:
@@ -157,9 +151,7 @@ class StreamPlanner:
 
     def freeze(self) -> None:
         """Trigger.AvailableNow: from now on read only what there is at this moment."""
-        looked = self._look({})
-        self._frozen, self._frozen_ids = dict(looked.latest), looked.topic_ids
-        self._latest = self._frozen
+        self._looks.freeze()
 
     def next_end(self, start: Mapping[TopicPartition, int], *, unlimited: bool = False) -> dict[TopicPartition, int]:
         """The end of the batch that begins at ``start``; equal to ``start`` when there is nothing to read yet.
@@ -211,9 +203,9 @@ class StreamPlanner:
         seen = self._memory.get(end)
         if seen is None or not seen.made:
             return self._replan(start, end)
-        if self._frozen is not None:
-            check_against_frozen(end, self._frozen)
-            check_against_latest(end, self._look(end).latest)
+        if self._looks.frozen is not None:
+            check_against_frozen(end, self._looks.frozen)
+            check_against_latest(end, self._looks.now(end).latest)
         begins = {tp: offset for tp, offset in start.items() if tp.topic not in seen.recreated}
         self._losses.gone(start.keys() - end.keys())
         unread = {tp: offset for tp, offset in end.items() if tp not in begins}
@@ -261,123 +253,60 @@ class StreamPlanner:
         return {tp: min(offset, ends[tp]) for tp, offset in earliest.items()}
 
     def _decide_end(self, start: dict[TopicPartition, int], unlimited: bool) -> dict[TopicPartition, int]:
-        looked = self._available(start)
+        looked = self._looks.available(start)
         before = self._memory.get(start)
         if before is None:
             before = Seen(looked.topic_ids)
             self._memory.put(start, before)
-        recreated = _recreated(before.topic_ids, looked.topic_ids)
-        self._report_losses(start, looked, before.topic_ids, recreated)
+        anew = recreated(before.topic_ids, looked.topic_ids)
+        self._report_losses(start, looked, before.topic_ids, anew)
         latest = dict(looked.latest)
-        fresh = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in recreated}
+        fresh = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in anew}
         begun = self._begin_added(fresh, fresh.keys() - start.keys())
         for tp in fresh.keys() - begun.keys():
             del latest[tp]
         begins = {tp: start[tp] for tp in latest if tp not in fresh} | begun
-        end = self._limited(start, begins, latest, unlimited)
+        if unlimited:
+            end = latest
+        # With frozen ends nothing new comes, so a minimum would hold the last records back for ever.
+        elif self._looks.frozen is None and self._limits.holds_back(start, begins, latest):
+            end = dict(start)
+        else:
+            end = self._limits.cut(start, begins, latest)
         if not end:
             return start  # an empty end would forget where the others were (SPARK-41375)
         for tp in end.keys() & start.keys():
-            if tp.topic in recreated and begins[tp] < end[tp] == start[tp]:
+            if tp.topic in anew and begins[tp] < end[tp] == start[tp]:
                 end[tp] -= 1  # equal offsets would look like no progress
         if end == start:
             self._memory.put(start, Seen(dict(looked.topic_ids), before.made, before.recreated))
         else:
-            self._memory.put(end, Seen(looked.topic_ids, made=True, recreated=recreated))
+            self._memory.put(end, Seen(looked.topic_ids, made=True, recreated=anew))
         return end
 
     def _report_losses(
         self,
         start: Mapping[TopicPartition, int],
-        looked: _Looked,
+        looked: Looked,
         ids_before: Mapping[str, UUID],
-        recreated: frozenset[str],
+        anew: frozenset[str],
     ) -> None:
-        for topic in sorted(recreated):
+        for topic in sorted(anew):
             lost = [tp for tp in start if tp.topic == topic]
             self._losses.recreated(lost, ids_before[topic], looked.topic_ids[topic])
-        self._losses.gone([tp for tp in start if tp not in looked.latest and tp.topic not in recreated])
+        self._losses.gone([tp for tp in start if tp not in looked.latest and tp.topic not in anew])
         for tp in sorted(start.keys() & looked.latest.keys()):
-            if looked.latest[tp] < start[tp] and tp.topic not in recreated:
+            if looked.latest[tp] < start[tp] and tp.topic not in anew:
                 self._losses.went_back(tp, start[tp], looked.latest[tp])
-
-    def _limited(
-        self,
-        start: dict[TopicPartition, int],
-        begins: Mapping[TopicPartition, int],
-        latest: dict[TopicPartition, int],
-        unlimited: bool,
-    ) -> dict[TopicPartition, int]:
-        if unlimited:
-            return dict(latest)
-        # With frozen ends nothing new comes, so a minimum would hold the last records back for ever.
-        if self._gate is not None and self._frozen is None:
-            known = {tp: begin for tp, begin in begins.items() if tp in start}
-            if not self._gate.passes(new_offsets(known, latest), self._clock()):
-                return dict(start)
-        measured = None if self._measured_limit is None else self._measured_limit(start)
-        in_bytes = self._byte_limit(begins, latest)
-        limits = [limit for limit in (self._tuning.limits.max_offsets, measured, in_bytes) if limit is not None]
-        return rate_limit(min(limits), begins, latest) if limits else dict(latest)
-
-    def _byte_limit(self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int | None:
-        most = self._tuning.limits.max_bytes
-        waiting = {tp: end - begins[tp] for tp, end in latest.items() if end > begins[tp]}
-        if most is None or not waiting:
-            return None
-        # The partitions with the most to read decide; asking many would take longer than it is worth.
-        chosen = sorted(waiting, key=lambda tp: waiting[tp], reverse=True)[:_MOST_SAMPLES]
-        self._sizes.update(self._view.bytes_per_offset({tp: begins[tp] for tp in chosen}))
-        sizes = {tp: size for tp, size in self._sizes.items() if tp in waiting} or self._sizes
-        if not sizes:
-            self._view.warn(f"no records could be sampled for maxBytesPerTrigger; taking {_GUESS} bytes for each")
-            sizes = dict.fromkeys(chosen, float(_GUESS))
-        return byte_limit(most, begins, latest, sizes)
-
-    def _available(self, start: Mapping[TopicPartition, int]) -> _Looked:
-        """What there is to read: the frozen ends, or the latest."""
-        if self._frozen is None:
-            looked = self._look(start)
-            self._latest = looked.latest
-            return looked
-        behind = {tp for tp, offset in self._frozen.items() if offset < start.get(tp, 0)}
-        if behind:
-            # Seen too early, by a leader that lagged, or really gone back: only another look can tell.
-            latest = self._look(start).latest
-            self._frozen.update({tp: min(latest[tp], start[tp]) for tp in behind if tp in latest})
-        return _Looked(self._frozen, self._frozen_ids)
-
-    def _look(self, known: Mapping[TopicPartition, int]) -> _Looked:
-        """Assigned partitions and their ends; asked again while they contradict what was known before.
-
-        Metadata may be old, and a new leader's high watermark may lag (KIP-207): what is gone at the last try is gone.
-        """
-        before = self._memory.get(known)
-        for attempt in range(1, self._tuning.tries + 1):
-            assigned = self._view.assigned(strict=False)
-            latest = dict(self._view.offsets(dict.fromkeys(assigned.partitions, LATEST)))
-            doubtful = {tp for tp, offset in known.items() if latest.get(tp, -1) < offset}
-            if doubtful and self._tuning.read_committed:
-                # Beyond the last stable offset, but within the log: not committed yet, and not lost.
-                behind = [tp for tp in doubtful if tp in latest]
-                for tp, end in self._view.high_watermarks(behind).items() if behind else ():
-                    if end >= known[tp]:
-                        latest[tp] = known[tp]
-                        doubtful.discard(tp)
-            recreated = before is not None and _recreated(before.topic_ids, assigned.topic_ids)
-            if not doubtful and not recreated:
-                break
-            if attempt < self._tuning.tries:
-                self._view.wait()
-        return _Looked(latest, assigned.topic_ids)
 
     def _look_up_initial(self) -> dict[TopicPartition, int]:
         tries = self._tuning.tries
         while True:
             try:
                 assigned = self._view.assigned(strict=True)
-                partitions = assigned.partitions if self._frozen is None else frozenset(self._frozen)
-                initial = first_offsets(self._tuning.start, partitions, self._view, self._frozen)
+                frozen = self._looks.frozen
+                partitions = assigned.partitions if frozen is None else frozenset(frozen)
+                initial = first_offsets(self._tuning.start, partitions, self._view, frozen)
             except TopicNotFoundError:
                 # A topic that was created a moment ago may not be known to every broker yet.
                 tries -= 1
@@ -387,13 +316,3 @@ class StreamPlanner:
             else:
                 self._memory.put(initial, Seen(assigned.topic_ids))
                 return initial
-
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    latest: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, UUID]
-
-
-def _recreated(before: Mapping[str, UUID], now: Mapping[str, UUID]) -> frozenset[str]:
-    return frozenset(topic for topic, topic_id in before.items() if topic in now and now[topic] != topic_id)
