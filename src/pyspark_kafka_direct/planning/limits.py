@@ -101,16 +101,17 @@ class MinimumGate:
         self._max_delay = max_delay
         self._last: float | None = None
 
-    def passes(self, new: int, now: float) -> bool:
+    def passes(self, new: int, now: float, *, at_once: bool = False) -> bool:
         """Whether a batch may run.
 
         Args:
             new: New offsets there are.
             now: Seconds on a clock that never goes back.
+            at_once: It must not wait, however small it is.
         """
         if new <= 0:
             return True  # nothing is held back, so this is no batch either
-        if self._last is None or new >= self._minimum or now - self._last >= self._max_delay:
+        if at_once or self._last is None or new >= self._minimum or now - self._last >= self._max_delay:
             self._last = now
             return True
         return False

@@ -259,7 +259,7 @@ class StreamPlanner:
             before = Seen(looked.topic_ids)
             self._memory.put(start, before)
         anew = recreated(before.topic_ids, looked.topic_ids)
-        self._report_losses(start, looked, before.topic_ids, anew)
+        lost = self._report_losses(start, looked, before.topic_ids, anew)
         latest = dict(looked.latest)
         fresh = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in anew}
         begun = self._begin_added(fresh, fresh.keys() - start.keys())
@@ -268,8 +268,9 @@ class StreamPlanner:
         begins = {tp: start[tp] for tp in latest if tp not in fresh} | begun
         if unlimited:
             end = latest
-        # With frozen ends nothing new comes, so a minimum would hold the last records back for ever.
-        elif self._looks.frozen is None and self._limits.holds_back(start, begins, latest):
+        # With frozen ends nothing new comes, so a minimum would hold the last records back for ever. And what was lost
+        # must be in the checkpoint at once: the old offsets would take the records of the new log for read ones.
+        elif self._looks.frozen is None and self._limits.holds_back(start, begins, latest, at_once=lost):
             end = dict(start)
         else:
             end = self._limits.cut(start, begins, latest)
@@ -290,14 +291,17 @@ class StreamPlanner:
         looked: Looked,
         ids_before: Mapping[str, UUID],
         anew: frozenset[str],
-    ) -> None:
+    ) -> bool:
+        """Whether anything of ``start`` is not there any more."""
         for topic in sorted(anew):
             lost = [tp for tp in start if tp.topic == topic]
             self._losses.recreated(lost, ids_before[topic], looked.topic_ids[topic])
-        self._losses.gone([tp for tp in start if tp not in looked.latest and tp.topic not in anew])
-        for tp in sorted(start.keys() & looked.latest.keys()):
-            if looked.latest[tp] < start[tp] and tp.topic not in anew:
-                self._losses.went_back(tp, start[tp], looked.latest[tp])
+        gone = [tp for tp in start if tp not in looked.latest and tp.topic not in anew]
+        self._losses.gone(gone)
+        cut = [tp for tp, end in sorted(looked.latest.items()) if end < start.get(tp, 0) and tp.topic not in anew]
+        for tp in cut:
+            self._losses.went_back(tp, start[tp], looked.latest[tp])
+        return bool(anew or gone or cut)
 
     def _look_up_initial(self) -> dict[TopicPartition, int]:
         tries = self._tuning.tries

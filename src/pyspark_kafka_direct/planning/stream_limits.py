@@ -47,6 +47,8 @@ class BatchLimits:
         start: Mapping[TopicPartition, int],
         begins: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
+        *,
+        at_once: bool,
     ) -> bool:
         """Whether there is too little for a batch, and time to wait for more.
 
@@ -54,11 +56,12 @@ class BatchLimits:
             start: The end of the batch before.
             begins: Where reading of each partition begins.
             ends: What is available.
+            at_once: The batch must not wait, however small it is.
         """
         if self._gate is None:
             return False
         known = {tp: begin for tp, begin in begins.items() if tp in start}
-        return not self._gate.passes(new_offsets(known, ends), self._clock())
+        return not self._gate.passes(new_offsets(known, ends), self._clock(), at_once=at_once)
 
     def cut(
         self,

@@ -210,3 +210,43 @@ def test_an_offset_that_went_back_in_a_replayed_batch() -> None:
     with pytest.raises(DataLossError, match="changed from 7 to 3"):
         planner(view, fail=True).plan({T0: 7}, {T0: 3})
     assert planned(planner(view, fail=False).plan({T0: 7}, {T0: 3})) == []
+
+
+def with_minimum(view: Cluster, clock: Clock) -> StreamPlanner:
+    limits = Limits(min_offsets=50, max_delay=60.0)
+    return StreamPlanner(StreamTuning(Earliest(), limits, fail_on_data_loss=False), view, clock)
+
+
+@pytest.mark.parametrize("sizes", [[200], [5, 200], [5, 60, 200], [100, 200], [0, 200], [99, 101, 300]])
+def test_a_minimum_does_not_lose_records_of_a_recreated_topic(sizes: list[int]) -> None:
+    view, clock = cluster(100), Clock()
+    stream = with_minimum(view, clock)
+    start = stream.initial()
+    end = stream.next_end(start)
+    assert end == {T0: 100}
+    view.recreate("t", 2, [0])
+    read = []
+    start = end
+    for size in sizes:
+        view.logs[T0] = (0, size)
+        for _ in range(61 if size == sizes[-1] else 3):
+            clock.now += 1
+            end = stream.next_end(start)
+            read += [offset for r in stream.plan(start, end).ranges for offset in range(r.from_offset, r.until_offset)]
+            start = end
+    assert read == list(range(sizes[-1]))
+
+
+def test_a_minimum_does_not_hide_what_was_lost_until_records_come_again() -> None:
+    """Without ids only an offset tells; held back with the rest, it would be overtaken by the new log."""
+    view, clock = without_ids(cluster(100, 100, 100)), Clock()
+    stream = with_minimum(view, clock)
+    start = stream.next_end(stream.initial())
+    view.logs = {T0: (0, 5), T1: (0, 110)}
+    clock.now += 1
+    end = stream.next_end(start)
+    assert end == {T0: 5, T1: 110}, "one is cut, one is gone: the ten records of the other do not wait"
+    assert planned(stream.plan(start, end)) == [("t", 1, 100, 110)]
+    view.logs = {T0: (0, 120), T1: (0, 110), T2: (0, 120)}
+    clock.now += 1
+    assert planned(stream.plan(end, stream.next_end(end))) == [("t", 0, 5, 120), ("t", 2, 0, 120)]
