@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 from tests.integration.stream_queries import DEADLINE, Stream, produce
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.broker._jars import jars
 
@@ -220,6 +221,27 @@ def test_a_query_of_the_jvm_source_that_died_in_its_first_batch_is_read_from_its
     assert stream.values == sorted(map(str, range(first, 5)))
     if planned:
         assert stream.batches[0] == sorted(map(str, range(first, 3))), "the batch that was under way"
+
+
+@pytest.mark.parametrize("first", [JVM, DIRECT])
+def test_a_first_batch_that_failed_is_read_although_a_partition_was_added_since(
+    session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str
+) -> None:
+    """The start names one partition only, so a new query would be refused; this one is not new."""
+    topic = make_topic()
+    produce(kafka.bootstrap_servers, topic, range(-4, 3))
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 4}})}
+    stream = Stream(session, kafka.bootstrap_servers, tmp_path, options, first)
+    assert die_in_first_batch(stream) == {topic: {"0": 7}}
+    Admin(kafka.bootstrap_servers).grow(topic, 2)
+    produce(kafka.bootstrap_servers, topic, [3, 4], partition=1)
+    stream.format = DIRECT
+    stream.run()
+    assert stream.batches[0] == ["0", "1", "2"], "the batch that was under way"
+    assert stream.values == ["0", "1", "2", "3", "4"]
+    stream.folder = tmp_path / "new"
+    with pytest.raises(Exception, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
+        stream.run()
 
 
 def test_the_jvm_source_refuses_our_unfinished_first_batch_if_records_came_since(

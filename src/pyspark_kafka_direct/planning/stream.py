@@ -10,6 +10,9 @@ checkpoint; here the first end is exactly the start, and Spark's log of that emp
 the query dies within that batch, a mark on its end says so (``structured.stream``): nothing is read, and the next batch
 starts where the logged one ended. A first batch without the mark is another source's and not empty: its start is looked
 up again where that gives the same, and else the batch is refused.
+
+A first batch is planned again from a start that is looked up anew, on topics that may have changed since. So a start
+that does not fit them is refused when a first end is asked for, and not when a batch is planned whose end is known.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.ranges import split_ranges
@@ -26,7 +29,7 @@ from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, ch
 from pyspark_kafka_direct.planning.stream_limits import BatchLimits
 from pyspark_kafka_direct.planning.stream_look import Looked, Looks, recreated
 from pyspark_kafka_direct.planning.stream_loss import LossReport
-from pyspark_kafka_direct.planning.stream_start import first_offsets, found_again, moves
+from pyspark_kafka_direct.planning.stream_start import first_offsets, found_again, moves, offsets_that_fit
 from pyspark_kafka_direct.planning.stream_view import Memory, Seen
 
 if TYPE_CHECKING:
@@ -120,6 +123,7 @@ class StreamPlanner:
         self._memory = Memory()
         self._looks = Looks(view, self._memory, tries=tuning.tries, read_committed=tuning.read_committed)
         self._initial: dict[TopicPartition, int] | None = None
+        self._misfit: OffsetPlanError | TopicNotFoundError | None = None  # why a new query can't begin
         self._started = False  # an end was asked for
         self._replayed = False  # a batch was planned before that: its end is in the checkpoint already
         self._idle: tuple[dict[TopicPartition, int], float] | None = None
@@ -135,12 +139,7 @@ class StreamPlanner:
         return self._initial is None
 
     def initial(self) -> dict[TopicPartition, int]:
-        """Where a new query begins; looked up once.
-
-        Raises:
-            OffsetPlanError: The starting position does not fit the assigned partitions.
-            TopicNotFoundError: A named topic or partition does not exist.
-        """
+        """Where a new query begins, as far as that can be told; looked up once."""
         if self._initial is None:
             self._initial = self._look_up_initial()
         return dict(self._initial)
@@ -162,9 +161,13 @@ class StreamPlanner:
 
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true.
+            OffsetPlanError: A new query's starting position does not fit the assigned partitions.
+            TopicNotFoundError: A named topic or partition of a new query does not exist.
             OptionError: Trigger.Once with a start that moves.
         """
         start = dict(start)
+        if self.at_first_start(start) and self._misfit is not None:
+            raise self._misfit
         if self.at_first_start(start) and moves(self._tuning.start):
             if unlimited:
                 raise OptionError(_ONCE)
@@ -304,19 +307,29 @@ class StreamPlanner:
         return bool(anew or gone or cut)
 
     def _look_up_initial(self) -> dict[TopicPartition, int]:
+        try:
+            initial, topic_ids = self._strict_initial()
+        except (OffsetPlanError, TopicNotFoundError) as misfit:
+            # A new query is refused. But this may be one that died in its first batch, whose end is in the checkpoint
+            # and decides. What Spark asks next tells which it is: next_end or plan.
+            self._misfit = misfit
+            assigned = self._view.assigned(strict=False)
+            topic_ids = assigned.topic_ids
+            initial = offsets_that_fit(self._tuning.start, assigned.partitions, self._view)
+        self._memory.put(initial, Seen(topic_ids))
+        return initial
+
+    def _strict_initial(self) -> tuple[dict[TopicPartition, int], Mapping[str, UUID]]:
         tries = self._tuning.tries
         while True:
             try:
                 assigned = self._view.assigned(strict=True)
                 frozen = self._looks.frozen
                 partitions = assigned.partitions if frozen is None else frozenset(frozen)
-                initial = first_offsets(self._tuning.start, partitions, self._view, frozen)
+                return first_offsets(self._tuning.start, partitions, self._view, frozen), assigned.topic_ids
             except TopicNotFoundError:
                 # A topic that was created a moment ago may not be known to every broker yet.
                 tries -= 1
                 if tries <= 0:
                     raise
                 self._view.wait()
-            else:
-                self._memory.put(initial, Seen(assigned.topic_ids))
-                return initial

@@ -116,6 +116,41 @@ def first_offsets(
     }
 
 
+def offsets_that_fit(
+    position: StreamStart, partitions: Collection[TopicPartition], view: ClusterView
+) -> dict[TopicPartition, int]:
+    """What can be told of a starting position that does not fit the assigned partitions.
+
+    For the first batch of an earlier run, whose end is known: the topics may have changed since.
+
+    Args:
+        position: What the user asked for.
+        partitions: The assigned partitions.
+        view: Asks the cluster.
+
+    Returns:
+        Offsets given by number, and those that are found for assigned partitions; others are left out.
+    """
+    match position:
+        case Committed():
+            return dict(view.committed(partitions))
+        case Earliest():
+            wanted = dict.fromkeys(partitions, EARLIEST)
+        case Latest():
+            wanted = dict.fromkeys(partitions, LATEST)
+        case SpecificOffsets(offsets, topics):
+            wanted = {tp: topics[tp.topic] for tp in partitions if tp.topic in topics} | dict(offsets)
+            given = {tp: offset for tp, offset in wanted.items() if offset >= 0}
+            asked = {tp: what for tp, what in wanted.items() if what < 0 and tp in partitions}
+            return given | dict(view.offsets(asked) if asked else {})
+        case SpecificTimestamps(timestamps):
+            wanted = {tp: timestamp for tp, timestamp in timestamps.items() if tp in partitions}
+        case GlobalTimestamp(timestamp):
+            wanted = dict.fromkeys(partitions, timestamp)
+    found = view.offsets(wanted) if wanted else {}
+    return {tp: offset for tp, offset in found.items() if offset != NO_RECORD}
+
+
 def _committed(
     position: Committed,
     partitions: Collection[TopicPartition],

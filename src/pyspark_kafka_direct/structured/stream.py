@@ -57,8 +57,11 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)
         """Where a new query starts; the same at every call.
 
+        Spark asks this too when the first batch of an earlier run was not finished, and cannot tell us. So a start that
+        does not fit is no error here: ``latestOffset`` refuses it, and ``partitions`` goes by the batch's end.
+
         Raises:
-            KafkaDirectError: The starting position does not fit, or the cluster can't be asked.
+            KafkaDirectError: The cluster can't be asked.
         """
         return _to_spark(self._planner().initial())
 
@@ -85,7 +88,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
 
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true.
-            KafkaDirectError: The cluster can't be asked.
+            KafkaDirectError: A new query's starting position does not fit, or the cluster can't be asked.
         """
         unlimited = isinstance(limit, ReadAllAvailable) and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
         begin = _from_spark(start)
