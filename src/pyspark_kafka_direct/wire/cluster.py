@@ -68,6 +68,7 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
         self._reached = False
+        self._turn = 0  # how often another broker was wanted
 
     @property
     def nodes(self) -> dict[int, Node]:
@@ -98,6 +99,11 @@ class Cluster:
             BrokerError: The cluster could not be asked.
         """
         return self._ask_topics(None, self._deadline())
+
+    def ask_another(self) -> None:
+        """Let another broker answer the next questions about topics: the one that did so may be behind."""
+        with self._lock:
+            self._turn += 1
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata:
         """Metadata of a partition, at most ``metadata.max.age.ms`` old.
@@ -315,7 +321,7 @@ class Cluster:
     def _reach_any(self, deadline: Deadline) -> Connection:
         """A connection to a known broker, or to a bootstrap server, whichever answers first in that order."""
         nodes = list(self._nodes.values())
-        first = int(_ROTATION * len(nodes))
+        first = (int(_ROTATION * len(nodes)) + self._turn) % max(len(nodes), 1)
         known = [(node.host, node.port) for node in nodes[first:] + nodes[:first]]
         addresses = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
         failures: list[BrokerError] = []

@@ -283,6 +283,21 @@ def test_a_broker_that_lags_behind_is_not_believed(broker: Broker, other: Broker
     assert cluster.topics([TOPIC])[TOPIC].partitions[0].leader == 2
 
 
+def test_another_broker_answers_when_one_is_doubted(broker: Broker, other: Broker) -> None:
+    broker.leaders = other.leaders = [(1, broker), (2, other)]
+    cluster = Cluster(broker.settings)
+    cluster.topics([TOPIC])
+    answered = []
+    for _ in range(4):
+        before = broker.asked["Metadata"]
+        cluster.topics([TOPIC])
+        cluster.topics([TOPIC])
+        answered.append(broker.asked["Metadata"] - before)
+        cluster.ask_another()
+    assert sorted(answered[:2]) == [0, 2], "the same broker, until it is doubted"
+    assert answered[2:] == answered[:2], "and then in turn"
+
+
 def test_of_each_partition_the_highest_epoch_counts() -> None:
     def topic(topic_id: UUID, *epochs: int) -> TopicMetadata:
         return TopicMetadata(
