@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
+from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.ranges import split_ranges
 from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest
@@ -250,7 +250,7 @@ class StreamPlanner:
         """Log starts of partitions that are read from their beginning; those that are gone are left out."""
         if not ends:
             return {}
-        earliest = self._view.offsets(dict.fromkeys(ends, EARLIEST))
+        earliest = self._looks.log_starts(ends)
         self._losses.start_not_found(ends.keys() - earliest.keys())
         self._losses.added_late({tp: offset for tp, offset in earliest.items() if tp in added})
         return {tp: min(offset, ends[tp]) for tp, offset in earliest.items()}
@@ -324,6 +324,7 @@ class StreamPlanner:
         while True:
             try:
                 assigned = self._view.assigned(strict=True)
+                self._looks.freeze_too(assigned)
                 frozen = self._looks.frozen
                 partitions = assigned.partitions if frozen is None else frozenset(frozen)
                 return first_offsets(self._tuning.start, partitions, self._view, frozen), assigned.topic_ids

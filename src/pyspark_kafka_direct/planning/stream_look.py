@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.stream_view import ClusterView, Memory
+    from pyspark_kafka_direct.planning.stream_view import Assigned, ClusterView, Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,28 @@ class Looks:
         self.frozen, self._frozen_ids = dict(looked.latest), looked.topic_ids
         self.known_latest = self.frozen
 
+    def freeze_too(self, assigned: Assigned) -> None:
+        """Freeze partitions as well that the look of ``freeze`` missed: a later look knows more."""
+        if self.frozen is None:
+            return
+        missed = assigned.partitions - self.frozen.keys()
+        if missed:
+            self.frozen.update(self._view.offsets(dict.fromkeys(missed, LATEST)))
+            self._frozen_ids = {**assigned.topic_ids, **self._frozen_ids}
+
     def available(self, start: Mapping[TopicPartition, int]) -> Looked:
         """What there is to read: the frozen ends, or the latest."""
         if self.frozen is None:
             looked = self.now(start)
             self.known_latest = looked.latest
             return looked
-        behind = {tp for tp, offset in self.frozen.items() if offset < start.get(tp, 0)}
-        if behind:
-            # Seen too early, by a leader that lagged, or really gone back: only another look can tell.
-            latest = self.now(start).latest
-            self.frozen.update({tp: min(latest[tp], start[tp]) for tp in behind if tp in latest})
+        doubtful = {tp for tp, offset in start.items() if self.frozen.get(tp, -1) < offset}
+        if doubtful:
+            # Seen too early, told by a broker that is behind, or really gone or gone back: only more looks can tell.
+            looked = self.now(start)
+            self._frozen_ids = {**looked.topic_ids, **self._frozen_ids}
+            for tp in doubtful & looked.latest.keys():
+                self.frozen[tp] = min(looked.latest[tp], start[tp]) if tp in self.frozen else looked.latest[tp]
         return Looked(self.frozen, self._frozen_ids)
 
     def now(self, known: Mapping[TopicPartition, int]) -> Looked:
@@ -96,6 +107,16 @@ class Looks:
             if attempt < self._tries:
                 self._view.wait()
         return Looked(latest, assigned.topic_ids)
+
+    def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the logs of partitions begin; asked again while some are missing."""
+        for _ in range(1, self._tries):
+            found = self._view.offsets(dict.fromkeys(partitions, EARLIEST))
+            if found.keys() >= set(partitions):
+                return found
+            self._view.wait()
+            self._view.assigned(strict=False)  # for what it makes the view know: offsets() trusts what it knows
+        return self._view.offsets(dict.fromkeys(partitions, EARLIEST))
 
 
 def recreated(before: Mapping[str, UUID], now: Mapping[str, UUID]) -> frozenset[str]:

@@ -55,7 +55,7 @@ class ClusterView(Protocol):
         """Sizes of records from these offsets on, by sample; partitions that cannot be sampled are left out."""
 
     def wait(self) -> None:
-        """Pause before looking again."""
+        """Pause before looking again, because the answers are doubted; another broker gives the next ones."""
 
     def warn(self, message: str) -> None:
         """Tell the user, once."""

@@ -104,6 +104,7 @@ class LiveView:
 
     def wait(self) -> None:
         """See ``ClusterView``."""
+        self._cluster.ask_another()
         interval = self._options.fetch_retry_interval_ms
         time.sleep(_DEFAULT_INTERVAL if interval is None else interval / 1000)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from tests.unit.planning.stream_clusters import Clock, Cluster, cluster
 
@@ -10,6 +12,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import Earliest, GlobalTimestamp, Latest, Position
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
+from pyspark_kafka_direct.planning.stream_view import Assigned
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -50,6 +53,7 @@ def test_what_comes_later_is_left_for_the_next_run() -> None:
     view = cluster(10)
     stream = planner(view)
     stream.freeze()
+    assert stream.initial() == {T0: 0}
     view.logs |= {T0: (0, 14), T1: (0, 3)}
     assert run(stream) == [[(0, 0, 10)]]
     again = planner(view)
@@ -81,6 +85,49 @@ def test_ends_frozen_too_early_are_corrected() -> None:
     stream.freeze()
     view.logs[T0] = (0, 12)  # the leader that was asked lagged: the query had read up to 10 before
     assert run(stream, {T0: 10}) == []
+
+
+class Stale(Cluster):
+    """Its first answer knows partition 0 only, as of a broker that has not heard of the other yet."""
+
+    def assigned(self, *, strict: bool) -> Assigned:
+        found = super().assigned(strict=strict)
+        return found if self.looks > 1 else Assigned(frozenset({T0}), found.topic_ids)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_first_look_that_misses_a_partition_is_not_believed(fail: bool) -> None:
+    """What the query had read is no loss, and not to be read again from its start by the next run."""
+    view = Stale({T0: (0, 10), T1: (0, 10)}, {"t": UUID(int=1)})
+    stream = planner(view, fail=fail)
+    stream.freeze()
+    assert run(stream, {T0: 5, T1: 7}) == [[(0, 5, 10), (1, 7, 10)]]
+    assert (view.waits, view.warnings) == (0, [])
+
+
+@pytest.mark.parametrize(("position", "wanted"), [(Latest(), [[]]), (Earliest(), [[(0, 0, 10), (1, 0, 10)]])])
+def test_a_new_query_begins_in_a_partition_that_the_first_look_missed(
+    position: Position, wanted: list[list[tuple[int, int, int]]]
+) -> None:
+    """Found by the next run it would be an added one, and be read from its start, whatever the query's start is."""
+    view = Stale({T0: (0, 10), T1: (0, 10)}, {"t": UUID(int=1)})
+    stream = planner(view, start=position)
+    stream.freeze()
+    assert stream.initial().keys() == {T0, T1}
+    view.logs[T1] = (0, 14)
+    assert run(stream) == wanted
+
+
+def test_a_partition_that_every_look_misses_is_gone() -> None:
+    view = cluster(10)
+    stream = planner(view)
+    stream.freeze()
+    with pytest.raises(DataLossError, match=r"t-1 are gone"):
+        stream.next_end({T0: 5, T1: 7})
+    assert view.waits == 2
+    stream = planner(view, fail=False)
+    stream.freeze()
+    assert run(stream, {T0: 5, T1: 7}) == [[(0, 5, 10)]]
 
 
 @pytest.mark.parametrize("fail", [True, False])

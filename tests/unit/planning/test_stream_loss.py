@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.unit.planning.stream_clusters import Clock, Cluster, cluster, without_ids
 
@@ -10,6 +12,9 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import Earliest, Position, SpecificOffsets
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 U0 = TopicPartition("u", 0)
@@ -144,6 +149,20 @@ def test_an_added_partition_that_is_gone_again() -> None:
     with pytest.raises(DataLossError, match=r"t-1 cannot be found.*INITIAL_OFFSET_NOT_FOUND"):
         planner(view, fail=True).plan({T0: 2}, {T0: 5, T1: 5})
     assert planned(planner(view, fail=False).plan({T0: 2}, {T0: 5, T1: 5})) == [("t", 0, 2, 5)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_an_added_partition_that_one_broker_does_not_know_is_not_gone(fail: bool) -> None:
+    """The batch is planned again after a restart: what it leaves out is never read."""
+
+    class Stale(Cluster):
+        def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+            found = super().offsets(wanted)
+            return found if self.waits and self.looks > 1 else {tp: end for tp, end in found.items() if tp != T1}
+
+    view = Stale({T0: (0, 9), T1: (0, 9)})
+    assert planned(planner(view, fail=fail).plan({T0: 2}, {T0: 5, T1: 5})) == [("t", 0, 2, 5), ("t", 1, 0, 5)]
+    assert (view.waits, view.warnings) == (1, [])
 
 
 def test_a_recreated_topic_is_known_by_its_id() -> None:

@@ -1,0 +1,40 @@
+"""What the planner of streams sees of a cluster whose brokers do not agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.unit.wire.test_cluster import TOPIC, Broker
+
+from pyspark_kafka_direct.options import parse_stream_options
+from pyspark_kafka_direct.structured._stream_view import LiveView
+from pyspark_kafka_direct.wire.pool import POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[Broker]]:
+    with Broker() as one, Broker() as two:
+        one.leaders = two.leaders = [(1, one), (2, two)]
+        yield [one, two]
+    POOL.close()
+
+
+def test_a_look_after_a_pause_asks_another_broker(brokers: list[Broker]) -> None:
+    """One that is behind would give the same answer each time, and three of them were believed."""
+    settings = brokers[0].settings
+    servers = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
+    options = parse_stream_options(
+        {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "fetchoffset.retryintervalms": "0"}
+    )
+    view = LiveView(settings, options)
+    view.assigned(strict=False)
+    before = [broker.asked["Metadata"] for broker in brokers]
+    for _ in range(2):
+        view.assigned(strict=False)
+        view.wait()
+    assert [broker.asked["Metadata"] for broker in brokers] == [asked + 1 for asked in before]
