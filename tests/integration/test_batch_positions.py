@@ -231,6 +231,21 @@ def test_records_may_age_out_after_the_first_action(read: Read, kafka: EmbeddedK
         by_number.collect()
 
 
+def test_what_ages_out_of_a_later_piece_is_lost(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    name = make_topic()
+    write(kafka, name, 0, 10)
+    frame = read(name, maxRecordsPerPartition=5)
+    skipping = read(name, maxRecordsPerPartition=5, failOnDataLoss="false")
+    for each in (frame, skipping):
+        assert offsets(each) == expected((0, 10))
+    delete_records(kafka, name, 0, before=4)
+    assert offsets(frame) == expected((4, 10))
+    delete_records(kafka, name, 0, before=7)
+    with pytest.raises(Exception, match=r"errors\.DataLossError.*offsets \[5, 7\).*removed by retention"):
+        frame.collect()
+    assert offsets(skipping) == expected((7, 10))
+
+
 def test_offsets_that_are_not_in_the_log(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     name = make_topic()
     write(kafka, name, 0, 10)

@@ -33,12 +33,13 @@ class BatchPlan:
 
     Attributes:
         ranges: One per task, none empty, in the order topic, partition, offset.
-        from_earliest: Partitions read from their log start on; see ``loss.judge``.
+        from_earliest: Those of the ranges that begin at their partition's log start because that was asked for; see
+            ``loss.judge``.
         warnings: To be logged once.
     """
 
     ranges: tuple[OffsetRange, ...]
-    from_earliest: frozenset[TopicPartition] = frozenset()
+    from_earliest: frozenset[OffsetRange] = frozenset()
     warnings: tuple[str, ...] = ()
 
 
@@ -161,5 +162,10 @@ def _plan(
         if wanted:
             ranges = pushed.narrow_by_time(ranges, look_up(wanted))
     pieces = split_ranges(ranges, tuning.min_partitions, tuning.max_records_per_partition)
-    from_earliest = frozenset(tp for tp, start, _ in bounds if start.origin == "earliest")
+    moving = {tp for tp, start, _ in bounds if start.origin == "earliest"}
+    from_earliest = frozenset(
+        piece
+        for piece in pieces
+        if piece.topic_partition in moving and piece.from_offset == earliest[piece.topic_partition]
+    )
     return BatchPlan(tuple(pieces), from_earliest, tuple(warnings))

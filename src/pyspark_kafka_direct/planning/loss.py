@@ -90,8 +90,9 @@ def judge(
         position: The next offset to read, within the range.
         log: The partition's log now; ``None`` when topic or partition does not exist.
         planned_topic_id: The topic's id when the range was planned, if known.
-        from_earliest: The range was planned from the log start offset on: records that age out before they are read
-            were not asked for by number, so skipping them is no loss (Spark resolves ``earliest`` at this point too).
+        from_earliest: The range begins at the log start offset, because that was asked for and not a number. As long as
+            nothing of it was read, a later log start is no loss: it is what ``earliest`` means now. After that
+            the records would be missing between others.
         fail_on_data_loss: The option.
 
     Returns:
@@ -110,7 +111,7 @@ def judge(
         return _lost(wanted, position, until, LossEvent.RECREATED, detail, fail_on_data_loss)
     if position < log.start:
         next_offset = min(log.start, until)
-        if from_earliest:
+        if from_earliest and position == wanted.from_offset:
             return Verdict(next_offset)
         return _lost(wanted, position, next_offset, LossEvent.AGED_OUT, _span(log), fail_on_data_loss)
     if position >= log.end:

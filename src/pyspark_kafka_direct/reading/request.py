@@ -24,7 +24,8 @@ class RangeRequest:
         columns: Columns to decode, in this order (see ``records.COLUMNS``).
         topic_id: The topic's id when the range was planned; another id at reading means that it was recreated.
         leader: The partition's leader when the range was planned, if known: the first request can go straight there.
-        from_earliest: The range was planned from the log start on, so what ages out meanwhile was not asked for.
+        from_earliest: The range begins at the log start because that was asked for: what ages out before its first
+            record is read was not asked for by number.
         fail_on_data_loss: Whether lost records are an error, or skipped with a warning.
         poll_timeout: Seconds without any progress after which the read fails.
         max_rows: Most rows of one Arrow batch.

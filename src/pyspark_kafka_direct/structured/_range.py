@@ -32,7 +32,7 @@ class RangePartition(InputPartition):
         topic_id: The topic's id at planning.
         leader: The partition's leader at planning, so that a task need not ask: for a topic of a thousand partitions
             that takes longer than a small read.
-        from_earliest: Whether the range was planned from the log start on.
+        from_earliest: Whether the range begins at the log start because that was asked for.
     """
 
     offsets: OffsetRange

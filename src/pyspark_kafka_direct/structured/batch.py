@@ -53,7 +53,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
                 wanted,
                 topics[wanted.topic].topic_id,
                 leaders.get(wanted.topic_partition),
-                wanted.topic_partition in plan.from_earliest,
+                wanted in plan.from_earliest,
             )
             for wanted in plan.ranges
         ]

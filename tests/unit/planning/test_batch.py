@@ -145,9 +145,18 @@ def test_nothing_is_asked_for_no_partitions() -> None:
     assert cluster.asked == []
 
 
-def test_partitions_read_from_earliest_are_marked() -> None:
-    start = SpecificOffsets({T0: 1, T1: EARLIEST, T2: EARLIEST})
-    assert plan_positions(start, Latest(), ALL, logs(), Tuning()).from_earliest == {T1, T2}
+def test_only_the_piece_at_the_log_start_counts_as_earliest() -> None:
+    start = SpecificOffsets({T0: 0, T1: EARLIEST, T2: EARLIEST})
+    whole = plan_positions(start, Latest(), ALL, logs(), Tuning())
+    assert whole.from_earliest == {OffsetRange("t", 1, 4, 7)}
+    split = plan_positions(start, Latest(), ALL, logs(), Tuning(max_records_per_partition=2))
+    assert planned(split)[-2:] == [(1, 4, 5), (1, 5, 7)]
+    assert split.from_earliest == {OffsetRange("t", 1, 4, 5)}
+
+
+def test_a_range_that_a_filter_begins_is_not_earliest() -> None:
+    pushed = push_down([Comparison("offset", ">=", 5)])
+    assert plan_positions(Earliest(), Latest(), ALL, logs(), Tuning(), pushed).from_earliest == frozenset()
 
 
 def test_splits_come_last() -> None:

@@ -67,11 +67,15 @@ def test_unknown_topic_ids_are_not_compared() -> None:
     assert judge(WANTED, 10, LogState(0, 100), planned_topic_id=OLD) == Verdict(10)
 
 
-def test_earliest_moves_with_the_log_without_loss() -> None:
+def test_earliest_moves_with_the_log_until_a_record_is_read() -> None:
     assert judge(WANTED, 10, LogState(20, 100), from_earliest=True) == Verdict(20)
     assert judge(WANTED, 10, LogState(70, 100), from_earliest=True) == Verdict(50)
     with pytest.raises(DataLossError):
         judge(WANTED, 10, LogState(0, 10), from_earliest=True)
+    with pytest.raises(DataLossError, match=r"aged out.*\[11, 20\)"):
+        judge(WANTED, 11, LogState(20, 100), from_earliest=True)
+    verdict = judge(WANTED, 11, LogState(20, 100), from_earliest=True, fail_on_data_loss=False)
+    assert (verdict.next_offset, verdict.lost, verdict.event) == (20, 9, LossEvent.AGED_OUT)
 
 
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=8), st.integers(0, 70), st.integers(0, 70))
