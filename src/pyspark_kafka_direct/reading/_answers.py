@@ -1,0 +1,170 @@
+"""What an answer, or the lack of one, means for a range that is being read: pure decisions.
+
+An answer with records needs none. Any other leads to one of these:
+
+    TryAgain      trouble that may pass: ask again after a pause, the leader where the follower could not help, and
+                  look for the leader anew where it may have moved
+    GoTo          the leader sends us to the replica of our rack
+    AskLeader     its log alone can tell whether the records are lost
+    Hole          the leader says that no record is left up to an offset
+
+Only the leader's word counts for loss: a follower may lag, and so may the cluster's metadata for a moment. A partition
+without records up to the range's end is not lost either: compaction can remove the last records of a log, and a fetch
+then finds nothing although its offset lies below the high watermark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError, CorruptRecordError
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.wire.fetch import FetchedPartition
+
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
+
+# Where Kafka's "retriable" is not what helps a reader, Java's consumer decides (FetchCollector.handleInitializeErrors):
+# it tries again after an unknown error, but damage on the leader's disk does not heal by asking again.
+_RETRIED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, *_GONE})
+_NOT_RETRIED = frozenset({ErrorCode.CORRUPT_MESSAGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The question that was answered.
+
+    Attributes:
+        partition: What is read.
+        position: The offset asked for.
+        broker: ``host:port`` of the broker asked.
+        on_leader: Whether it is the partition's leader.
+        read_committed: Whether open transactions hold records back.
+    """
+
+    partition: TopicPartition
+    position: int
+    broker: str | None
+    on_leader: bool
+    read_committed: bool
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where an error happened."""
+        topic, partition = self.partition
+        return {"topic": topic, "partition": partition, "offset": self.position, "broker": self.broker}
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Ask again.
+
+    Attributes:
+        error: What is in the way.
+        look_up: Whether the leader may have moved: look for it anew. A follower is left for the leader instead.
+        at_once: Without a pause: the leader has to answer now, or the broker itself made us wait.
+        throttled: Whether a quota is what is in the way.
+    """
+
+    error: KafkaDirectError
+    look_up: bool = False
+    at_once: bool = False
+    throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GoTo:
+    """Fetch from another replica (KIP-392).
+
+    Attributes:
+        broker_id: The replica.
+    """
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskLeader:
+    """Ask the leader which offsets its log has.
+
+    Attributes:
+        error: What to tell if the offset is there after all.
+    """
+
+    error: KafkaDirectError
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """The leader's log goes on, but it sends nothing.
+
+    Attributes:
+        end: Up to here it says that there is nothing.
+        error: What to tell if it turns out to be no hole.
+    """
+
+    end: int
+    error: KafkaDirectError
+
+
+Step: TypeAlias = TryAgain | GoTo | AskLeader | Hole
+
+
+def after_error(asked: Asked, code: int) -> Step:
+    """What follows an answer with an error code.
+
+    Raises:
+        KafkaDirectError: The code is one that trying again does not cure.
+    """
+    error = error_for(code, "fetching records", **asked.place)
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return AskLeader(error) if asked.on_leader else TryAgain(error, look_up=True, at_once=True)
+    if code in _NOT_RETRIED or not (code in _RETRIED or lookup(code).retriable):
+        raise error
+    return TryAgain(error, look_up=True)  # which asks for metadata: if the topic is gone, that says so
+
+
+def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
+    """What follows an answer that is good but holds no complete record batch.
+
+    Raises:
+        CorruptRecordError: There are bytes, but no whole batch: a broker always sends one (KIP-74).
+    """
+    if fetched.preferred_read_replica >= 0:
+        return GoTo(fetched.preferred_read_replica)
+    if len(fetched.records):
+        raise CorruptRecordError(
+            f"The broker sent {len(fetched.records)} bytes that hold no complete record batch.", **asked.place
+        )
+    if fetched.high_watermark < 0:  # throttled: the broker itself makes us wait
+        error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **asked.place)
+        return TryAgain(error, at_once=True, throttled=True)
+    end = _visible_end(asked, fetched)
+    if not asked.on_leader:
+        return TryAgain(_nothing_came(asked, end), look_up=True, at_once=True)
+    if asked.position >= fetched.high_watermark:
+        return AskLeader(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetching records", **asked.place))
+    if asked.position >= end:
+        return TryAgain(_nothing_came(asked, end))
+    return Hole(end, _nothing_came(asked, end))
+
+
+def _visible_end(asked: Asked, fetched: FetchedPartition) -> int:
+    if asked.read_committed and fetched.last_stable_offset >= 0:
+        return min(fetched.last_stable_offset, fetched.high_watermark)
+    return fetched.high_watermark
+
+
+def _nothing_came(asked: Asked, end: int) -> KafkaDirectError:
+    if asked.position >= end:
+        why = (
+            f"with isolation.level=read_committed the partition can be read up to offset {end} now, because a "
+            f"transaction is open there; end the range at {end}, or wait until the transaction is over."
+        )
+    else:
+        why = f"the broker sends no records, although its log goes on to offset {end}."
+    return BrokerTimeoutError(why, **asked.place)

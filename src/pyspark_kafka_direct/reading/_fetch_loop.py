@@ -1,0 +1,235 @@
+"""The loop that fetches one offset range; what becomes of the record batches is its consumer's affair.
+
+For as long as ``position < until``:
+
+1. take the answer to the fetch request for ``position`` (sent earlier, or now);
+2. hand its record batches to the consumer, which tells the next position from their headers, and send the next request
+   *before* they are decoded, so that the broker works while we do;
+3. let the consumer's owner work, go on.
+
+An answer without records is judged in ``_answers``; what that says is done here, with the broker that ``_replica`` has.
+
+What can go wrong is of three kinds. *Trouble* (a broken connection, a moved leader, stale metadata) is retried with
+back-off until ``poll_timeout`` has passed without progress. *Loss* (records that are gone) is decided by the leader
+only, and follows ``fail_on_data_loss``. Everything else is an error at once, a wrong checksum too, as with Java's
+consumer: TCP and TLS have checksums of their own, so it is the broker's disk, and Spark tries a failed task again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.planning.loss import LogState, judge
+from pyspark_kafka_direct.reading._answers import Asked, AskLeader, GoTo, Hole, TryAgain, after_error, after_nothing
+from pyspark_kafka_direct.reading._patience import Patience
+from pyspark_kafka_direct.records import AbortedTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.reading._answers import Step
+    from pyspark_kafka_direct.reading._replica import Replica
+    from pyspark_kafka_direct.reading.counts import ReadCounts
+    from pyspark_kafka_direct.reading.request import RangeRequest
+    from pyspark_kafka_direct.wire.fetch import FetchedPartition
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+_log = logging.getLogger("pyspark_kafka_direct.reading")
+
+# How often in a row the cluster must deny a topic that the plan has seen: a broker's metadata may lag behind. With the
+# default back-off that takes about 1.5 s.
+_DENIALS_TO_BELIEVE = 5
+
+# How often in a row the leader must say that nothing is left, although its log goes on. Each takes fetch.max.wait.ms.
+_EMPTIES_TO_BELIEVE = 2
+
+
+class Consumer(Protocol):
+    """Takes the record batches of a range: a decoder, or a counter."""
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to fetch."""
+
+    def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction]) -> None:
+        """Takes the record bytes of one fetch response; only ``next_offset`` must be up to date after it."""
+
+    def skip_to(self, offset: int) -> None:
+        """Goes on at a later offset; nothing between is to be had."""
+
+
+class FetchLoop:
+    """Feeds a consumer with one range.
+
+    Args:
+        settings: How to reach the cluster.
+        request: The range and how to read it.
+        replica: Where it is read from.
+        consumer: Takes the record batches.
+        counts: Fetches, waits, retries, holes and losses are counted here.
+        ahead: Whether to ask for what follows before it is needed.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        request: RangeRequest,
+        replica: Replica,
+        consumer: Consumer,
+        counts: ReadCounts,
+        *,
+        ahead: bool = True,
+    ) -> None:
+        self._settings = settings
+        self._request = request
+        self._replica = replica
+        self._consumer = consumer
+        self._counts = counts
+        self._ahead = ahead
+        self._patience = Patience(settings, request)
+        self._denials = 0
+        self._empties = 0
+
+    def run(self) -> Iterator[None]:
+        """Yields each time the consumer was fed, with the next request under way, until the range's end.
+
+        Raises:
+            DataLossError: Records of the range are gone, and ``fail_on_data_loss`` is true.
+            BrokerTimeoutError: No progress for ``poll_timeout`` seconds.
+            BrokerError: The cluster refuses (authentication, authorization, protocol).
+            RecordError: Bytes that are not valid records.
+        """
+        while (position := self._consumer.next_offset) < self._request.offsets.until_offset:
+            self._patience.check(self._replica.broker)
+            try:
+                fetched = self._fetch(position)
+                fed = self._feed(position, fetched)
+                if not fed:
+                    self._act(position, self._judge(position, fetched))
+            except TransientBrokerError as error:
+                self._try_again(TryAgain(error, look_up=True))
+                continue
+            except TopicNotFoundError as error:
+                self._after_denial(position, error)
+                continue
+            if fed:
+                yield
+                self._patience.renew()  # whoever takes the records may be slow: that is not the brokers' time
+
+    def _fetch(self, position: int) -> FetchedPartition:
+        deadline = self._patience.deadline
+        started = time.monotonic()
+        try:
+            self._replica.ask(position, self._settings.max_partition_fetch_bytes, deadline)
+            fetched = self._replica.answer(deadline)
+        finally:
+            self._counts.wait_seconds += time.monotonic() - started
+        self._counts.fetched(self._replica.broker, len(fetched.records))
+        return fetched
+
+    def _feed(self, position: int, fetched: FetchedPartition) -> bool:
+        """Whether the answer brought records; then the consumer has them, and the next request is under way."""
+        if fetched.error_code:
+            return False
+        self._consumer.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
+        next_offset = self._consumer.next_offset
+        if next_offset <= position:
+            return False
+        self._progressed()
+        if self._ahead and next_offset < self._request.offsets.until_offset:
+            try:
+                self._replica.ask(next_offset, self._settings.max_partition_fetch_bytes, self._patience.deadline)
+            except (TopicNotFoundError, TransientBrokerError):
+                self._replica.drop()  # the records at hand come first: the loop asks again, and then it counts
+        return True
+
+    def _judge(self, position: int, fetched: FetchedPartition) -> Step:
+        asked = Asked(
+            self._request.offsets.topic_partition,
+            position,
+            self._replica.broker,
+            self._replica.on_leader,
+            self._settings.isolation_level == "read_committed",
+        )
+        return after_error(asked, fetched.error_code) if fetched.error_code else after_nothing(asked, fetched)
+
+    def _act(self, position: int, step: Step) -> None:
+        match step:
+            case GoTo(broker_id):
+                self._replica.prefer(broker_id)
+            case TryAgain():
+                self._try_again(step)
+            case AskLeader(error):
+                self._follow_log(position, self._replica.log_state(self._patience.deadline), error)
+            case Hole(end, error):
+                self._believe_hole(position, end, error)
+
+    def _try_again(self, step: TryAgain) -> None:
+        if step.throttled:
+            self._counts.throttled += 1
+        if step.look_up:
+            self._denials = 0
+            if self._replica.on_leader:
+                self._replica.drop()
+            else:
+                self._replica.return_to_leader()
+        if step.at_once:
+            self._patience.note(step.error)
+        else:
+            self._wait(step.error)
+
+    def _after_denial(self, position: int, error: KafkaDirectError) -> None:
+        """The cluster says that there is no such topic or partition, or that it has another id."""
+        self._replica.drop()
+        self._denials += 1
+        if self._denials < _DENIALS_TO_BELIEVE:
+            self._wait(error)
+            return
+        topic_id = self._replica.recreated_as
+        self._follow_log(position, None if topic_id is None else LogState(0, 0, topic_id), error)
+
+    def _believe_hole(self, position: int, end: int, error: KafkaDirectError) -> None:
+        self._empties += 1
+        if self._empties < _EMPTIES_TO_BELIEVE:
+            self._wait(error)
+            return
+        self._empties = 0
+        if position < self._replica.local_start(self._patience.deadline):  # in tiered storage: it comes when it comes
+            self._wait(error)
+            return
+        next_offset = min(end, self._request.offsets.until_offset)
+        self._counts.holes += next_offset - position
+        self._consumer.skip_to(next_offset)
+
+    def _follow_log(self, position: int, log: LogState | None, error: KafkaDirectError) -> None:
+        """Goes on where the leader's log lets us, which may be at the same offset."""
+        request = self._request
+        verdict = judge(
+            request.offsets,
+            position,
+            log,
+            planned_topic_id=request.topic_id,
+            from_earliest=request.from_earliest,
+            fail_on_data_loss=request.fail_on_data_loss,
+        )
+        if verdict.message is not None:
+            _log.warning("%s", verdict.message)
+        self._counts.lost += verdict.lost
+        if verdict.next_offset == position:
+            self._wait(error)
+        else:
+            self._consumer.skip_to(verdict.next_offset)
+
+    def _wait(self, error: KafkaDirectError) -> None:
+        self._counts.retries += 1
+        self._patience.note(error)
+        self._patience.pause()
+
+    def _progressed(self) -> None:
+        self._patience.renew()
+        self._denials = 0
+        self._empties = 0

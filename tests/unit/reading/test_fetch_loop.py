@@ -1,0 +1,104 @@
+"""What the loop does with answers that the real broker of the integration tests does not give, or not on demand."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.reading.scripted import TOPIC_ID, Place, answer, count, records
+
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    DataLossError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.planning.loss import LogState
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.wire.codes import ErrorCode
+
+REST = records(10, 50)
+
+
+@pytest.fixture
+def counts() -> ReadCounts:
+    return ReadCounts()
+
+
+def test_what_follows_is_asked_for_before_it_is_needed(counts: ReadCounts) -> None:
+    place = Place(records(10, 30), records(30, 60))
+    assert count(place, counts) == 40
+    assert place.asked == [10, 30]  # and nothing beyond the range
+    assert (counts.fetches, counts.retries, place.told) == (2, 0, [])
+
+
+def test_trouble_is_tried_again_after_a_look_for_the_leader(counts: ReadCounts) -> None:
+    moved = answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    place = Place(moved, BrokerUnreachableError("gone"), REST)
+    assert count(place, counts) == 40
+    assert (place.told, counts.retries) == (["drop", "drop"], 2)
+
+
+def test_what_is_final_is_raised(counts: ReadCounts) -> None:
+    with pytest.raises(AuthorizationError):
+        count(Place(answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)), counts)
+    assert counts.retries == 0
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE])
+def test_a_follower_in_trouble_is_left_for_the_leader(counts: ReadCounts, code: int) -> None:
+    place = Place(answer(preferred_read_replica=7), answer(code), REST)
+    place.log = LogState(40, 100, TOPIC_ID)  # what the leader would say; nobody asks before the leader is fetched from
+    assert count(place, counts) == 40
+    assert (place.told, counts.lost) == (["prefer 7", "leader"], 0)
+
+
+def test_a_quota_is_waited_for(counts: ReadCounts) -> None:
+    assert count(Place(answer(high_watermark=-1), REST), counts) == 40
+    assert (counts.throttled, counts.retries) == (1, 0)
+
+
+def test_an_offset_that_is_out_of_range_and_then_is_not_is_asked_for_again(counts: ReadCounts) -> None:
+    assert count(Place(answer(ErrorCode.OFFSET_OUT_OF_RANGE), REST), counts) == 40
+    assert (counts.retries, counts.lost) == (1, 0)
+
+
+def test_what_the_leader_no_longer_has_is_lost(counts: ReadCounts) -> None:
+    place = Place(answer(ErrorCode.OFFSET_OUT_OF_RANGE), records(30, 50))
+    place.log = LogState(30, 100, TOPIC_ID)
+    assert count(place, counts, fail=False) == 20
+    assert (counts.retries, counts.lost) == (0, 20)
+
+
+def test_a_hole_at_the_end_is_believed_when_it_is_seen_twice(counts: ReadCounts) -> None:
+    assert count(Place(records(10, 20), answer(), answer()), counts) == 10
+    assert (counts.holes, counts.lost) == (30, 0)
+
+
+def test_a_hole_ends_where_read_committed_has_to_stop(counts: ReadCounts) -> None:
+    empty = answer(last_stable_offset=45)
+    place = Place(empty, empty, records(45, 50))
+    assert count(place, counts, isolation_level="read_committed") == 5
+    assert counts.holes == 35
+
+
+def test_records_in_tiered_storage_are_no_hole(counts: ReadCounts) -> None:
+    """A broker that fetches them from there (KIP-405) answers with nothing until it has them."""
+    place = Place(*[answer()] * 6, REST)
+    place.first_local = 30
+    assert count(place, counts) == 40
+    assert counts.holes == 0
+
+
+def test_a_topic_is_gone_when_that_is_said_five_times_in_a_row(counts: ReadCounts) -> None:
+    unknown = TopicNotFoundError("unknown")
+    there = BrokerUnreachableError("it is there, but has no leader")
+    assert count(Place(*[unknown] * 4, there, *[unknown] * 4, REST), counts) == 40
+    with pytest.raises(DataLossError, match="deleted"):
+        count(Place(*[unknown] * 4, there, *[unknown] * 5))
+
+
+def test_patience_ends_with_the_last_trouble(counts: ReadCounts) -> None:
+    trouble = BrokerUnreachableError("nobody is at home.", broker="other:9092")
+    with pytest.raises(BrokerTimeoutError, match=r"0.2 s \(option kafkaConsumer.*nobody is at home") as caught:
+        count(Place(*[trouble] * 1000), counts, poll_timeout=0.2)
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == ("flights", 3, "other:9092")
