@@ -1,12 +1,14 @@
 """Data loss: what happened, what to say, and where reading goes on.
 
 Records are lost when an offset that was asked for lies below the log start offset or beyond the end of the log, or
-when the topic is gone. Five things can happen to offsets, and only the first three are loss:
+when the topic is gone, or when what was read is no longer what the log holds. Six things can happen to offsets, and
+only the first four are loss:
 
     aged out        retention (or DeleteRecords) moved the log start offset past what was asked for
     deleted         the topic or the partition does not exist any more
     recreated       the topic was deleted and created again: its topic id changed, or its log is shorter than what
                     was asked for (a log cut by an unclean leader election looks the same, and is told the same)
+    cut back        an unclean leader election removed the end of the log after it was read, and a broker tells so
     compacted       holes that compaction left between existing records: normal
     transactional   control records and aborted records: normal
 
@@ -40,6 +42,7 @@ class LossEvent(Enum):
     DELETED = "topic or partition deleted"
     RECREATED = "topic deleted and recreated"
     BEYOND_END = "beyond the end of the log"
+    CUT = "log cut back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Verdict:
 
     Attributes:
         next_offset: Offset to fetch next; equal to the range's ``until_offset`` when nothing is left of it.
-        lost: Number of offsets skipped; 0 when nothing was lost.
+        lost: Number of offsets skipped, or read and then replaced; 0 when nothing was lost.
         event: What happened; ``None`` when nothing was lost.
         message: The warning to log; ``None`` when nothing was lost.
     """
@@ -117,6 +120,34 @@ def judge(
     if position >= log.end:
         return _lost(wanted, position, until, LossEvent.BEYOND_END, _span(log), fail_on_data_loss)
     return Verdict(position)
+
+
+def judge_cut(wanted: OffsetRange, position: int, cut_at: int, *, fail_on_data_loss: bool = True) -> Verdict:
+    """Decide what it means that a log was cut back under a read (KIP-320), which only an unclean leader election does.
+
+    Records that were handed out are gone then, and others may have come at their offsets. Those are not read: each
+    offset is handed out once. So reading goes on where it was.
+
+    Args:
+        wanted: The planned range.
+        position: The next offset to read, within the range.
+        cut_at: Where the leader says that the common part of the log ends. Not before ``position`` if the logs parted
+            more than once; then all that was read of the range is in doubt.
+        fail_on_data_loss: The option.
+
+    Raises:
+        DataLossError: ``fail_on_data_loss`` is true.
+    """
+    first = max(wanted.from_offset, cut_at) if cut_at < position else wanted.from_offset
+    text = _lost_text(wanted.topic_partition, first, position, LossEvent.CUT, f": it was cut at offset {cut_at}")
+    if fail_on_data_loss:
+        raise DataLossError(
+            f"{text}; read the range again to have what the log holds now, or set failOnDataLoss=false to go on",
+            topic=wanted.topic,
+            partition=wanted.partition,
+            offset=position,
+        )
+    return Verdict(position, position - first, LossEvent.CUT, f"{text}; reading goes on (failOnDataLoss=false)")
 
 
 def clip(
@@ -197,6 +228,8 @@ def _lost_text(tp: TopicPartition, first: int, until: int, event: LossEvent, det
         LossEvent.RECREATED: "are gone: the topic was deleted and created again",
         LossEvent.BEYOND_END: "lie beyond the end of the log: the number is wrong, or the topic was deleted and "
         "created again, or its log was cut by an unclean leader election",
+        LossEvent.CUT: "were read before an unclean leader election removed them from the log; what may have come in "
+        "their place is not read",
     }[event]
     return f"data loss ({event.value}): offsets [{first}, {until}) of {tp} {what}{detail}"
 

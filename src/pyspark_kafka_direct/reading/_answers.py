@@ -7,6 +7,7 @@ An answer with records needs none. Any other leads to one of these:
     GoTo          the leader sends us to the replica of our rack
     AskLeader     its log alone can tell whether the records are lost
     Hole          the leader says that no record is left up to an offset
+    Cut           the leader's log is not the one that was read so far
 
 Only the leader's word counts for loss: a follower may lag, and so may the cluster's metadata for a moment. A partition
 without records up to the range's end is not lost either: compaction can remove the last records of a log, and a fetch
@@ -111,7 +112,18 @@ class Hole:
     error: KafkaDirectError
 
 
-Step: TypeAlias = TryAgain | GoTo | AskLeader | Hole
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The leader's log parts from what was read (KIP-320).
+
+    Attributes:
+        offset: Where.
+    """
+
+    offset: int
+
+
+Step: TypeAlias = TryAgain | GoTo | AskLeader | Hole | Cut
 
 
 def after_error(asked: Asked, code: int) -> Step:
@@ -134,6 +146,8 @@ def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
     Raises:
         CorruptRecordError: There are bytes, but no whole batch: a broker always sends one (KIP-74).
     """
+    if fetched.diverging_epoch is not None and asked.on_leader:
+        return Cut(fetched.diverging_epoch.end_offset)
     if fetched.preferred_read_replica >= 0:
         return GoTo(fetched.preferred_read_replica)
     if len(fetched.records):

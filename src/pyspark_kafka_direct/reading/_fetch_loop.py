@@ -22,8 +22,18 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
-from pyspark_kafka_direct.planning.loss import LogState, judge
-from pyspark_kafka_direct.reading._answers import Asked, AskLeader, GoTo, Hole, TryAgain, after_error, after_nothing
+from pyspark_kafka_direct.planning.loss import LogState, judge, judge_cut
+from pyspark_kafka_direct.reading._answers import (
+    Asked,
+    AskLeader,
+    Cut,
+    GoTo,
+    Hole,
+    TryAgain,
+    after_error,
+    after_nothing,
+)
+from pyspark_kafka_direct.reading._epochs import UNKNOWN, last_epoch
 from pyspark_kafka_direct.reading._patience import Patience
 from pyspark_kafka_direct.records import AbortedTransaction
 
@@ -93,6 +103,7 @@ class FetchLoop:
         self._patience = Patience(settings, request)
         self._denials = 0
         self._empties = 0
+        self._epoch = UNKNOWN  # of the last batch before the position
 
     def run(self) -> Iterator[None]:
         """Yields each time the consumer was fed, with the next request under way, until the range's end.
@@ -124,7 +135,7 @@ class FetchLoop:
         deadline = self._patience.deadline
         started = time.monotonic()
         try:
-            self._replica.ask(position, self._settings.max_partition_fetch_bytes, deadline)
+            self._replica.ask(position, self._settings.max_partition_fetch_bytes, deadline, last_epoch=self._epoch)
             fetched = self._replica.answer(deadline)
         finally:
             self._counts.wait_seconds += time.monotonic() - started
@@ -141,10 +152,13 @@ class FetchLoop:
             return False
         self._progressed()
         if self._ahead and next_offset < self._request.offsets.until_offset:
+            # Without the last batch's epoch: a broker refuses a request that names another epoch of the leader, and no
+            # log is cut within one.
             try:
                 self._replica.ask(next_offset, self._settings.max_partition_fetch_bytes, self._patience.deadline)
             except (TopicNotFoundError, TransientBrokerError):
                 self._replica.drop()  # the records at hand come first: the loop asks again, and then it counts
+        self._epoch = last_epoch(fetched.records, self._replica.leader_epoch)
         return True
 
     def _judge(self, position: int, fetched: FetchedPartition) -> Step:
@@ -167,6 +181,8 @@ class FetchLoop:
                 self._follow_log(position, self._replica.log_state(self._patience.deadline), error)
             case Hole(end, error):
                 self._believe_hole(position, end, error)
+            case Cut(offset):
+                self._go_on_in_cut_log(position, offset)
 
     def _try_again(self, step: TryAgain) -> None:
         if step.throttled:
@@ -203,7 +219,13 @@ class FetchLoop:
             return
         next_offset = min(end, self._request.offsets.until_offset)
         self._counts.holes += next_offset - position
-        self._consumer.skip_to(next_offset)
+        self._go_on_from(next_offset)
+
+    def _go_on_in_cut_log(self, position: int, cut_at: int) -> None:
+        verdict = judge_cut(self._request.offsets, position, cut_at, fail_on_data_loss=self._request.fail_on_data_loss)
+        _log.warning("%s", verdict.message)
+        self._counts.lost += verdict.lost
+        self._go_on_from(position)  # the batch that is there now may begin before the position
 
     def _follow_log(self, position: int, log: LogState | None, error: KafkaDirectError) -> None:
         """Goes on where the leader's log lets us, which may be at the same offset."""
@@ -222,7 +244,11 @@ class FetchLoop:
         if verdict.next_offset == position:
             self._wait(error)
         else:
-            self._consumer.skip_to(verdict.next_offset)
+            self._go_on_from(verdict.next_offset)
+
+    def _go_on_from(self, offset: int) -> None:
+        self._consumer.skip_to(offset)
+        self._epoch = UNKNOWN
 
     def _wait(self, error: KafkaDirectError) -> None:
         self._counts.retries += 1

@@ -40,6 +40,7 @@ class Replica:
     Attributes:
         on_leader: Whether we fetch from the leader. Only then the answer may be believed about what is lost.
         broker: ``host:port`` of the broker fetched from last.
+        leader_epoch: The leader's epoch, as each request names it; -1 if unknown.
         recreated_as: The topic's id, if the cluster knows it under another id than the wanted one.
     """
 
@@ -52,6 +53,7 @@ class Replica:
     ) -> None:
         self.on_leader = True
         self.broker: str | None = None
+        self.leader_epoch = -1
         self.recreated_as: UUID | None = None
         self._settings = settings
         # What makes a fetch differ makes no difference to a connection: all uses share those in the pool. Uncommitted,
@@ -62,13 +64,19 @@ class Replica:
         self._topic_id = topic_id
         self._hint = hint
         self._channel: FetchChannel | None = None
-        self._leader_epoch = -1
         self._asked: int | None = None
         self._preferred: int | None = None
         self._leader_only = not settings.client_rack
 
-    def ask(self, offset: int, max_bytes: int, deadline: Deadline) -> None:
+    def ask(self, offset: int, max_bytes: int, deadline: Deadline, *, last_epoch: int = -1) -> None:
         """Send the fetch request for ``offset``, unless it is under way.
+
+        Args:
+            offset: First offset wanted.
+            max_bytes: About how many bytes to return.
+            deadline: End of the wait until the request is sent.
+            last_epoch: Leader epoch of the last batch before the offset, if the broker shall look whether its log still
+                has that batch (Kafka from 2.7 on); -1: it need not.
 
         Raises:
             TopicNotFoundError: The partition does not exist, or its topic has another id.
@@ -82,7 +90,14 @@ class Replica:
         # The records are there, by the plan. So a follower that lacks them (it learns up to half a second late what is
         # committed) shall say so at once, and the leader shall say so before we lose patience with it.
         max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
-        channel.request(offset, self._leader_epoch, max_bytes, max_wait_ms=max_wait_ms, deadline=deadline)
+        channel.request(
+            offset,
+            self.leader_epoch,
+            max_bytes,
+            last_fetched_epoch=last_epoch,
+            max_wait_ms=max_wait_ms,
+            deadline=deadline,
+        )
         self._asked = offset
 
     def answer(self, deadline: Deadline) -> FetchedPartition:
@@ -139,7 +154,7 @@ class Replica:
         if hint is None:
             leader = self._look_up(deadline)
         else:
-            leader, self._leader_epoch = hint
+            leader, self.leader_epoch = hint
         node = leader
         if self._preferred is not None:
             node = self._cluster.nodes.get(self._preferred, leader)
@@ -170,7 +185,7 @@ class Replica:
                 f"The topic was deleted and created again: its id is {topic.topic_id}, not {self._topic_id}.",
                 topic=self._partition.topic,
             )
-        self._leader_epoch = self._cluster.partition(self._partition).leader_epoch
+        self.leader_epoch = self._cluster.partition(self._partition).leader_epoch
         return self._cluster.leader(self._partition, deadline=deadline)
 
     def _list_offset(self, position: int, deadline: Deadline) -> int:

@@ -11,8 +11,10 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ClientPartition
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.reading.range_counter import count_range
 from pyspark_kafka_direct.wire._list_offsets import Question, offsets_answer, offsets_request
 from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
 from pyspark_kafka_direct.wire.connection import Connection
@@ -180,6 +182,46 @@ def test_loss_is_for_the_leader_to_tell(bench: Workbench) -> None:
     read = bench.read(topic, 20, 150, fail_on_data_loss=False, kafka=rack)
     assert read.offsets == list(range(35, COUNT))
     assert read.counts.lost == 15 + 50
+
+
+def test_a_log_that_is_cut_under_its_readers(
+    three: EmbeddedKafka, bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unclean election: a replica that has seen ten records only becomes the leader, and others are written."""
+    topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
+    bench.write(topic, [b"old"] * 10)
+    leading = bench.leader(topic)
+    behind = next(node for node in bench.replicas(topic) if node != leading)
+    three.stop_broker(behind)
+    bench.write(topic, *[[b"old"] * 5] * 4)
+    requests = [bench.request(topic, 0, 30, fail_on_data_loss=fail) for fail in (True, False)]
+    strict, lenient = ReadCounts(), ReadCounts()
+    failing = bench.open(requests[0], strict, **ONE_BATCH)
+    going_on = bench.open(requests[1], lenient, **ONE_BATCH)
+    rows = []
+    for _ in range(2):  # offsets 0 to 14, and the answer with 15 to 19 may be under way
+        next(failing)
+        rows += next(going_on).to_pylist()
+    three.kill_broker(leading)
+    try:
+        three.start_broker(behind)
+        bench.wait_until(lambda: bench.leader(topic) == behind, "an unclean election", 120)
+        bench.write(topic, *[[b"new"] * 5] * 4)
+        with pytest.raises(
+            DataLossError, match=r"data loss \(log cut back\).*offsets \[10, (15|20)\).*cut at offset 10"
+        ):
+            list(failing)
+        with caplog.at_level("WARNING", logger="pyspark_kafka_direct.reading"):
+            rows += [row for batch in going_on for row in batch.to_pylist()]
+    finally:
+        three.start_broker(leading)
+    read_before = [row["value"] for row in rows].index(b"new")
+    assert read_before in (15, 20)
+    assert [row["offset"] for row in rows] == list(range(30))
+    assert [row["value"] for row in rows[read_before:]] == [b"new"] * (30 - read_before)
+    assert lenient.lost == read_before - 10
+    assert "log cut back" in caplog.text
+    assert count_range(bench.settings(), requests[0]) == 30  # read anew it is whole, and only new from 10 on
 
 
 def test_a_broker_that_dies_under_its_readers(three: EmbeddedKafka, bench: Workbench) -> None:

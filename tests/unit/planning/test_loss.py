@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import DataLossError, OffsetPlanError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.loss import LogState, LossEvent, Verdict, clip, judge
+from pyspark_kafka_direct.planning.loss import LogState, LossEvent, Verdict, clip, judge, judge_cut
 from pyspark_kafka_direct.planning.resolve import Bound, Origin
 
 WANTED = OffsetRange("t", 3, 10, 50)
@@ -76,6 +76,23 @@ def test_earliest_moves_with_the_log_until_a_record_is_read() -> None:
         judge(WANTED, 11, LogState(20, 100), from_earliest=True)
     verdict = judge(WANTED, 11, LogState(20, 100), from_earliest=True, fail_on_data_loss=False)
     assert (verdict.next_offset, verdict.lost, verdict.event) == (20, 9, LossEvent.AGED_OUT)
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "first"),
+    [(25, 25), (10, 10), (4, 10), (30, 10), (99, 10)],  # the last two: the logs parted twice, all is in doubt
+)
+def test_a_log_that_was_cut_under_a_read_is_loss_and_is_read_on(cut_at: int, first: int) -> None:
+    words = ["data loss (log cut back)", f"offsets [{first}, 30) of t-3", f"cut at offset {cut_at}", "unclean leader"]
+    with pytest.raises(DataLossError) as caught:
+        judge_cut(WANTED, 30, cut_at)
+    for word in [*words, "read the range again", "failOnDataLoss=false"]:
+        assert word in str(caught.value)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 3, 30)
+    verdict = judge_cut(WANTED, 30, cut_at, fail_on_data_loss=False)
+    assert (verdict.next_offset, verdict.lost, verdict.event) == (30, 30 - first, LossEvent.CUT)
+    for word in [*words, "reading goes on (failOnDataLoss=false)"]:
+        assert word in (verdict.message or "")
 
 
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=8), st.integers(0, 70), st.integers(0, 70))

@@ -41,9 +41,9 @@ def answer(code: int = 0, **fields: Any) -> FetchedPartition:
     return FetchedPartition(**(usual | fields))
 
 
-def records(first: int, until: int, **fields: Any) -> FetchedPartition:
-    """An answer with one batch of the offsets ``[first, until)``."""
-    batch = Batch(tuple(Rec() for _ in range(first, until)), first)
+def records(first: int, until: int, *, epoch: int = 3, **fields: Any) -> FetchedPartition:
+    """An answer with one batch of the offsets ``[first, until)``, written under a leader of that epoch."""
+    batch = Batch(tuple(Rec() for _ in range(first, until)), first, leader_epoch=epoch)
     return answer(records=memoryview(batch.encode()), **fields)
 
 
@@ -57,18 +57,24 @@ class Place:
     def __init__(self, *script: FetchedPartition | Exception) -> None:
         self.on_leader = True
         self.broker = "broker:9092"
+        self.leader_epoch = 7
         self.recreated_as: UUID | None = None
         self.told: list[str] = []
         self.asked: list[int] = []
+        self.epochs: list[int] = []
         self.log = LogState(0, 100, TOPIC_ID)
         self.first_local = 0
         self._script = deque(script)
+        self._under_way = False
 
-    def ask(self, offset: int, _: int, __: object) -> None:
-        if self.asked[-1:] != [offset]:
+    def ask(self, offset: int, _: int, __: object, *, last_epoch: int = -1) -> None:
+        if not self._under_way:
             self.asked.append(offset)
+            self.epochs.append(last_epoch)
+        self._under_way = True
 
     def answer(self, _: object) -> FetchedPartition:
+        self._under_way = False
         following = self._script.popleft()
         if isinstance(following, Exception):
             raise following

@@ -12,6 +12,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.reading._answers import (
     Asked,
     AskLeader,
+    Cut,
     GoTo,
     Hole,
     TryAgain,
@@ -19,6 +20,7 @@ from pyspark_kafka_direct.reading._answers import (
     after_nothing,
 )
 from pyspark_kafka_direct.wire.codes import ErrorCode
+from pyspark_kafka_direct.wire.fetch import EpochEnd
 
 LEADER = Asked(TopicPartition("flights", 3), 20, "broker:9092", on_leader=True, read_committed=False)
 FOLLOWER = replace(LEADER, on_leader=False)
@@ -109,6 +111,14 @@ def test_an_open_transaction_is_no_hole_and_no_loss() -> None:
     step = after_nothing(COMMITTED, answer(last_stable_offset=20))
     assert isinstance(step, TryAgain)
     assert "transaction is open there; end the range at 20" in step.error.message
+
+
+def test_a_log_that_was_cut_is_no_hole() -> None:
+    cut = answer(diverging_epoch=EpochEnd(2, 15))
+    assert after_nothing(LEADER, cut) == Cut(15)
+    step = after_nothing(FOLLOWER, cut)
+    assert isinstance(step, TryAgain)
+    assert (step.look_up, step.at_once) == (True, True)
 
 
 @pytest.mark.parametrize("asked", [LEADER, COMMITTED])

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.wire.codes import ErrorCode
+from pyspark_kafka_direct.wire.fetch import EpochEnd
 
 REST = records(10, 50)
 
@@ -87,6 +88,40 @@ def test_records_in_tiered_storage_are_no_hole(counts: ReadCounts) -> None:
     place.first_local = 30
     assert count(place, counts) == 40
     assert counts.holes == 0
+
+
+def test_a_new_look_at_the_leader_says_what_was_read(counts: ReadCounts) -> None:
+    """So that it can tell if its log is another one; who has just sent the batch need not look."""
+    place = Place(records(10, 20, epoch=4), records(20, 30, epoch=5), BrokerUnreachableError("gone"), records(30, 50))
+    assert count(place, counts) == 40
+    assert list(zip(place.asked, place.epochs, strict=True)) == [(10, -1), (20, -1), (30, -1), (30, 5)]
+
+
+def test_what_was_read_of_a_log_that_was_cut_is_loss(counts: ReadCounts) -> None:
+    script = (records(10, 30), BrokerUnreachableError("gone"), answer(diverging_epoch=EpochEnd(2, 25)))
+    with pytest.raises(DataLossError, match=r"log cut back.*\[25, 30\) of flights-3.*read the range again") as caught:
+        count(Place(*script))
+    assert caught.value.offset == 30
+    # What is there now begins before what is wanted, and is read from there on, each offset once.
+    place = Place(*script, records(27, 50))
+    assert count(place, counts, fail=False) == 40
+    assert (counts.lost, place.asked[-1], place.epochs[-2:]) == (5, 30, [3, -1])
+
+
+def test_a_follower_that_is_behind_tells_nothing_of_a_cut() -> None:
+    place = Place(answer(preferred_read_replica=7), answer(diverging_epoch=EpochEnd(3, 10)), REST)
+    assert count(place) == 40
+    assert place.told == ["prefer 7", "leader"]
+
+
+def test_offsets_that_were_skipped_have_no_epoch() -> None:
+    """Their batch is not the one that was read last: its epoch would look like a cut."""
+    place = Place(
+        records(10, 20), answer(ErrorCode.OFFSET_OUT_OF_RANGE), BrokerUnreachableError("gone"), records(40, 50)
+    )
+    place.log = LogState(40, 100, TOPIC_ID)
+    assert count(place, fail=False) == 20
+    assert place.epochs == [-1, -1, -1, -1]
 
 
 def test_a_topic_is_gone_when_that_is_said_five_times_in_a_row(counts: ReadCounts) -> None:
