@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import socketserver
-import struct
-import threading
 import time
-from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from tests.unit.wire.scripted import PARTITION, TOPIC, TOPIC_ID, Broker, then
 
 from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
@@ -21,123 +16,14 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.metadata import PartitionMetadata, TopicMetadata, newest
 from pyspark_kafka_direct.wire.pool import POOL
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-TOPIC = "flights"
-PARTITION = TopicPartition(TOPIC, 0)
-TOPIC_ID = UUID(int=7)
-VERSIONS = {1: (4, 17), 2: (1, 11), 3: (0, 13), 18: (0, 4)}
-
-
-class Broker:
-    """Listens on a port of its own; says who leads and where offsets are, and counts what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-        self.leaders: list[tuple[int, Broker]] = [(1, self)]
-        self.epoch = 5
-        self.topic_error: Callable[[], int] = lambda: 0
-        self.error: Callable[[], int] = lambda: 0
-        self.offsets: Callable[[int], tuple[int, int]] = lambda _: (0, 42)
-        self.forgetful = False
-        broker = self
-
-        class Handler(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                broker._serve(self.request)
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            allow_reuse_address = True
-
-            def handle_error(self, *_: object) -> None:
-                """Nobody's concern: clients hang up."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port: int = self._server.server_address[1]
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def settings(self) -> ConnectionSettings:
-        return ConnectionSettings(
-            (("127.0.0.1", self.port),), retry_backoff_ms=1, retry_backoff_max_ms=5, default_api_timeout_ms=20_000
-        )
-
-    def _serve(self, sock: Any) -> None:
-        while prefix := sock.recv(4):
-            size = struct.unpack(">i", prefix)[0]
-            body = b""
-            while len(body) < size:
-                body += sock.recv(size - len(body))
-            api_key, version, correlation_id = struct.unpack_from(">hhi", body)
-            response = {3: self._metadata, 2: self._list_offsets, 18: self._versions}[api_key](version, body)
-            response.with_header(correlation_id=correlation_id)
-            sock.sendall(response.encode(header=True, framed=True))
-
-    def _versions(self, version: int, _: bytes) -> ApiVersionsResponse:
-        keys = [
-            ApiVersionsResponse.ApiVersion(api_key=key, min_version=a, max_version=b)
-            for key, (a, b) in VERSIONS.items()
-        ]
-        return ApiVersionsResponse(version=version, error_code=0, api_keys=keys, throttle_time_ms=0)
-
-    def _metadata(self, version: int, body: bytes) -> MetadataResponse:
-        self.asked["Metadata"] += 1
-        request = MetadataRequest.decode(body, version=version, header=True)
-        assert request.allow_auto_topic_creation is False
-        leader, _ = self.leaders[0]
-        partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=leader,
-            leader_epoch=self.epoch,
-            replica_nodes=[1, 2],
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
-        topic = MetadataResponse.MetadataResponseTopic(
-            error_code=self.topic_error(), name=TOPIC, topic_id=TOPIC_ID, is_internal=False, partitions=[partition]
-        )
-        brokers = [
-            MetadataResponse.MetadataResponseBroker(node_id=number, host="127.0.0.1", port=broker.port, rack=None)
-            for number, broker in self.leaders
-        ]
-        return MetadataResponse(
-            version=version,
-            throttle_time_ms=0,
-            brokers=brokers,
-            cluster_id="c",
-            controller_id=1,
-            topics=[topic],
-            error_code=self.error(),
-        )
-
-    def _list_offsets(self, version: int, body: bytes) -> ListOffsetsResponse:
-        self.asked["ListOffsets"] += 1
-        request = ListOffsetsRequest.decode(body, version=version, header=True)
-        (asked,) = request.topics[0].partitions
-        code, offset = self.offsets(asked.current_leader_epoch)
-        topic_class = ListOffsetsResponse.ListOffsetsTopicResponse
-        answer = topic_class.ListOffsetsPartitionResponse(
-            partition_index=0, error_code=code, timestamp=-1, offset=offset, leader_epoch=self.epoch
-        )
-        topics = [] if self.forgetful else [topic_class(name=TOPIC, partitions=[answer])]
-        return ListOffsetsResponse(version=version, throttle_time_ms=0, topics=topics)
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -151,12 +37,6 @@ def broker() -> Iterator[Broker]:
 def other() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-
-
-def then(*codes: int, finally_: int = 0) -> Callable[[], int]:
-    """Gives these codes one after the other, then the last for ever."""
-    left = list(codes)
-    return lambda: left.pop(0) if left else finally_
 
 
 def latest(cluster: Cluster) -> int:
