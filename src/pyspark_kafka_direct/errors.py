@@ -97,7 +97,7 @@ class BrokerTimeoutError(TransientBrokerError, TimeoutError):
 
 
 class TlsError(BrokerError):
-    """The TLS handshake failed, or a certificate cannot be used."""
+    """The TLS handshake failed for good, or a certificate cannot be used."""
 
 
 class AuthenticationError(BrokerError):

@@ -34,7 +34,8 @@ def wrap_socket(sock: socket.socket, settings: ConnectionSettings, host: str, de
 
     Raises:
         OptionError: A certificate or key can't be read.
-        TlsError: The handshake failed; says why and which setting to change.
+        TlsError: A certificate, or what the broker says of us, rules the connection out; says which setting to change.
+        BrokerUnreachableError: The connection ended in the handshake.
         BrokerTimeoutError: The deadline passed.
     """
     broker = _peer(sock, host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.errors import TlsError
+from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, TlsError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
@@ -33,12 +33,19 @@ _DISLIKES_CERTIFICATE: Final = (
 _NO_COMMON: Final = ("PROTOCOL_VERSION", "INSUFFICIENT_SECURITY", "UNSUPPORTED_PROTOCOL", "NO_CIPHERS_AVAILABLE")
 _NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH")
 
+# The second one is Python's own, for a connection that ended before TLS began.
+_ENDED: Final = ("UNEXPECTED_EOF", "Closed before TLS handshake")
 
-def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str, broker: str) -> TlsError:
+
+def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str, broker: str) -> BrokerError:
     """Turn what went wrong in a handshake, or in the first read after it, into an error that says what to change.
 
     With TLS 1.3 the client's side of the handshake ends before the broker has looked at its certificate, so a refusal
     arrives with the first read: connections pass such an ``ssl.SSLError`` here too.
+
+    A verdict, ours on the broker's certificate or the broker's on this client, is final (``TlsError``). A connection
+    that only ended is not: brokers that restart and balancers without a healthy target end connections in the
+    handshake, and the next try may succeed.
 
     Args:
         error: An ``ssl.SSLError``, or the connection's end (``ConnectionResetError`` and the like).
@@ -47,12 +54,17 @@ def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str,
         broker: ``host:port`` for the error.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        text = _certificate_text(error, settings, host)
-    elif isinstance(error, ssl.SSLError) and error.reason:
-        text = _alert_text(error.reason, settings)
-    else:
-        text = _closed_text(settings)
-    return TlsError(text, broker=broker)
+        return TlsError(_certificate_text(error, settings, host), broker=broker)
+    if isinstance(error, ssl.SSLError) and not has_ended(error):
+        return TlsError(_alert_text(error.reason, settings), broker=broker)
+    return BrokerUnreachableError(_closed_text(settings), broker=broker)
+
+
+def has_ended(error: ssl.SSLError) -> bool:
+    """Whether the connection ended, with TLS's own notice or without, and nothing else was wrong with it."""
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or not error.reason:
+        return True
+    return error.reason.startswith(_ENDED)
 
 
 def _certificate_text(error: ssl.SSLCertVerificationError, settings: ConnectionSettings, host: str) -> str:
@@ -111,8 +123,6 @@ def _alert_text(reason: str, settings: ConnectionSettings) -> str:
             f"The broker and this client have no TLS version or cipher suite in common ({reason}); check "
             "kafka.ssl.enabled.protocols and kafka.ssl.cipher.suites."
         )
-    if reason.startswith("UNEXPECTED_EOF"):
-        return _closed_text(settings)
     return f"TLS failed: {reason}."
 
 

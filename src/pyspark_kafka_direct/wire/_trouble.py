@@ -64,14 +64,17 @@ def broken(when: Circumstances, error: OSError) -> BrokerError:
         when: The circumstances.
         error: What the socket said.
     """
+    reason = error.strerror or "the broker closed it"
     if when.settings.security.tls is not None:
         import ssl
 
-        if isinstance(error, ssl.SSLError):
-            from pyspark_kafka_direct.wire._tls_failures import explain_tls_failure
+        from pyspark_kafka_direct.wire._tls_failures import explain_tls_failure, has_ended
 
-            return explain_tls_failure(error, when.settings, when.host, when.broker)
-    reason = error.strerror or "the broker closed it"
+        if isinstance(error, ssl.SSLError):
+            # Once the broker has answered it has accepted us: what TLS dislikes now ends this connection only.
+            if not when.answered and not has_ended(error):
+                return explain_tls_failure(error, when.settings, when.host, when.broker)
+            reason = "the broker closed it" if has_ended(error) else f"TLS failed ({error.reason})"
     message = f"The connection broke during {when.doing}: {reason}.{_hint(when)}"
     return BrokerUnreachableError(message, broker=when.broker)
 
@@ -101,6 +104,12 @@ def speaks_tls(start: bytes | bytearray) -> bool:
 
 
 def _hint(when: Circumstances) -> str:
+    if when.doing.startswith("Sasl"):
+        # Java reads an end here as "terminated during authentication" and tries again too (NetworkClient).
+        return (
+            " The log-in ended and the broker gave no reason, as it does when it refuses one: it may be stopping, or a "
+            "firewall or proxy is in the way; if it lasts, the broker's log may say more."
+        )
     if not when.answered:
         if when.settings.security.tls is None:
             return (

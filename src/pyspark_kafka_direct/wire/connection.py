@@ -96,7 +96,7 @@ class Connection:
         Raises:
             BrokerUnreachableError: No connection.
             BrokerTimeoutError: The deadline passed.
-            TlsError: The handshake failed.
+            TlsError: The handshake failed for good.
             AuthenticationError: The broker refused the credentials.
             UnsupportedBrokerError: The broker is too old.
             ProtocolError: Whatever listens there is no Kafka broker.

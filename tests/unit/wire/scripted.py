@@ -5,8 +5,9 @@ from __future__ import annotations
 import socketserver
 import struct
 import threading
+import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
@@ -16,6 +17,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 TOPIC = "flights"
@@ -25,7 +27,12 @@ VERSIONS = {1: (4, 17), 2: (1, 11), 3: (0, 13), 18: (0, 4)}
 
 
 class Broker:
-    """Listens on a port of its own; says who leads and where offsets are, and counts what it was asked."""
+    """Listens on a port of its own; says who leads and where offsets are, and counts what it was asked.
+
+    Attributes:
+        frozen: While set, it takes requests and answers none, as a stopped process does.
+        welcome: What becomes of a connection before it is served: TLS, or an end.
+    """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -35,11 +42,14 @@ class Broker:
         self.error: Callable[[], int] = lambda: 0
         self.offsets: Callable[[int], tuple[int, int]] = lambda _: (0, 42)
         self.forgetful = False
+        self.frozen = False
+        self.welcome: Callable[[socket.socket], socket.socket] = lambda sock: sock
         broker = self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                broker._serve(self.request)
+                with broker.welcome(self.request) as sock:  # a TLS socket takes the place of the one beneath
+                    broker._serve(sock)
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -56,6 +66,7 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.frozen = False
         self._server.shutdown()
         self._server.server_close()
 
@@ -65,12 +76,14 @@ class Broker:
             (("127.0.0.1", self.port),), retry_backoff_ms=1, retry_backoff_max_ms=5, default_api_timeout_ms=20_000
         )
 
-    def _serve(self, sock: Any) -> None:
+    def _serve(self, sock: socket.socket) -> None:
         while prefix := sock.recv(4):
             size = struct.unpack(">i", prefix)[0]
             body = b""
             while len(body) < size:
                 body += sock.recv(size - len(body))
+            while self.frozen:
+                time.sleep(0.01)
             api_key, version, correlation_id = struct.unpack_from(">hhi", body)
             response = {3: self._metadata, 2: self._list_offsets, 18: self._versions}[api_key](version, body)
             response.with_header(correlation_id=correlation_id)
