@@ -5,6 +5,7 @@ never its clients. What to know about them, each checked by a test:
 
 - importing them takes about a fifth of a second, so it happens when a broker is first talked to;
 - encoding and decoding a version for the first time compiles it, and that is not thread-safe: it runs under a lock;
+- its decoders know no bounds: ours are made from them in ``_decoder``;
 - under ``python -O`` an ``assert`` that consumes a byte disappears and tagged structs decode wrongly: refused;
 - the ``repr`` of a request shows passwords: requests are never logged and never put into an error.
 """
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.errors import KafkaDirectError, ProtocolError, UnsupportedBrokerError
 from pyspark_kafka_direct.wire._cursor import Cursor, MalformedError
+from pyspark_kafka_direct.wire._decoder import bounded_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # Versions a broker must reach for this package to be correct, by API key, and the Kafka release that brought them:
 #   Fetch 4         message format v2 and the isolation level (KIP-98)                                          0.11.0
@@ -38,7 +40,8 @@ _ASSERTS_STRIPPED = (
 )
 
 _lock = threading.Lock()
-_warm: set[tuple[int, int, str]] = set()
+_warm: set[tuple[int, int]] = set()  # API keys and versions whose requests were encoded before
+_decoders: dict[tuple[int, int], Callable[[memoryview], Any]] = {}
 
 
 def load() -> None:
@@ -136,7 +139,7 @@ def encode(request: Any, version: int, correlation_id: int, client_id: str) -> b
     """One framed request, header included."""
     request.API_VERSION = version
     request.with_header(correlation_id=correlation_id, client_id=client_id)
-    key = (request.API_KEY, version, "request")
+    key = (request.API_KEY, version)
     if key in _warm:
         return _frame(request)
     with _lock:
@@ -157,20 +160,13 @@ def decode(request: Any, body: memoryview, broker: str) -> Any:
         ProtocolError: The bytes are not a response of that version.
     """
     version = request.API_VERSION
-    key = (request.API_KEY, version, "response")
     try:
         # Flexible versions put a tag buffer after the correlation id (KIP-482).
         if request.flexible_version_q(version):
             cursor = Cursor(body)
             cursor.tags()
             body = body[cursor.position :]
-        response_class = request.header.get_response_class()
-        if key in _warm:
-            return response_class.decode(bytes(body))
-        with _lock:
-            response = response_class.decode(bytes(body))
-            _warm.add(key)
-            return response
+        return _decoder(request.header.get_response_class(), request.API_KEY, version)(body)
     except (MalformedError, ValueError, IndexError, TypeError, OverflowError, EOFError, struct.error) as error:
         name = request.name.removesuffix("Request")
         raise ProtocolError(
@@ -183,6 +179,14 @@ def decode(request: Any, body: memoryview, broker: str) -> Any:
 def _frame(request: Any) -> bytearray:
     frame: bytearray = request.encode(header=True, framed=True)
     return frame
+
+
+def _decoder(response_class: Any, api_key: int, version: int) -> Callable[[memoryview], Any]:
+    key = (api_key, version)
+    with _lock:
+        if key not in _decoders:
+            _decoders[key] = bounded_decoder(response_class, version)
+        return _decoders[key]
 
 
 def _release(api_versions: Mapping[int, tuple[int, int]]) -> str:

@@ -178,6 +178,6 @@ def _status_in(answer: bytes) -> str:
     # RFC 7628, 3.2.2: {"status":"invalid_token","scope":"...","openid-configuration":"..."}
     try:
         content = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: thousands of brackets
         return ""
     return str(content.get("status", "")) if isinstance(content, dict) else ""

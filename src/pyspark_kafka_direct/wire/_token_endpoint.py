@@ -168,6 +168,6 @@ def _from_file(path: str, oauth: OAuthSettings) -> Token:
 def _json_object(text: bytes) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: thousands of brackets
         return {}
     return content if isinstance(content, dict) else {}

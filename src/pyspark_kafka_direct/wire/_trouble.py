@@ -93,7 +93,8 @@ def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
     else:
         (size,) = struct.unpack_from(">i", start)
         message = (
-            f"An answer claims to be {size} bytes long: this is no Kafka broker, or the connection is out of step."
+            f"The answer to {when.doing} claims to be {size} bytes long: this is no Kafka broker, or the connection is "
+            "out of step."
         )
     return ProtocolError(message, broker=when.broker)
 

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 # begin, so whatever text another kind of server sends ("HTTP", "SSH-") is taken for what it is.
 MAX_FRAME = 0x2000_0000
 
+# What carries no records is smaller. Before the log-in has ended a broker is a stranger, and answers with a few hundred
+# bytes, a few thousand if it lists its features. The largest after it is Metadata: 200,000 topics of one partition with
+# three replicas, each with the longest name, take 64 MB.
+_LARGEST_ANSWER = 64 << 20
+_LARGEST_OF_A_STRANGER = 64 << 10
+_ANSWERS_OF_A_STRANGER = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+
 _FIRST_BUFFER = 64 << 10
 _GROWTH = 1 << 20
 _KEPT_BUFFER = 4 << 20
@@ -328,8 +335,9 @@ class Connection:
             if not speaks_tls(prefix):
                 raise
         size, received_id = _PREFIX.unpack(prefix)
-        if not _SIZE.size <= size < MAX_FRAME or (not self._answered and speaks_tls(prefix)):
-            raise not_kafka(self._circumstances(self._outstanding[0][1]), bytes(prefix))
+        name = self._outstanding[0][1]
+        if not _SIZE.size <= size < largest_answer(name) or (not self._answered and speaks_tls(prefix)):
+            raise not_kafka(self._circumstances(name), bytes(prefix))
         if received_id != correlation_id:
             raise ProtocolError(
                 f"An answer to request {received_id} came, but {correlation_id} was due: the connection is out of "
@@ -359,6 +367,13 @@ class Connection:
             if count == 0:
                 raise ConnectionResetError
             view = view[count:]
+
+
+def largest_answer(name: str) -> int:
+    """What the frame of an answer must stay below, in bytes, by the name of the request."""
+    if name == "Fetch":
+        return MAX_FRAME
+    return _LARGEST_OF_A_STRANGER if name in _ANSWERS_OF_A_STRANGER else _LARGEST_ANSWER
 
 
 def _seconds_left(limit: Deadline) -> float:

@@ -239,6 +239,7 @@ def test_throttling_is_named_when_time_runs_out() -> None:
         (struct.pack(">i", -1) + bytes(8), "claims to be -1 bytes"),
         (struct.pack(">i", 3) + bytes(8), "claims to be 3 bytes"),
         (struct.pack(">i", 2**31 - 1) + bytes(8), "claims to be 2147483647 bytes"),
+        (struct.pack(">ii", 1 << 16, 1) + bytes(1 << 16), "answer to ApiVersions claims to be 65536 bytes"),
         (struct.pack(">ii", 10, 4711) + bytes(8), "out of step"),
         (struct.pack(">ii", 8, 1) + b"\0\0\xff\xff", "ApiVersions version 3 is malformed"),
     ],
@@ -412,6 +413,25 @@ def test_memory_follows_what_arrived_not_what_was_claimed() -> None:
         with pytest.raises(BrokerUnreachableError):
             ask(connection)
         assert len(connection._buffer) <= 5 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("SaslHandshake", 64 << 10), ("SaslAuthenticate", 64 << 10), ("Metadata", 64 << 20)]
+)
+def test_answers_without_records_are_small(name: str, size: int) -> None:
+    def talk(caller: Caller) -> None:
+        caller.versions()
+        for claimed in (size - 1, size):
+            _, _, correlation_id = caller.request()
+            caller.socket.sendall(struct.pack(">ii", claimed, correlation_id) + bytes(claimed - 4))
+
+    with Peer(talk) as peer, contextlib.closing(peer.connect()) as connection:
+        deadline = Deadline.after(60)
+        connection.send(3, 4, name, b"", flexible=False, deadline=deadline)
+        assert len(connection.receive(deadline)) == size - 5
+        connection.send(3, 4, name, b"", flexible=False, deadline=deadline)
+        with pytest.raises(ProtocolError, match=f"The answer to {name} claims to be {size} bytes"):
+            connection.receive(deadline)
 
 
 def test_an_outsized_answer_does_not_keep_its_memory() -> None:

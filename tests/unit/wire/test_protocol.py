@@ -124,7 +124,7 @@ class SlowMessage:
         self.first_was_alone = True
         self._wait_for_company = wait_for_company
         self._inside = 0
-        self._done = 0
+        self.done = 0
         self._lock = threading.Lock()
 
     @property
@@ -143,19 +143,20 @@ class SlowMessage:
     def encode(self, **_: object) -> bytearray:
         return self._work()
 
-    def decode(self, _: bytes) -> bytearray:
-        return self._work()
+    def compile(self) -> Callable[[memoryview], bytes]:
+        self._work()
+        return bytes
 
     def _work(self) -> bytearray:
         with self._lock:
             self._inside += 1
             if self._inside > 1:
                 self.met_others.set()
-                self.first_was_alone = self.first_was_alone and self._done > 0
+                self.first_was_alone = self.first_was_alone and self.done > 0
         self.met_others.wait(self._wait_for_company)  # makes room for an overlap, if one is possible
         with self._lock:
             self._inside -= 1
-            self._done += 1
+            self.done += 1
         return bytearray()
 
 
@@ -170,11 +171,13 @@ def run_in_threads(work: Callable[[], object]) -> None:
 
 def test_the_first_use_of_a_version_has_the_library_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_protocol, "_warm", set())
+    monkeypatch.setattr(_protocol, "_decoders", {})
     sent, received, warm = SlowMessage(), SlowMessage(), SlowMessage(wait_for_company=30)
+    monkeypatch.setattr(_protocol, "bounded_decoder", lambda *_: received.compile())
     run_in_threads(lambda: _protocol.encode(sent, 0, 1, "me"))
     run_in_threads(lambda: _protocol.decode(received, memoryview(b""), "b:1"))
     assert sent.first_was_alone
-    assert received.first_was_alone
+    assert (received.first_was_alone, received.done) == (True, 1)
     run_in_threads(lambda: _protocol.encode(warm, 0, 1, "me"))
     assert warm.met_others.is_set()
 
