@@ -50,7 +50,7 @@ rust-check:  ## format, lints and tests of the native kernel, where there is a t
 ifdef CARGO
 	cargo fmt --manifest-path rust/Cargo.toml --all --check
 	cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
-	cargo test --manifest-path rust/Cargo.toml --workspace --release
+	cargo test --manifest-path rust/Cargo.toml --workspace
 else
 	@echo "No cargo: the native kernel is not checked."
 endif

@@ -1,8 +1,11 @@
 //! Damaged batches: whatever the bytes, the decoder returns, with rows that make sense or an error.
 //!
-//! `RECORD_FUZZ_ROUNDS` sets how many (20,000 by default), `RECORD_FUZZ_SEED` where to begin.
+//! Each run tries others; a failing one tells its seed. `RECORD_FUZZ_SEED` repeats it, `RECORD_FUZZ_ROUNDS` sets how many
+//! (20,000 by default).
 
 mod support;
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -12,8 +15,19 @@ use support::{Chance, Record, batch, body, compress, damage, decoder, feed, put_
 
 const OFFSET: usize = 4;
 
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+}
+
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    now.as_nanos() as u64
+}
+
+#[test]
+fn the_build_checks_overflow() {
+    let most = std::hint::black_box(i32::MAX);
+    assert!(std::panic::catch_unwind(|| most + 1).is_err(), "run the tests without --release");
 }
 
 fn bodies() -> Vec<(Vec<u8>, i32)> {
@@ -58,11 +72,13 @@ fn check(rows: &RecordBatch, range: Range, limits: Limits, last: &mut i64) {
 
 #[test]
 fn damaged_batches_never_panic() {
-    let mut chance = Chance::new(from_environment("RECORD_FUZZ_SEED", 1));
+    let seed = from_environment("RECORD_FUZZ_SEED").unwrap_or_else(fresh_seed);
+    println!("RECORD_FUZZ_SEED={seed} repeats this run"); // cargo shows it where the test fails
+    let mut chance = Chance::new(seed);
     let bodies = bodies();
     let good = batch(10, 0, -1, 20, &bodies[2].0);
     let (mut fine, mut failed) = (0, 0);
-    for _ in 0..from_environment("RECORD_FUZZ_ROUNDS", 20_000) {
+    for _ in 0..from_environment("RECORD_FUZZ_ROUNDS").unwrap_or(20_000) {
         let mut bytes = if chance.one_in(2) { good[..].to_vec() } else { Vec::new() };
         bytes.extend(damaged(&mut chance, &bodies));
         bytes.extend(damaged(&mut chance, &bodies));

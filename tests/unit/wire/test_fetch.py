@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import Any
 
@@ -224,14 +225,32 @@ def test_damaged_responses_are_malformed_or_understood_but_never_anything_else(
     assert len(fetched.records) <= len(body)
 
 
-@given(st.binary(max_size=200), st.sampled_from(list(VERSIONS)))
-@settings(max_examples=500)
-def test_nonsense_is_malformed(nonsense: bytes, version: int) -> None:
-    try:
-        fetched = parse(nonsense, version)
-    except MalformedError:
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+@settings(max_examples=60)
+def test_nonsense_is_malformed(version: int, data: st.DataObject) -> None:
+    """Bytes that neither tell an error nor a quota, and name the partition by a miracle only."""
+    beginning = a_beginning(version)
+    right = data.draw(st.integers(1, len(beginning)), "parts of a good answer")
+    zeros = st.integers(0, 60).map(bytes)  # most fields may be 0
+    nonsense = b"".join(beginning[:right]) + data.draw(zeros | st.binary(max_size=200))
+    with pytest.raises(MalformedError):
+        parse(nonsense, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(throttle_ms=int32, error_code=int16)
+@settings(max_examples=30)
+def test_an_answer_without_topics_tells_an_error_or_a_quota(version: int, throttle_ms: int, error_code: int) -> None:
+    numbers = struct.pack(">ihi", throttle_ms, error_code, 0) if version >= 7 else struct.pack(">i", throttle_ms)
+    body = b"\0" + numbers + b"\1\0" if version >= 12 else numbers + bytes(4)
+    told = error_code if version >= 7 else 0
+    if not told and throttle_ms <= 0:
+        with pytest.raises(MalformedError, match="lacks the partition"):
+            parse(body, version)
         return
-    assert fetched.error_code  # the only answer without a partition that makes sense
+    fetched = parse(body, version)
+    assert (fetched.error_code, fetched.throttle_ms, len(fetched.records)) == (told, throttle_ms, 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -283,3 +302,12 @@ def test_records_are_not_copied() -> None:
     position = body.index(b"records of any kind")
     body[position : position + 7] = b"RECORDS"
     assert bytes(records).startswith(b"RECORDS")
+
+
+def a_beginning(version: int) -> list[bytes]:
+    """A good answer up to its partition: no error and no quota; one topic; its name; one partition."""
+    flexible = version >= 12
+    one = b"\2" if flexible else struct.pack(">i", 1)
+    name = b"\x08flights" if flexible else b"\0\x07flights"
+    nothing = bytes((1 if flexible else 0) + 4 + (6 if version >= 7 else 0))
+    return [nothing, one, TOPIC_ID.bytes if version >= 13 else name, one]
