@@ -189,7 +189,10 @@ class StreamPlanner:
         new = [tp for tp in assigned if tp not in current]
         if new:
             _log.info("new partitions: %s", listed(sorted(new)))
-            current = {**current, **offsets_of_new(new, cluster, self.wire.group)}
+            current = {
+                **current,
+                **offsets_of_new(new, cluster, self.wire.group, self.wire.parameters.auto_offset_reset),
+            }
         try:
             latest = cluster.offsets(dict.fromkeys(current, LATEST))
         except TopicNotFoundError:  # it went since the question before

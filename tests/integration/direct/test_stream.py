@@ -7,12 +7,18 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.streaming import StreamingContext
 from pyspark.streaming.listener import StreamingListener
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
+from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,6 +200,58 @@ def test_offsets_of_the_group_come_before_the_reset(
     once_more = direct_stream(later, ConsumerStrategies.Subscribe([topic], {**params, "auto.offset.reset": "none"}))
     assert once_more.currentOffsets() == {TopicPartition(topic, 0): 3}
     later.stop(stopSparkContext=False)
+
+
+def test_a_committed_offset_that_retention_overtook_is_reset(
+    ssc: StreamingContext,
+    params: dict[str, object],
+    make_topic: MakeTopic,
+    put: Any,
+    kafka: EmbeddedKafka,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Spark's stream fails its first batch there, and the next one goes on behind what that should have read."""
+    topic = make_topic(2)
+    put(topic, texts(topic, 0, 20), partition=0)
+    put(topic, texts(topic, 20, 30), partition=1)
+    overtaken, beyond = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), str(params["group.id"]))
+    group.commit({overtaken: 5, beyond: 500})
+    Admin(kafka.bootstrap_servers).delete_records(topic, 12)
+    with pytest.raises(OffsetPlanError, match=r"retention has removed .* auto\.offset\.reset is none"):
+        direct_stream(ssc, ConsumerStrategies.Assign([overtaken], {**params, "auto.offset.reset": "none"}))
+    batches = Batches()
+    stream = direct_stream(ssc, ConsumerStrategies.Subscribe([topic], params))
+    assert stream.currentOffsets() == {overtaken: 12, beyond: 0}
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [f"the offset {offset} " in text for offset, text in zip((5, 500), told, strict=True)] == [True, True]
+    stream.foreachRDD(batches.collect)
+    ssc.start()
+    batches.wait(lambda: len(batches.values) >= 18)
+    batches.wait_for_batches(2)
+    assert sorted(batches.values) == texts(topic, 12, 30)
+
+
+def test_an_offset_behind_a_transaction_under_way_is_in_the_log(
+    params: dict[str, object], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> None:
+    """A group that has read on without read_committed; a reset would give it everything again."""
+    topic = make_topic()
+    put(topic, range(3))
+    partition = TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"pending")
+    producer.flush(30)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
+    cluster = Cluster(connection_settings(settings))
+    assert cluster.offsets({partition: LATEST}) == {partition: 3}
+    group = Group(cluster, str(params["group.id"]))
+    group.commit({partition: 4})
+    assert starting_offsets({partition: None}, cluster, group, "earliest") == {partition: 4}
+    assert offsets_of_new([partition], cluster, group, "earliest") == {partition: 4}
+    producer.abort_transaction(60)
 
 
 def test_what_cannot_be_started_is_refused_at_once(
