@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +31,8 @@ _log = logging.getLogger("pyspark_kafka_direct.direct")
 class OffsetCommitter(Protocol):
     """Commits the next offset to read of each partition; ``wire.groups.Group`` does."""
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit, or raise what went wrong, within a deadline of its own."""
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
+        """Commit, or raise what went wrong, until the deadline, or one of its own."""
 
 
 class CommitQueue:
@@ -50,6 +51,7 @@ class CommitQueue:
         self._queued: list[_Call] = []
         self._due: list[_Call] = []
         self._running = False
+        self._deadline: Deadline | None = None
         self._committing = threading.Lock()  # one request at a time, so that none overtakes an older one
 
     def add(self, ranges: Iterable[OffsetRange], callback: Callback | None = None) -> None:
@@ -69,30 +71,39 @@ class CommitQueue:
         with self._changed:
             self._queued.append(call)
 
-    def send(self) -> None:
-        """Begin to commit what is queued; returns at once."""
-        with self._changed:
-            self._due += self._queued
-            self._queued.clear()
-            if self._due and not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="pyspark-kafka-direct-commits", daemon=True).start()
-
-    def flush(self, timeout: float) -> bool:
-        """Commit what is queued, and wait until all is sent and told.
+    def send(self, deadline: Deadline | None = None) -> None:
+        """Begin to commit what is queued; returns at once.
 
         Args:
-            timeout: Seconds to wait at most.
-
-        Returns:
-            Whether that came in time.
+            deadline: Until when to try, that and what follows; ``None``: ``default.api.timeout.ms`` for each try.
         """
-        self.send()
         with self._changed:
-            done = self._changed.wait_for(lambda: not self._running, timeout)
+            self._deadline = deadline
+            self._due += self._queued
+            self._queued.clear()
+            if not self._due or self._running:
+                return
+            self._running = True
+            try:
+                threading.Thread(target=self._run, name="pyspark-kafka-direct-commits", daemon=True).start()
+                return
+            except RuntimeError:  # the interpreter is ending, and starts no threads any more (Python 3.12)
+                pass
+        self._run()
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait until all that ``send`` has begun is sent and told; returns whether that came in time."""
+        with self._changed:
+            done = self._changed.wait_for(lambda: not self._running, deadline.remaining())
         if not done:
-            _log.warning("the offsets of the last batches were not committed within %g s", timeout)
+            _log.warning("the offsets of the last batches were not committed in the time that a stop has for it")
         return done
+
+    def flush(self, timeout: float) -> bool:
+        """Both: commit what is queued, and wait for it so many seconds at most."""
+        deadline = Deadline.after(timeout)
+        self.send(deadline)
+        return self.wait(deadline)
 
     def commit_sync(self, ranges: Iterable[OffsetRange]) -> None:
         """Commit the ends of these ranges now, together with what is queued, and wait for the answer.
@@ -109,7 +120,7 @@ class CommitQueue:
                 # What is older must not be sent after this.
                 earlier = [*self._due, *self._queued]
                 self._due, self._queued = [], []
-            offsets, error = self._commit([*earlier, own])
+            offsets, error = self._commit([*earlier, own], None)
         _tell(earlier, offsets, error)
         if error is not None:
             raise error
@@ -119,21 +130,24 @@ class CommitQueue:
             with self._committing:
                 with self._changed:
                     due, self._due = self._due, []
+                    deadline = self._deadline
                     if not due:
                         self._running = False
                         self._changed.notify_all()
                         return
-                offsets, error = self._commit(due)
+                offsets, error = self._commit(due, deadline)
             _tell(due, offsets, error)
 
-    def _commit(self, calls: Sequence[_Call]) -> tuple[dict[TopicPartition, int], Exception | None]:
+    def _commit(
+        self, calls: Sequence[_Call], deadline: Deadline | None
+    ) -> tuple[dict[TopicPartition, int], Exception | None]:
         assert self._group is not None
         offsets: dict[TopicPartition, int] = {}
         for call in calls:
             for partition, end in call.ends.items():
                 offsets[partition] = max(end, offsets.get(partition, end))
         try:
-            self._group.commit(offsets)
+            self._group.commit(offsets, deadline=deadline)
         except Exception as error:
             return offsets, error
         return offsets, None

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.direct import _registry
 from pyspark_kafka_direct.direct._commits import CommitQueue
 from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
 from pyspark_kafka_direct.direct._state import StreamState, check_version
+from pyspark_kafka_direct.direct._stopping import StopSignal
 from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rates import max_messages_per_partition
 from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
@@ -92,6 +93,7 @@ class StreamPlanner:
     Attributes:
         spark: The stream's connection with its StreamingContext; ``None`` until the first batch after a restart.
         persisted: Whether the stream's batches are persisted.
+        stopping: Given when the context is stopped.
 
     Args:
         stream_id: Unlike that of any other stream, restarts included.
@@ -102,6 +104,7 @@ class StreamPlanner:
     _made: Wire | None
     _warned: bool
     spark: SparkSide | None
+    stopping: StopSignal
 
     def __init__(self, stream_id: str, spec: StreamSpec, controller: RateController | None) -> None:
         self.stream_id = stream_id
@@ -149,8 +152,7 @@ class StreamPlanner:
                 ranges, current = self._state.ranges(time_ms), self._state.current
             if ranges is None:
                 self.wire.commits.send()
-                assigned = self._assigned_for_sure(current)
-                ranges = self._plan(current, assigned)
+                assigned, ranges = self.stopping.run(lambda: self._decide(current))
                 with self._lock:
                     self._state.add(time_ms, ranges, _known(assigned))
             return ranges
@@ -180,6 +182,12 @@ class StreamPlanner:
             if made is None:
                 made = self._made = _connect(self.spec.strategy)
             return made
+
+    def _decide(
+        self, current: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, UUID | None], tuple[OffsetRange, ...]]:
+        assigned = self._assigned_for_sure(current)
+        return assigned, self._plan(current, assigned)
 
     def _plan(
         self, current: Mapping[TopicPartition, int], assigned: Mapping[TopicPartition, UUID | None]
@@ -250,11 +258,11 @@ class StreamPlanner:
                 partition=gone[0].partition,
             )
 
-    def flush(self, timeout: float) -> None:
-        """Send the commits that wait, if there are any; see ``CommitQueue.flush``."""
+    @property
+    def queued_commits(self) -> CommitQueue | None:
+        """What waits to be committed; ``None`` if nothing ever did."""
         made = self._made
-        if made is not None:
-            made.commits.flush(timeout)
+        return None if made is None else made.commits
 
     def __getstate__(self) -> dict[str, Any]:
         self._warn_of_secrets()
@@ -294,6 +302,7 @@ class StreamPlanner:
         self._lock = threading.RLock()
         self._planning = threading.Lock()
         self._made = None
+        self.stopping = StopSignal()
         self.spark = None
 
 

@@ -40,3 +40,9 @@ def stream_of(stream_id: str) -> StreamPlanner:
             "commitAsync in the function given to foreachRDD itself, not in one that runs on records"
         )
     return found
+
+
+def streams() -> list[StreamPlanner]:
+    """All streams of this process."""
+    with _lock:
+        return list(_streams.values())

@@ -6,7 +6,6 @@ of what is done here goes beyond Spark's public interface, and each trap has its
 
 from __future__ import annotations
 
-import functools
 import gc
 import re
 import threading
@@ -16,6 +15,7 @@ from pyspark.streaming import DStream, StreamingContext
 
 from pyspark_kafka_direct.direct import _input_info
 from pyspark_kafka_direct.direct._conf import poll_timeout
+from pyspark_kafka_direct.direct._stopping import stop_with
 from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rdd import kafka_rdd
 from pyspark_kafka_direct.errors import KafkaDirectError
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct._planner import StreamPlanner
     from pyspark_kafka_direct.direct.rdd import KafkaRDD
     from pyspark_kafka_direct.offsets import OffsetRange
-
-_FLUSH_SECONDS = 30.0
 
 
 class SparkSide:
@@ -54,7 +52,7 @@ class SparkSide:
         self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
         if planner.controller is not None:
             planner.controller.attach(ssc, self._input_id)
-        _flush_on_stop(ssc, planner)
+        stop_with(ssc, planner)
 
     def rdd(self, time_ms: int) -> KafkaRDD:
         """The RDD of a batch: one object for all that ask."""
@@ -190,17 +188,3 @@ def _field(owner: Any, name: str) -> Any:
     field = owner.getDeclaredField(name)
     field.setAccessible(True)
     return field
-
-
-def _flush_on_stop(ssc: StreamingContext, planner: StreamPlanner) -> None:
-    """Send queued commits when the user stops the context; Spark has no event for it that is sure to arrive."""
-    stop = ssc.stop
-
-    @functools.wraps(stop)
-    def stop_and_flush(*args: Any, **kwargs: Any) -> None:
-        try:
-            stop(*args, **kwargs)
-        finally:
-            planner.flush(_FLUSH_SECONDS)
-
-    ssc.stop = stop_and_flush  # type: ignore[method-assign]

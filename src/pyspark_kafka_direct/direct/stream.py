@@ -49,8 +49,8 @@ class CommitsOffsets:
     ) -> None:
         """Queue the ends of these ranges, to be committed for the group of ``group.id`` when the next batch is planned.
 
-        Of each partition the highest end is sent. A stop through ``ssc.stop`` sends what is left; what is queued when
-        the driver dies is not committed.
+        Of each partition the highest end is sent. A stop sends what is left, and so does the end of the program;
+        what is queued when the driver is killed is not committed.
 
         Args:
             offsetRanges: Ranges whose results are safe, as ``rdd.offsetRanges()`` gives them.

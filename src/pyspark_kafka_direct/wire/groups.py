@@ -68,8 +68,12 @@ class Group:
 
         return self._at_coordinator(ask, partitions) if partitions else {}
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
         """Commit the next offset to read of each partition.
+
+        Args:
+            offsets: What to commit.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             AuthorizationError: The principal may not read the group, or a topic.
@@ -80,11 +84,16 @@ class Group:
             self._commit(connection, offsets, deadline)
 
         if offsets:
-            self._at_coordinator(ask, offsets.keys())
+            self._at_coordinator(ask, offsets.keys(), deadline)
 
-    def _at_coordinator(self, ask: Callable[[Connection, Deadline], _T], partitions: Collection[TopicPartition]) -> _T:
+    def _at_coordinator(
+        self,
+        ask: Callable[[Connection, Deadline], _T],
+        partitions: Collection[TopicPartition],
+        deadline: Deadline | None = None,
+    ) -> _T:
         settings = self._cluster.settings
-        deadline = Deadline.after(settings.default_api_timeout_ms / 1000)
+        deadline = deadline or Deadline.after(settings.default_api_timeout_ms / 1000)
         retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
         while True:
             try:

@@ -16,6 +16,8 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.wire.deadline import Deadline
+
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -28,8 +30,10 @@ class Coordinator:
         self.asked = threading.Semaphore(0)
         self.failures: list[Exception] = []
         self.commits: list[dict[TopicPartition, int]] = []
+        self.deadlines: list[Deadline | None] = []
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
+        self.deadlines.append(deadline)
         self.asked.release()
         assert self.open.wait(30)
         if self.failures:
@@ -188,8 +192,36 @@ def test_what_nobody_answers_ends_the_wait(
     began = time.monotonic()
     assert not queue.flush(0.2)
     assert time.monotonic() - began < 20
-    assert "not committed within 0.2 s" in caplog.text
+    assert "not committed in the time that a stop has for it" in caplog.text
     coordinator.open.set()
+
+
+def test_a_flush_has_one_deadline_for_all(coordinator: Coordinator, queue: CommitQueue) -> None:
+    queue.add(ranges(a=5))
+    queue.send()
+    assert coordinator.asked.acquire(timeout=30)
+    queue.add(ranges(a=6))
+    assert queue.flush(30)
+    first, second = coordinator.deadlines
+    assert first is None, "its own: default.api.timeout.ms"
+    assert second is not None
+    assert second.remaining() < 30, "what a flush sends tries no longer than it waits"
+
+
+def test_when_no_thread_can_be_started_the_caller_commits(
+    coordinator: Coordinator, queue: CommitQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the end of an interpreter from Python 3.12 on."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    told = Told()
+    queue.add(ranges(a=5), told)
+    assert queue.flush(1)
+    assert coordinator.commits == [{A: 5}]
+    assert told.calls == [({A: 5}, None)]
 
 
 class TestSync:

@@ -1,0 +1,148 @@
+"""What a stop means for direct streams: planning that waits for brokers ends soon, and queued commits are sent.
+
+All of it has to fit into half of the 30 seconds that Kubernetes gives a driver to end, with a broker that does not
+answer at all. Spark waits in ``stop`` until the batch at hand is planned, so planning gets a few seconds more and then
+fails. That loses nothing: where the stream begins next time is where the last planned batch ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pyspark_kafka_direct.direct import _registry
+from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.wire.deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark import SparkContext
+    from pyspark.streaming import StreamingContext
+
+    from pyspark_kafka_direct.direct._commits import CommitQueue
+
+_T = TypeVar("_T")
+
+_PLANNING_SECONDS = 3.0  # far more than planning takes with brokers that answer
+_GRACEFUL_PLANNING_SECONDS = 10.0
+_FLUSH_SECONDS = 5.0
+
+
+class Stoppable(Protocol):
+    """What a stop has to do with a stream."""
+
+    stopping: StopSignal
+
+    @property
+    def queued_commits(self) -> CommitQueue | None:
+        """What waits to be committed; ``None`` if nothing ever did."""
+
+
+class StopSignal:
+    """Whether a stream is being stopped, and until when its planning may take; for several threads.
+
+    Attributes:
+        gave_up: Whether a stop has waited for commits in vain. One stop is often followed by another, of the
+            SparkContext or of the interpreter, which need not wait once more.
+    """
+
+    def __init__(self) -> None:
+        self.gave_up = False
+        self._changed = threading.Condition()
+        self._until = math.inf
+
+    def give(self, seconds: float) -> None:
+        """The stream is being stopped: planning has so many seconds left, or fewer if that was said before."""
+        with self._changed:
+            self._until = min(self._until, time.monotonic() + seconds)
+            self._changed.notify_all()
+
+    def run(self, ask: Callable[[], _T]) -> _T:
+        """Run a function that asks brokers, and wait for its end or for that of the time after a stop.
+
+        It runs in a thread of its own, as a wait within it can be for anything: a socket, a pause between two tries, a
+        name, a token. Left behind it ends by its own deadlines, and nobody looks at its answer.
+
+        Raises:
+            KafkaDirectError: The stream was stopped before there was an answer; or what the function raised.
+        """
+        answers: list[_T] = []
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                answers.append(ask())
+            except BaseException as error:
+                failures.append(error)
+            with self._changed:
+                self._changed.notify_all()
+
+        threading.Thread(target=run, name="pyspark-kafka-direct-planning", daemon=True).start()
+        with self._changed:
+            while not answers and not failures:
+                left = self._until - time.monotonic()
+                if left <= 0:
+                    raise KafkaDirectError(
+                        "The stream was stopped before brokers had answered what the next batch is, so it was not "
+                        "planned. Nothing is lost: reading goes on from where the last planned batch ends."
+                    )
+                self._changed.wait(None if math.isinf(left) else left)
+        if failures:
+            raise failures[0]
+        return answers[0]
+
+
+def stop_with(ssc: StreamingContext, stream: Stoppable) -> None:
+    """Let a stop of the streaming context, or of its SparkContext, stop a stream too.
+
+    Spark has no event for it that is sure to arrive, and a SparkContext that is stopped by itself tells the streaming
+    context nothing. So the ``stop`` of these two objects is wrapped, once each.
+    """
+    _wrap(ssc, stream)
+    _wrap(ssc.sparkContext, stream)
+
+
+class _Stop:
+    """``stop`` of a context."""
+
+    def __init__(self, stop: Callable[..., None]) -> None:
+        self._stop = stop
+        self.streams: list[Stoppable] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        gracefully = kwargs.get("stopGraceFully", args[1] if len(args) > 1 else False)
+        for stream in self.streams:
+            stream.stopping.give(_GRACEFUL_PLANNING_SECONDS if gracefully else _PLANNING_SECONDS)
+        try:
+            self._stop(*args, **kwargs)
+        finally:
+            flush(self.streams, _FLUSH_SECONDS)
+
+
+def _wrap(context: StreamingContext | SparkContext, stream: Stoppable) -> None:
+    if not isinstance(context.stop, _Stop):
+        context.stop = _Stop(context.stop)  # type: ignore[method-assign]
+    context.stop.streams.append(stream)
+
+
+def flush(streams: Iterable[Stoppable], seconds: float) -> None:
+    """Send what the streams have queued, all at the same time, and wait for it so long at most."""
+    deadline = Deadline.after(seconds)
+    queues = [(each.stopping, each.queued_commits) for each in streams if not each.stopping.gave_up]
+    for _, queue in queues:
+        if queue is not None:
+            queue.send(deadline)
+    for stopping, queue in queues:
+        stopping.gave_up = queue is not None and not queue.wait(deadline)
+
+
+def _flush_at_exit() -> None:
+    """An application that ends without a stop, as after an error of ``awaitTermination``."""
+    flush(_registry.streams(), _FLUSH_SECONDS)
+
+
+atexit.register(_flush_at_exit)

@@ -1,0 +1,104 @@
+"""Stopping a stream whose broker says nothing any more, and stopping it by other ways than ``ssc.stop``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+from tests.integration.stream_queries import produce
+from tests.integration.waiting import wait_until
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.direct import KafkaRDD
+
+_LONGEST_STOP = 40  # seconds; it has to take less than 15, and took 118 when planning and commits ran into their ends
+
+
+def test_a_stop_does_not_wait_for_a_silent_broker(spark: SparkSession, topics_on: Any) -> None:
+    with EmbeddedKafka(reuse_running=False) as kafka:
+        topic = topics_on(kafka.bootstrap_servers)()
+        produce(kafka.bootstrap_servers, topic, range(3))
+        batches = Seen()
+        with streaming(spark.sparkContext, 1) as ssc:
+            stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
+
+            def handle(rdd: KafkaRDD) -> None:
+                stream.commitAsync(rdd.offsetRanges())
+                batches.add(rdd.offsetRanges())
+
+            stream.foreachRDD(handle)
+            ssc.start()
+            batches.wait_for_more(3)
+            os.kill(kafka.pids[1], signal.SIGSTOP)
+            try:
+                waiting = Waiting()
+                wait_until(lambda: waiting.seconds() > 3, "a batch that waits for the broker", DEADLINE)
+                began = time.monotonic()
+                ssc.stop(stopSparkContext=False, stopGraceFully=False)
+                took = time.monotonic() - began
+            finally:
+                os.kill(kafka.pids[1], signal.SIGCONT)
+        print(f"the stop took {took:.1f} s")
+        assert took < _LONGEST_STOP
+
+
+class Waiting:
+    """How long the same batch has been planned."""
+
+    def __init__(self) -> None:
+        self._thread: int | None = None
+        self._since = 0.0
+
+    def seconds(self) -> float:
+        planning = [each.ident for each in threading.enumerate() if each.name == "pyspark-kafka-direct-planning"]
+        ident = planning[0] if planning else None
+        if ident != self._thread:
+            self._thread, self._since = ident, time.monotonic()
+        return 0.0 if ident is None else time.monotonic() - self._since
+
+
+STOPS_SPARK = """
+import os, sys
+from pyspark import SparkConf, SparkContext
+from pyspark.streaming import StreamingContext
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange
+
+servers, topic = sys.argv[1:]
+sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("stops").set("spark.ui.enabled", "false"))
+ssc = StreamingContext(sc, 600)
+params = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
+stream = KafkaUtils.createDirectStream(
+    ssc, LocationStrategies.PreferConsistent, ConsumerStrategies.Subscribe([topic], params)
+)
+stream.commitAsync([OffsetRange(topic, 0, 0, 3)])  # the next batch, which would send it, is ten minutes away
+sc.stop()
+os._exit(0)  # without what is done at the program's end
+"""
+
+
+def test_a_spark_context_that_is_stopped_by_itself_sends_commits(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    command = [sys.executable, "-W", "ignore", "-c", STOPS_SPARK, kafka.bootstrap_servers, topic]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), topic)
+    assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}

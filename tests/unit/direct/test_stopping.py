@@ -1,0 +1,187 @@
+"""What a stop does to streams; plain objects stand in for Spark's contexts, which only have to have ``stop``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.direct._commits import CommitQueue
+from pyspark_kafka_direct.direct._stopping import StopSignal, flush, stop_with
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.wire.deadline import Deadline
+
+A = TopicPartition("t", 0)
+
+
+class Coordinator:
+    """Takes commits, or answers nothing until the deadline."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self.commits: list[dict[TopicPartition, int]] = []
+        self._silent = silent
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
+        if self._silent:
+            assert not threading.Event().wait(60 if deadline is None else deadline.remaining())
+            raise BrokerTimeoutError("no answer")
+        self.commits.append(dict(offsets))
+
+
+class Stream:
+    """One with a commit that waits to be sent."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.stopping = StopSignal()
+        self.queued_commits = CommitQueue(coordinator)
+        self.queued_commits.add([OffsetRange("t", 0, 0, 5)])
+
+
+class Context:
+    """What of a StreamingContext, and of its SparkContext, a stop needs."""
+
+    def __init__(self, sparkContext: Any = None) -> None:  # noqa: N803 (Spark's spelling)
+        self.sparkContext = sparkContext
+        self.stops: list[Any] = []
+
+    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:  # noqa: N803
+        self.stops.append((stopSparkContext, stopGraceFully))
+        if stopSparkContext and self.sparkContext is not None:
+            self.sparkContext.stop()
+
+
+@pytest.fixture
+def ssc() -> Any:
+    return Context(Context())
+
+
+def test_an_answer_comes_through() -> None:
+    assert StopSignal().run(lambda: 5) == 5
+
+
+def test_an_error_comes_through() -> None:
+    def fail() -> None:
+        raise BrokerTimeoutError("no answer", broker="b:1")
+
+    with pytest.raises(BrokerTimeoutError, match="no answer"):
+        StopSignal().run(fail)
+
+
+def test_a_stop_ends_the_wait_for_an_answer() -> None:
+    signal, asked, answer = StopSignal(), threading.Event(), threading.Event()
+
+    def ask() -> None:
+        asked.set()
+        assert answer.wait(120)
+
+    def stop() -> None:
+        assert asked.wait(60)
+        signal.give(0.05)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    began = time.monotonic()
+    with pytest.raises(KafkaDirectError, match=r"stopped before brokers had answered.* Nothing is lost"):
+        signal.run(ask)
+    assert time.monotonic() - began < 60
+    answer.set()
+    stopper.join(30)
+
+
+def test_after_a_stop_there_is_a_little_time_and_then_none() -> None:
+    signal = StopSignal()
+    signal.give(60)
+    assert signal.run(lambda: 5) == 5, "a graceful stop plans what is due"
+    signal.give(0)
+    signal.give(60)
+    with pytest.raises(KafkaDirectError, match="was stopped"):
+        signal.run(threading.Event().wait)
+
+
+@pytest.mark.parametrize("arguments", [(True, True), (True, False), (False, True), (False, False), ()])
+def test_each_stop_of_the_streaming_context_sends_commits(ssc: Any, arguments: tuple[bool, ...]) -> None:
+    one, two = Coordinator(), Coordinator()
+    for coordinator in (one, two):
+        stop_with(ssc, Stream(coordinator))
+    ssc.stop(*arguments)
+    assert ssc.stops == [arguments or (True, False)]
+    assert one.commits == two.commits == [{A: 5}]
+
+
+def test_a_stop_of_the_spark_context_alone_sends_commits(ssc: Any) -> None:
+    coordinator = Coordinator()
+    stop_with(ssc, Stream(coordinator))
+    ssc.sparkContext.stop()
+    assert ssc.sparkContext.stops == [(True, False)]
+    assert coordinator.commits == [{A: 5}]
+
+
+def test_a_stop_that_fails_sends_commits_too() -> None:
+    class Failing(Context):
+        def stop(self, *args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("the JVM is gone")
+
+    ssc: Any = Failing(Context())
+    coordinator = Coordinator()
+    stop_with(ssc, Stream(coordinator))
+    with pytest.raises(RuntimeError, match="the JVM is gone"):
+        ssc.stop()
+    assert coordinator.commits == [{A: 5}]
+
+
+def test_the_signal_is_given_before_spark_waits_for_the_plan() -> None:
+    """A graceful stop leaves more time than the other."""
+    left: list[float] = []
+
+    class Waiting(Context):
+        def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:  # noqa: N803
+            left.append(stream.stopping._until - time.monotonic())
+
+    for gracefully in (False, True):
+        ssc: Any = Waiting(Context())
+        stream = Stream(Coordinator())
+        stop_with(ssc, stream)
+        ssc.stop(stopSparkContext=False, stopGraceFully=gracefully)
+    assert 0 < left[0] <= 3 < left[1] <= 10
+
+
+def test_a_silent_coordinator_holds_up_nobody_else_and_is_waited_for_once(caplog: pytest.LogCaptureFixture) -> None:
+    good = Coordinator()
+    streams = [Stream(Coordinator(silent=True)), Stream(good)]
+    streams[0].queued_commits.send()  # under way, with a minute to go
+    streams[0].queued_commits.add([OffsetRange("t", 0, 5, 6)])
+    flush(streams, 0.3)
+    assert good.commits == [{A: 5}]
+    assert caplog.text.count("not committed in the time that a stop has for it") == 1
+    began = time.monotonic()
+    flush(streams, 60)
+    assert time.monotonic() - began < 30, "the SparkContext is stopped after the streaming context"
+
+
+EXITS = """
+from pyspark_kafka_direct.direct import _registry, _stopping
+from tests.unit.direct.test_stopping import Coordinator, Stream
+
+class Printing(Coordinator):
+    def commit(self, offsets, *, deadline=None):
+        print("committed", *offsets.values(), deadline.remaining() <= 5)
+
+stream = Stream(Printing())
+stream.stream_id = "it"
+_registry.enter(stream)
+raise SystemExit(3)
+"""
+
+
+def test_an_application_that_ends_without_a_stop_sends_commits() -> None:
+    ended = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "committed 5 True\n"), ended.stderr
