@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.wire.test_cluster import TOPIC, Broker
+from tests.unit.wire.scripted import TOPIC, Broker
 
 from pyspark_kafka_direct.options import parse_stream_options
 from pyspark_kafka_direct.structured._stream_view import LiveView
