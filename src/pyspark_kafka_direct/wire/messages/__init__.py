@@ -1,0 +1,117 @@
+"""Kafka's protocol messages: tables of their fields, and one codec for all of them.
+
+    request frame     INT32 size, then INT16 api key, INT16 api version, INT32 correlation id, STRING client id
+                      (a plain one in every version), [flexible: TAG_BUFFER], then the body
+    response header   INT32 correlation id, [flexible, but never for ApiVersions: TAG_BUFFER], then the body
+
+Kafka's protocol guide has the primitive types; ``wire/_cursor.py`` lists them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.wire._cursor import MalformedError
+from pyspark_kafka_direct.wire.messages._fields import Api
+from pyspark_kafka_direct.wire.messages._reading import reader, unsigned_varint
+from pyspark_kafka_direct.wire.messages._tables import (
+    API_VERSIONS,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from pyspark_kafka_direct.wire.messages._writing import writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "API_VERSIONS",
+    "FIND_COORDINATOR",
+    "LIST_OFFSETS",
+    "METADATA",
+    "OFFSET_COMMIT",
+    "OFFSET_FETCH",
+    "SASL_AUTHENTICATE",
+    "SASL_HANDSHAKE",
+    "Api",
+    "decode",
+    "encode",
+    "encode_body",
+]
+
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+
+
+def encode(api: Api, version: int, correlation_id: int, client_id: bytes, values: Mapping[str, Any]) -> bytes:
+    """One framed request, header included.
+
+    Raises:
+        ValueError: A value that this version of the request cannot say.
+    """
+    header = _HEADER.pack(api.key, version, correlation_id, len(client_id)) + client_id
+    if api.is_flexible(version):
+        header += b"\0"
+    body = encode_body(api, version, values)
+    return _SIZE.pack(len(header) + len(body)) + header + body
+
+
+def encode_body(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
+    """What follows a request's header.
+
+    Raises:
+        ValueError: A value that this version of the request cannot say.
+    """
+    write = api._compiled.get(("request", version))
+    if write is None:  # two threads may compile the same: the second one's is as good
+        write = api._compiled["request", version] = writer(api.request, version, flexible=api.is_flexible(version))
+    out = bytearray()
+    write(out, values)
+    return bytes(out)
+
+
+def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
+    """A response, as named tuples with the fields of all versions.
+
+    Args:
+        api: The request that was sent.
+        version: Its version.
+        body: What followed the correlation id.
+
+    Raises:
+        MalformedError: The bytes are not a response of that version.
+    """
+    flexible = api.is_flexible(version)
+    read = api._compiled.get(("response", version))
+    if read is None:
+        read = api._compiled["response", version] = reader(api.response, version, flexible=flexible)
+    data = bytes(body)
+    found: list[Any] = []
+    try:
+        position = _skip_tags(data) if flexible and api is not API_VERSIONS else 0
+        end = read(data, position, found)
+    except (IndexError, struct.error):
+        raise MalformedError(f"{len(data)} bytes end early") from None
+    except UnicodeDecodeError:
+        raise MalformedError("a string is not UTF-8") from None
+    if end != len(data):
+        raise MalformedError(f"{len(data) - end} bytes are left over")
+    return found[0]
+
+
+def _skip_tags(data: bytes) -> int:
+    """The response header's tags: none are known."""
+    count, position = unsigned_varint(data, 0)
+    for _ in range(count):
+        _, position = unsigned_varint(data, position)
+        size, position = unsigned_varint(data, position)
+        position += size
+        if position > len(data):
+            raise IndexError
+    return position
