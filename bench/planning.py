@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bench.client_peers import Clients
     from bench.host import Host
+    from pyspark_kafka_direct.wire.messages import Api
 
 _ROUNDS = 5
 
@@ -96,15 +97,15 @@ def counted_requests() -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
     submit, send = Connection.submit, Connection.send
 
-    def counting_submit(self: Connection, request: Any, deadline: Any) -> None:
-        counts[request.name.removesuffix("Request")] += 1
-        submit(self, request, deadline)
+    def counting_submit(self: Connection, api: Api, *rest: Any) -> None:
+        counts[api.name] += 1
+        submit(self, api, *rest)
 
     def counting_send(self: Connection, api_key: int, api_version: int, name: str, *rest: Any, **more: Any) -> None:
         counts[name] += 1
         send(self, api_key, api_version, name, *rest, **more)
 
-    Connection.submit, Connection.send = counting_submit, counting_send  # type: ignore[method-assign]
+    Connection.submit, Connection.send = counting_submit, counting_send  # type: ignore[method-assign, assignment]
     try:
         yield counts
     finally:

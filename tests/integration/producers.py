@@ -245,9 +245,6 @@ class _LibrdkafkaWriter:
 
 class _KafkaPythonWriter:
     def __init__(self, plan: _Plan) -> None:
-        from pyspark_kafka_direct.wire._protocol import load
-
-        load()  # the library's import warns, and warnings are errors here
         from kafka import KafkaProducer
 
         self._producer = KafkaProducer(

@@ -34,6 +34,7 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.messages import METADATA
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
@@ -459,10 +460,8 @@ def test_a_topic_without_an_acl(secured: EmbeddedKafka, listener: str) -> None:
 
 
 def use(connection: Connection) -> None:
-    from kafka.protocol.metadata import MetadataRequest
-
-    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    assert connection.call(request, Deadline.after(HANG)).brokers
+    wanted = {"topics": [], "allow_auto_topic_creation": False}
+    assert connection.call(METADATA, wanted, Deadline.after(HANG)).brokers
 
 
 def use_until(connection: Connection, done: Callable[[], bool]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
 from confluent_kafka.admin import ResourceType as AclResource
+from tests import kafka_python
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -29,13 +30,16 @@ from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
+from pyspark_kafka_direct.wire.messages import METADATA
 from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.wire.messages import Api
 
     TopicsOn = Callable[[str], MakeTopic]
 
@@ -224,12 +228,10 @@ def test_a_session_is_renewed_before_it_ends(
     host, port = settings.bootstrap_servers[0]
     connection = Connection.open(settings, host, port, soon())
     assert logins == [pytest.approx(LIFETIME, abs=1)]
-    from kafka.protocol.metadata import MetadataRequest
-
     end = time.monotonic() + (2 * LIFETIME if renewed else 60)
     try:
         while time.monotonic() < end:
-            connection.call(MetadataRequest(version=4, topics=[], allow_auto_topic_creation=False), soon())
+            connection.call(METADATA, {"allow_auto_topic_creation": False}, soon())
             time.sleep(0.1)
     except BrokerUnreachableError:
         assert not renewed  # the broker ends sessions that are not renewed, without a word (KIP-368)
@@ -289,7 +291,7 @@ def limit_rate(connection: Connection, client: str, bytes_per_second: float) -> 
         entity=[entry.EntityData(entity_type="client-id", entity_name=client)],
         ops=[entry.OpData(key="consumer_byte_rate", value=float(bytes_per_second), remove=False)],
     )
-    answer = connection.call(AlterClientQuotasRequest(entries=[limit], validate_only=False), soon())
+    answer = kafka_python.ask(connection, AlterClientQuotasRequest(entries=[limit], validate_only=False), soon())
     assert [result.error_code for result in answer.entries] == [0]
 
 
@@ -305,13 +307,13 @@ def test_each_leader_gets_one_request(
     sent: Counter[tuple[str, str]] = Counter()
     submit = Connection.submit
 
-    def counting(connection: Connection, request: Any, deadline: Deadline) -> None:
-        sent[connection.broker, request.name] += 1
-        submit(connection, request, deadline)
+    def counting(connection: Connection, api: Api, values: Mapping[str, Any], deadline: Deadline) -> None:
+        sent[connection.broker, api.name] += 1
+        submit(connection, api, values, deadline)
 
     monkeypatch.setattr(Connection, "submit", counting)
     cluster.offsets(wanted)
-    assert sent == {(str(node), "ListOffsetsRequest"): 1 for node in cluster.nodes.values()}
+    assert sent == {(str(node), "ListOffsets"): 1 for node in cluster.nodes.values()}
 
 
 def test_a_broker_that_does_not_lead_says_who_does(three: EmbeddedKafka, topics_on: TopicsOn) -> None:

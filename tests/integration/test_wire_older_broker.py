@@ -18,10 +18,11 @@ from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.metadata import TopicMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
@@ -110,9 +111,9 @@ def test_the_versions_of_each_release(
         for key, limit in newest.items():
             connection.api_versions[key] = (connection.api_versions[key][0], limit)
 
-    def watched(connection: Connection, request: Any, deadline: Deadline) -> None:
-        submit(connection, request, deadline)
-        used[request.API_KEY] = request.API_VERSION
+    def watched(connection: Connection, api: Api, values: Mapping[str, Any], deadline: Deadline) -> None:
+        submit(connection, api, values, deadline)
+        used[api.key] = connection.version(api)
 
     monkeypatch.setattr(Connection, "_ask_versions", limited)
     monkeypatch.setattr(Connection, "submit", watched)

@@ -8,5 +8,5 @@ Importing it imports nothing more. Its faces are
 - ``wire.pool``: the process's connections; ``wire.connection``: one of them.
 
 Names that begin with an underscore are the room's own: TLS (``_tls``, ``_certificates``), SASL (``_sasl``, ``_scram``,
-``_oauth``), the table of client settings (``_table``), the protocol library (``_protocol``).
+``_oauth``), the table of client settings (``_table``). ``messages`` has Kafka's protocol messages.
 """

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.wire import _protocol
+from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
-
-# Version 2 brought the isolation level; see _protocol.
-_OLDEST_VERSION = 2
 
 _ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -34,35 +31,33 @@ class Question(NamedTuple):
     leader_epoch: int
 
 
-def offsets_request(connection: Connection, questions: Iterable[Question], timeout_ms: int) -> Any:
-    """The ListOffsets request for some partitions, all led by the connection's broker."""
-    _protocol.load()
-    from kafka.protocol.consumer import ListOffsetsRequest
+def ask_offsets(connection: Connection, questions: Iterable[Question], timeout_ms: int, deadline: Deadline) -> None:
+    """Send the ListOffsets request for some partitions, all led by the connection's broker.
 
-    topic_class = ListOffsetsRequest.ListOffsetsTopic
-    partition_class = topic_class.ListOffsetsPartition
-    topics: dict[str, list[Any]] = {}
+    Raises:
+        BrokerError: The connection broke, or the broker speaks no version that will do.
+    """
+    topics: dict[str, list[dict[str, int]]] = {}
     for (topic, partition), position, leader_epoch in questions:
         topics.setdefault(topic, []).append(
-            partition_class(partition_index=partition, current_leader_epoch=leader_epoch, timestamp=position)
+            {"partition_index": partition, "current_leader_epoch": leader_epoch, "timestamp": position}
         )
-    return ListOffsetsRequest(
-        version=connection.version(ListOffsetsRequest, least=_OLDEST_VERSION),
-        replica_id=-1,
-        isolation_level=_ISOLATION_LEVELS[connection.settings.isolation_level],
-        topics=[topic_class(name=topic, partitions=partitions) for topic, partitions in topics.items()],
-        timeout_ms=timeout_ms,
-    )
+    wanted = {
+        "replica_id": -1,
+        "isolation_level": _ISOLATION_LEVELS[connection.settings.isolation_level],
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        "timeout_ms": timeout_ms,
+    }
+    connection.submit(LIST_OFFSETS, wanted, deadline)
 
 
 def offsets_answer(
-    connection: Connection, request: Any, asked: Iterable[TopicPartition], deadline: Deadline
+    connection: Connection, asked: Iterable[TopicPartition], deadline: Deadline
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Wait for the answer to ``offsets_request``.
+    """Wait for the answer to ``ask_offsets``.
 
     Args:
-        connection: The connection the request was submitted on.
-        request: The request.
+        connection: The connection the request was sent on.
         asked: The partitions in it.
         deadline: End of the wait.
 
@@ -72,7 +67,7 @@ def offsets_answer(
     Raises:
         BrokerError: No answer, or one that cannot be understood or lacks a partition.
     """
-    response = connection.complete(request, deadline)
+    response = connection.complete(LIST_OFFSETS, deadline)
     found: dict[TopicPartition, int] = {}
     failed: dict[TopicPartition, int] = {}
     for topic in response.topics:

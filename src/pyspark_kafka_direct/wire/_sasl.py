@@ -12,9 +12,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
-from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._scram import ScramClient, ScramError
 from pyspark_kafka_direct.wire._secret import MASK
+from pyspark_kafka_direct.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.wire._security import SaslSettings
@@ -79,11 +79,8 @@ class _Exchange:
 
     def handshake(self) -> None:
         """Agree on the mechanism."""
-        _protocol.load()
-        from kafka.protocol.sasl import SaslHandshakeRequest
-
         wanted = self._sasl.mechanism
-        response = self._connection.call(SaslHandshakeRequest(mechanism=wanted), self._deadline)
+        response = self._connection.call(SASL_HANDSHAKE, {"mechanism": wanted}, self._deadline)
         if response.error_code == _UNSUPPORTED_SASL_MECHANISM or (
             response.error_code == _NONE and wanted not in response.mechanisms
         ):
@@ -132,15 +129,13 @@ class _Exchange:
             raise self._error(self._refusal(reason))
 
     def _send(self, message: bytes) -> bytes:
-        _protocol.load()
-        from kafka.protocol.sasl import SaslAuthenticateRequest
-
-        response = self._connection.call(SaslAuthenticateRequest(auth_bytes=message), self._deadline)
+        response = self._connection.call(SASL_AUTHENTICATE, {"auth_bytes": message}, self._deadline)
         if response.error_code != _NONE:
             self._refused(response)
-        milliseconds = getattr(response, "session_lifetime_ms", 0) or 0
+        milliseconds = response.session_lifetime_ms
         self.lifetime = milliseconds / 1000 if milliseconds > 0 else None
-        return bytes(response.auth_bytes or b"")
+        authenticated: bytes = response.auth_bytes
+        return authenticated
 
     def _refused(self, response: Any) -> NoReturn:
         reason = response.error_message or ""

@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import (
     BrokerError,
@@ -17,7 +17,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.wire._list_offsets import Question, offsets_answer, offsets_request
+from pyspark_kafka_direct.wire._list_offsets import Question, ask_offsets, offsets_answer
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire.deadline import Deadline
@@ -210,21 +210,20 @@ class Cluster:
                 question = Question(partition, position, metadata.leader_epoch)
                 by_leader.setdefault(metadata.leader, []).append(question)
         with contextlib.ExitStack() as lent:
-            under_way: list[tuple[Connection, Any, list[Question]]] = []
+            under_way: list[tuple[Connection, list[Question]]] = []
             for leader, questions in by_leader.items():
                 try:
                     connection = self.connect(nodes[leader], deadline)
                     lent.callback(POOL.give_back, connection)
-                    request = offsets_request(connection, questions, self.settings.request_timeout_ms)
-                    connection.submit(request, deadline)
+                    ask_offsets(connection, questions, self.settings.request_timeout_ms, deadline)
                 except TransientBrokerError as error:
                     failures.update({question.partition: error for question in questions})
                 else:
-                    under_way.append((connection, request, questions))
-            for connection, request, questions in under_way:
+                    under_way.append((connection, questions))
+            for connection, questions in under_way:
                 partitions = [question.partition for question in questions]
                 try:
-                    answered, codes = offsets_answer(connection, request, partitions, deadline)
+                    answered, codes = offsets_answer(connection, partitions, deadline)
                 except TransientBrokerError as error:
                     failures.update(dict.fromkeys(partitions, error))
                     continue

@@ -19,17 +19,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
-from pyspark_kafka_direct.wire import _protocol, _versions
+from pyspark_kafka_direct.wire import messages
 from pyspark_kafka_direct.wire._cursor import MalformedError
 from pyspark_kafka_direct.wire._socket import address_text, connect
 from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, speaks_tls, too_late
+from pyspark_kafka_direct.wire._versions import check_broker, intersect
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Larger frames are refused. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is
@@ -108,7 +110,6 @@ class Connection:
             UnsupportedBrokerError: The broker is too old.
             ProtocolError: Whatever listens there is no Kafka broker.
         """
-        _protocol.check_interpreter()
         sock = connect(settings, host, port, deadline)
         try:
             if settings.security.protocol.endswith("SSL"):
@@ -138,20 +139,24 @@ class Connection:
         """The socket's descriptor, to be polled; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
-    def version(self, request_class: Any, *, least: int = 0, most: int | None = None) -> int:
-        """The highest version of a request class of kafka-python that the broker speaks too.
+    def version(self, api: Api) -> int:
+        """The highest version of a request that both sides speak.
 
         Raises:
-            UnsupportedBrokerError: There is none between ``least`` and ``most``.
+            UnsupportedBrokerError: There is none.
         """
-        return _protocol.choose_version(request_class, self.api_versions, self.broker, least=least, most=most)
+        return intersect(api.key, api.name, api.versions, self.api_versions, self.broker)
 
-    def call(self, request: Any, deadline: Deadline) -> Any:
-        """Send a request of kafka-python's classes and wait for its response.
+    def call(self, api: Api, values: Mapping[str, Any], deadline: Deadline) -> Any:
+        """Send a request, in the highest version both sides speak, and wait for its response.
 
         Args:
-            request: The request; where it has no version yet, the highest both sides speak.
+            api: Which request.
+            values: Its fields by name; what is not named has its default.
             deadline: End of the wait, narrowed to ``request.timeout.ms``.
+
+        Returns:
+            The response: named tuples, with the fields of all versions.
 
         Raises:
             BrokerUnreachableError: The connection broke.
@@ -159,29 +164,16 @@ class Connection:
             ProtocolError: The answer cannot be understood.
             UnsupportedBrokerError: No version suits both sides.
         """
-        self.submit(request, deadline)
-        return self.complete(request, deadline)
+        self.submit(api, values, deadline)
+        return self.complete(api, deadline)
 
-    def submit(self, request: Any, deadline: Deadline) -> None:
+    def submit(self, api: Api, values: Mapping[str, Any], deadline: Deadline) -> None:
         """First half of ``call``: send. Several may be sent before the first ``complete``, in the same order."""
-        self._keep_session(deadline)
-        version = self.version(request) if request.API_VERSION is None else request.API_VERSION
-        correlation_id = self._next_correlation_id()
-        frame = _protocol.encode(request, version, correlation_id, self.settings.client_id)
-        name = request.name.removesuffix("Request")
-        self._write(name, frame, deadline)
-        self._outstanding.append((correlation_id, name))
+        self._submit(api, self.version(api), values, deadline)
 
-    def complete(self, request: Any, deadline: Deadline) -> Any:
+    def complete(self, api: Api, deadline: Deadline) -> Any:
         """Second half of ``call``: wait for the response."""
-        body = self.receive(deadline)
-        try:
-            response = _protocol.decode(request, body, self.broker)
-        except BrokerError:
-            self.close()
-            raise
-        self.throttle(getattr(response, "throttle_time_ms", 0) or 0)
-        return response
+        return self._complete(api, self.version(api), deadline)
 
     def send(
         self, api_key: int, api_version: int, name: str, body: bytes, *, flexible: bool, deadline: Deadline
@@ -237,29 +229,42 @@ class Connection:
             sock.close()
 
     def _ask_versions(self, deadline: Deadline) -> None:
-        answer = self._ask_version(_versions.NEWEST_VERSION, deadline)
+        # A broker that does not know this version answers so in version 0, whatever was asked (KIP-511).
+        answer = self._ask_version(messages.API_VERSIONS.versions.highest, deadline)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             answer = self._ask_version(0, deadline)
         if answer.error_code:
             self.close()
             raise error_for(answer.error_code, "asking for the broker's versions", broker=self.broker)
-        self.api_versions = answer.versions
-        _protocol.check_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
+        self.api_versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        check_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
 
-    def _ask_version(self, version: int, deadline: Deadline) -> _versions.ApiVersions:
+    def _ask_version(self, version: int, deadline: Deadline) -> Any:
         from pyspark_kafka_direct import __version__
 
-        body = _versions.encode_request(version, "pyspark-kafka-direct", __version__)
-        flexible = _versions.is_flexible(version)
-        self.send(_versions.API_KEY, version, "ApiVersions", body, flexible=flexible, deadline=deadline)
+        software = {"client_software_name": "pyspark-kafka-direct", "client_software_version": __version__}
+        self._submit(messages.API_VERSIONS, version, software, deadline)
+        return self._complete(messages.API_VERSIONS, version, deadline)
+
+    def _submit(self, api: Api, version: int, values: Mapping[str, Any], deadline: Deadline) -> None:
+        self._keep_session(deadline)
+        correlation_id = self._next_correlation_id()
+        frame = messages.encode(api, version, correlation_id, self._client_id, values)
+        self._write(api.name, frame, deadline)
+        self._outstanding.append((correlation_id, api.name))
+
+    def _complete(self, api: Api, version: int, deadline: Deadline) -> Any:
+        body = self.receive(deadline)
         try:
-            return _versions.parse_response(self.receive(deadline), version, ErrorCode.UNSUPPORTED_VERSION)
+            response = messages.decode(api, version, body)
         except MalformedError as error:
             self.close()
             raise ProtocolError(
-                f"The answer to ApiVersions version {version} is malformed: {error}. Is this a Kafka broker?",
+                f"The answer to {api.name} version {version} is malformed: {error}. Is this a Kafka broker?",
                 broker=self.broker,
             ) from None
+        self.throttle(getattr(response, "throttle_time_ms", 0))
+        return response
 
     def _log_in(self, deadline: Deadline) -> None:
         if self.settings.security.sasl is None:

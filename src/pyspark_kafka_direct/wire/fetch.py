@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.wire._cursor import Cursor, MalformedError, unsigned_varint
-from pyspark_kafka_direct.wire._protocol import intersect
+from pyspark_kafka_direct.wire._versions import intersect
 from pyspark_kafka_direct.wire.connection import MAX_FRAME
 from pyspark_kafka_direct.wire.deadline import Deadline
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from pyspark_kafka_direct.wire.metadata import Node
 from pyspark_kafka_direct.wire.pool import POOL
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_NO_GENERATION = -1
 _STABLE_VERSION = 7
 _NO_OFFSET = -1
 
@@ -114,17 +113,12 @@ class Group:
             POOL.give_back(connection)
 
     def _find_coordinator(self, partitions: Collection[TopicPartition], deadline: Deadline) -> Node:
-        _protocol.load()
-        from kafka.protocol.metadata import FindCoordinatorRequest
-
         if not self._cluster.nodes:
             self._cluster.topics({tp.topic for tp in partitions}, deadline=deadline)
         anyone = random.choice(list(self._cluster.nodes.values()))  # noqa: S311
         connection = self._cluster.connect(anyone, deadline)
         try:
-            version = connection.version(FindCoordinatorRequest, least=1, most=3)
-            request = FindCoordinatorRequest(version=version, key=self.group_id, key_type=0)
-            response = connection.call(request, deadline)
+            response = connection.call(FIND_COORDINATOR, {"key": self.group_id}, deadline)
         finally:
             POOL.give_back(connection)
         self._check(response.error_code, "looking for the coordinator", None, connection.broker)
@@ -133,17 +127,15 @@ class Group:
     def _fetch(
         self, connection: Connection, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        _protocol.load()
-        from kafka.protocol.consumer import OffsetFetchRequest
-
-        topics = [
-            OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
-            for topic, numbers in _by_topic(partitions).items()
-        ]
-        version = connection.version(OffsetFetchRequest, least=2, most=7)
-        stable = {"require_stable": True} if version >= _STABLE_VERSION else {}
-        request = OffsetFetchRequest(version=version, group_id=self.group_id, topics=topics, **stable)
-        response = connection.call(request, deadline)
+        wanted: dict[str, Any] = {
+            "group_id": self.group_id,
+            "topics": [
+                {"name": topic, "partition_indexes": numbers} for topic, numbers in _by_topic(partitions).items()
+            ],
+        }
+        if connection.version(OFFSET_FETCH) >= _STABLE_VERSION:
+            wanted["require_stable"] = True  # wait for transactions that commit offsets too (KIP-447)
+        response = connection.call(OFFSET_FETCH, wanted, deadline)
         self._check(response.error_code, "asking for committed offsets", None, connection.broker)
         found: dict[TopicPartition, int] = {}
         for topic in response.topics:
@@ -155,34 +147,18 @@ class Group:
         return found
 
     def _commit(self, connection: Connection, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        _protocol.load()
-        from kafka.protocol.consumer import OffsetCommitRequest
-
-        topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
-        partition_class = topic_class.OffsetCommitRequestPartition
+        # Without a generation, a member and metadata: whoever commits is no member of the group.
         topics = [
-            topic_class(
-                name=topic,
-                partitions=[
-                    partition_class(
-                        partition_index=number,
-                        committed_offset=offsets[TopicPartition(topic, number)],
-                        committed_leader_epoch=-1,
-                        committed_metadata="",
-                    )
+            {
+                "name": topic,
+                "partitions": [
+                    {"partition_index": number, "committed_offset": offsets[TopicPartition(topic, number)]}
                     for number in numbers
                 ],
-            )
+            }
             for topic, numbers in _by_topic(offsets).items()
         ]
-        request = OffsetCommitRequest(
-            version=connection.version(OffsetCommitRequest, least=2, most=9),
-            group_id=self.group_id,
-            generation_id_or_member_epoch=_NO_GENERATION,
-            member_id="",
-            topics=topics,
-        )
-        response = connection.call(request, deadline)
+        response = connection.call(OFFSET_COMMIT, {"group_id": self.group_id, "topics": topics}, deadline)
         for topic in response.topics:
             for entry in topic.partitions:
                 tp = TopicPartition(topic.name, entry.partition_index)

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pyspark_kafka_direct.errors import ProtocolError
-from pyspark_kafka_direct.wire import _protocol
 from pyspark_kafka_direct.wire._socket import address_text
 from pyspark_kafka_direct.wire.codes import ErrorCode
+from pyspark_kafka_direct.wire.messages import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
-
-# Version 4 brought allow_auto_topic_creation; see _protocol.
-_OLDEST_VERSION = 4
 
 _NO_TOPIC_ID = UUID(int=0)
 
@@ -123,22 +120,15 @@ def ask_metadata(connection: Connection, names: Collection[str] | None, deadline
     Raises:
         BrokerError: No answer, or one that cannot be understood.
     """
-    _protocol.load()
-    from kafka.protocol.metadata import MetadataRequest
-
-    request = MetadataRequest(
-        version=connection.version(MetadataRequest, least=_OLDEST_VERSION),
-        topics=None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names],
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-    response = connection.call(request, deadline)
-    try:
-        return _read(response)
-    except (AttributeError, TypeError) as error:
+    wanted = {
+        "topics": None if names is None else [{"name": name} for name in names],
+        "allow_auto_topic_creation": False,
+    }
+    response = connection.call(METADATA, wanted, deadline)
+    if any(topic.name is None for topic in response.topics):
         connection.close()
-        raise ProtocolError("The answer to Metadata lacks fields it must have.", broker=connection.broker) from error
+        raise ProtocolError("The answer to Metadata has a topic without a name.", broker=connection.broker)
+    return _read(response)
 
 
 def newest(known: TopicMetadata | None, told: TopicMetadata) -> TopicMetadata:
@@ -171,13 +161,13 @@ def _read(response: Any) -> ClusterMetadata:
             topic_id = topic.topic_id
             topics[topic.name] = TopicMetadata(
                 topic.name,
-                None if topic_id is None or topic_id == _NO_TOPIC_ID else topic_id,
-                bool(topic.is_internal),
+                None if topic_id == _NO_TOPIC_ID else topic_id,
+                topic.is_internal,
                 {entry.partition_index: _read_partition(entry) for entry in topic.partitions},
             )
         elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             errors[topic.name] = topic.error_code
-    return ClusterMetadata(nodes, topics, errors, response.cluster_id, response.error_code or ErrorCode.NONE)
+    return ClusterMetadata(nodes, topics, errors, response.cluster_id, response.error_code)
 
 
 def _read_partition(entry: Any) -> PartitionMetadata:
@@ -186,7 +176,7 @@ def _read_partition(entry: Any) -> PartitionMetadata:
         entry.partition_index,
         entry.leader_id if entry.leader_id >= 0 else None,
         entry.leader_epoch,
-        tuple(entry.replica_nodes),
-        tuple(entry.isr_nodes),
-        tuple(entry.offline_replicas or ()),
+        entry.replica_nodes,
+        entry.isr_nodes,
+        entry.offline_replicas,
     )

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests import kafka_python
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
@@ -99,7 +100,7 @@ class Workbench:
         deadline = Deadline.after(30)
         connection = Connection.open(self.settings(), host, int(port), deadline)
         try:
-            return connection.call(request_class(version=connection.version(request_class), **fields), deadline)
+            return kafka_python.ask(connection, request_class(**fields), deadline)
         finally:
             connection.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
 
 def limit_consumer(bench: Workbench, client_id: str, bytes_per_second: float) -> None:
     """Sets a quota, as ``kafka-configs.sh --add-config consumer_byte_rate=...`` does."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the library loads its schemas in an old way
-        from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest as Request
+    from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest as Request
 
     entry = Request.EntryData(
         entity=[Request.EntryData.EntityData(entity_type="client-id", entity_name=client_id)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,7 @@ from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_counter import count_range
-from pyspark_kafka_direct.wire._list_offsets import Question, offsets_answer, offsets_request
+from pyspark_kafka_direct.wire._list_offsets import Question, ask_offsets, offsets_answer
 from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
@@ -54,9 +53,7 @@ def address(bench: Workbench, node: int) -> str:
 
 def move(bench: Workbench, topic: str, replicas: list[int]) -> None:
     """Gives partition 0 other replicas, the first of them its leader."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the library loads its schemas in an old way
-        from kafka.protocol.admin.topics import AlterPartitionReassignmentsRequest as Request
+    from kafka.protocol.admin.topics import AlterPartitionReassignmentsRequest as Request
 
     topic_class = Request.ReassignableTopic
     partition = topic_class.ReassignablePartition(partition_index=0, replicas=replicas)
@@ -83,9 +80,8 @@ def serves(bench: Workbench, node: int, topic: str) -> bool:
     place = TopicPartition(topic, 0)
     connection = Connection.open(bench.settings(), host, int(port), deadline)
     try:
-        request = offsets_request(connection, [Question(place, LATEST, -1)], 30_000)
-        connection.submit(request, deadline)
-        answered, _ = offsets_answer(connection, request, [place], deadline)
+        ask_offsets(connection, [Question(place, LATEST, -1)], 30_000, deadline)
+        answered, _ = offsets_answer(connection, [place], deadline)
         return place in answered
     finally:
         connection.close()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from pyspark_kafka_direct.errors import (
     BrokerError,
@@ -26,6 +26,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.messages import METADATA
 from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
@@ -136,8 +137,7 @@ def test_the_versions_of_the_broker_are_known_after_opening() -> None:
     with Peer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
         assert connection.api_versions == KAFKA_4
         assert connection.broker == f"127.0.0.1:{peer.port}"
-        assert connection.version(MetadataRequest) == 13
-        assert connection.version(MetadataRequest, most=7) == 7
+        assert connection.version(METADATA) == 13
         assert connection.idle
 
 
@@ -368,7 +368,7 @@ def test_a_call_decodes_what_the_library_encoded() -> None:
         caller.answer(correlation_id, bytes(response.encode(header=True))[4:])
 
     with Peer(talk) as peer, contextlib.closing(peer.connect()) as connection:
-        assert connection.call(MetadataRequest(topics=[]), Deadline.after(20)).cluster_id == "cluster"
+        assert connection.call(METADATA, {"topics": []}, Deadline.after(20)).cluster_id == "cluster"
 
 
 SIZES = [10, 70_000, 5_000_000, 30, 9_000_000, 40_000]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import struct
 import time
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +16,9 @@ from kio.serial import entity_reader, entity_writer
 from tests.unit.wire.message_values import as_kafka_python, as_kio, complete, kafka_python, kio, plain, values
 
 from pyspark_kafka_direct.wire import messages
-from pyspark_kafka_direct.wire._cursor import MalformedError
-from pyspark_kafka_direct.wire.messages import Api
+from pyspark_kafka_direct.wire._cursor import MalformedError, unsigned_varint
+from pyspark_kafka_direct.wire.connection import largest_answer
+from pyspark_kafka_direct.wire.messages import Api, _reading
 from pyspark_kafka_direct.wire.messages._fields import Versions
 from pyspark_kafka_direct.wire.messages._writing import writer
 
@@ -126,7 +129,7 @@ def test_damage_is_malformed_or_read_but_nothing_else(api: Api, version: int) ->
         for _ in range(chance.randint(1, 4)):
             body[chance.randrange(len(body))] = chance.randrange(256)
         with contextlib.suppress(MalformedError):
-            messages.decode(api, version, body)
+            messages.decode(api, version, bytes(body))
 
     check()
 
@@ -141,29 +144,83 @@ def test_a_megabyte_of_nonsense_is_refused_at_once(api: Api, version: int, fille
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.parametrize(("api", "version"), EVERY)
+def test_a_varint_without_end_ends(api: Api, version: int) -> None:
+    """Behind a few zeros, so that each field in its turn meets it."""
+    for zeros in range(24):
+        with pytest.raises(MalformedError):
+            messages.decode(api, version, bytes(zeros) + b"\xff" * (1 << 19))
+
+
+def tagged_brokers(count: int, tags: bytes) -> bytes:
+    """A Metadata answer of version 12 with brokers that carry tagged fields."""
+    broker = struct.pack(">i", 1) + b"\x02b" + struct.pack(">i", 9092) + b"\0" + tags
+    return bytes(5) + unsigned_varint(count + 1) + broker * count + b"\0" + struct.pack(">i", 1) + b"\x01\0"
+
+
+def memory_of(body: bytes) -> tuple[Any, int]:
+    """What is decoded, ``None`` if nothing can be, and the most bytes that this took."""
+    tracemalloc.start()
+    try:
+        try:
+            found = messages.decode(messages.METADATA, 12, body)
+        except MalformedError:
+            found = None
+        return found, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_unknown_tagged_fields_are_passed_over() -> None:
+    found = messages.decode(messages.METADATA, 12, tagged_brokers(3, b"\x02\x05\x01x\x06\x00"))
+    assert [(broker.node_id, broker.host) for broker in found.brokers] == [(1, "b")] * 3
+    with pytest.raises(MalformedError):
+        messages.decode(messages.METADATA, 12, tagged_brokers(3, b"\xff\xff\xff\xff\x07"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        bytes(5) + b"\xff\xff\xff\xff\x0f" + bytes(1000),  # four thousand million brokers
+        bytes(5) + b"\x02" + bytes(4) + b"\xff\xff\xff\xff\x0f",  # one, whose name is four gigabytes long
+        tagged_brokers(1, b"\xff\xff\xff\xff\x0f" + bytes(1000)),  # as many tagged fields
+        tagged_brokers(1, b"\x01\x05\xff\xff\xff\xff\x0f"),  # one of four gigabytes
+    ],
+)
+def test_memory_follows_the_bytes_not_what_they_claim(body: bytes) -> None:
+    found, peak = memory_of(body)
+    assert found is None
+    assert peak < 1 << 20
+
+
+def test_the_densest_answer_takes_memory_in_proportion() -> None:
+    body = tagged_brokers(20_000, b"\x01\x05\x00")
+    found, peak = memory_of(body)
+    assert len(found.brokers) == 20_000
+    assert peak < 60 * len(body)
+
+
+def test_200_000_topics_with_the_longest_names_may_be_told() -> None:
+    three = [1, 2, 3]
+    topic = {"name": "x" * 249, "partitions": [{"replica_nodes": three, "isr_nodes": three}]}
+    alone, none = (
+        len(response_bytes(messages.METADATA, 13, {"cluster_id": "c", "topics": topics})) for topics in ([topic], [])
+    )
+    assert 200_000 * (alone - none) < largest_answer("Metadata")
+
+
 @pytest.mark.parametrize(
     ("varint", "value"),
     [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\xff\xff\xff\xff\x0f", 2**32 - 1)],
 )
 def test_varints_of_32_bits_are_read(varint: bytes, value: int) -> None:
-    from pyspark_kafka_direct.wire.messages._reading import unsigned_varint
-
-    assert unsigned_varint(varint, 0) == (value, len(varint))
+    assert _reading.unsigned_varint(varint, 0) == (value, len(varint))
 
 
 @pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x80\x01"])
 def test_longer_varints_are_malformed(varint: bytes) -> None:
-    from pyspark_kafka_direct.wire.messages._reading import unsigned_varint
-
     with pytest.raises(MalformedError, match="32 bits"):
-        unsigned_varint(varint, 0)
-
-
-def test_tags_that_nobody_knows_are_skipped() -> None:
-    told = {"error_code": 0, "auth_bytes": b"x"}
-    body = response_bytes(messages.SASL_AUTHENTICATE, 2, told)
-    with_tags = b"\x01\x05\x02ab" + body[1:-1] + b"\x02\x00\x01z\x63\x00"
-    assert messages.decode(messages.SASL_AUTHENTICATE, 2, with_tags).auth_bytes == b"x"
+        _reading.unsigned_varint(varint, 0)
 
 
 def test_a_known_tag_must_fill_its_size() -> None:

@@ -47,6 +47,7 @@ __all__ = [
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
+_UNSUPPORTED_VERSION = struct.pack(">h", 35)
 
 
 def encode(api: Api, version: int, correlation_id: int, client_id: bytes, values: Mapping[str, Any]) -> bytes:
@@ -87,11 +88,13 @@ def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
     Raises:
         MalformedError: The bytes are not a response of that version.
     """
+    data = bytes(body)
+    if api is API_VERSIONS and data[:2] == _UNSUPPORTED_VERSION:
+        version = 0  # a broker that does not know the version asked for answers in this one (KIP-511)
     flexible = api.is_flexible(version)
     read = api._compiled.get(("response", version))
     if read is None:
         read = api._compiled["response", version] = reader(api.response, version, flexible=flexible)
-    data = bytes(body)
     found: list[Any] = []
     try:
         position = _skip_tags(data) if flexible and api is not API_VERSIONS else 0
