@@ -76,7 +76,10 @@ def both(some: list[int], more: list[int]) -> list[int]:
 
 
 def write(file: Path, batch: dict[str, Any]) -> None:
-    """Write it as a whole or not at all. A batch that runs again has the same time and the same ranges: same file."""
+    """Write it as a whole or not at all. A batch that runs again has the same time, so it replaces what is there.
+
+    An empty batch does so as well: after a crash a time can come again with fewer records than it had.
+    """
     file.parent.mkdir(exist_ok=True)
     unfinished = file.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(batch))

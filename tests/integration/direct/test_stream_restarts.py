@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
@@ -203,6 +205,62 @@ def test_a_context_that_comes_back_in_the_same_process(
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
     assert set(SEEN.flat) == set(range(6))
+
+
+RUNS: dict[str, dict[int, list[int]]] = {}
+CHANGED = Seen()
+
+
+def replace_output(time: datetime, rdd: KafkaRDD) -> None:
+    """The output of a batch, known by its time: one that comes again replaces what was there."""
+    batches = RUNS.setdefault("output", {})
+    batches[round(time.timestamp() * 1000)] = rdd.map(lambda record: int(record.value)).collect()
+    CHANGED.add(None)
+
+
+def test_a_batch_that_ran_before_its_checkpoint_was_written_comes_again_with_other_ranges(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
+) -> None:
+    """Spark starts the jobs of a batch first, and writes its checkpoint then. So one time may hold other records later.
+
+    A driver that dies in between leaves what it has here: the output of batches that no checkpoint knows. Output that
+    is replaced by batch time, empty batches included, has each record once all the same.
+    """
+    topic, before, after = make_topic(), tmp_path / "before", tmp_path / "after"
+    RUNS.clear()
+
+    def create() -> StreamingContext:
+        ssc = StreamingContext(spark.sparkContext, 1)
+        direct_stream(ssc, kafka.bootstrap_servers, topic, None).foreachRDD(replace_output)
+        return ssc
+
+    def run(checkpoint: Path, *steps: Callable[[], bool]) -> dict[int, list[int]]:
+        ssc = StreamingContext.getOrCreate(str(checkpoint), create)
+        ssc.start()
+        try:
+            for step in steps:
+                CHANGED.wait(lambda _, step=step: step())  # type: ignore[misc]
+            return dict(RUNS["output"])
+        finally:
+            ssc.stop(stopSparkContext=False, stopGraceFully=False)
+
+    def stored(numbers: range) -> bool:
+        return sorted(value for values in RUNS["output"].values() for value in values) == list(numbers)
+
+    def write_more() -> bool:
+        put(topic, range(10, 15))
+        return True
+
+    empty = run(before, lambda: len(RUNS.get("output", {})) >= 3)
+    assert set(map(tuple, empty.values())) == {()}
+    shutil.copytree(before, after)  # what is durable when the driver dies
+    put(topic, range(10))
+    first = run(before, lambda: stored(range(10)), write_more, lambda: stored(range(15)))
+    put(topic, range(15, 25))
+    again = run(after, lambda: stored(range(25)))
+    one, two = sorted(time_ms for time_ms, values in first.items() if values)
+    assert (first[one], first[two]) == ([*range(10)], [*range(10, 15)])
+    assert (again[one], again[two]) == ([*range(25)], []), "wider, and what the next one had is in the first one now"
 
 
 def ends(facts: list[dict[str, Any]]) -> list[int]:
