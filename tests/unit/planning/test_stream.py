@@ -285,6 +285,16 @@ def test_the_minimum_holds_back_and_is_ignored_by_once() -> None:
     assert stream.next_end(end, unlimited=True) == {T0: 9}
 
 
+@pytest.mark.parametrize(("log", "enough"), [((0, 49), True), ((0, 48), False), ((20, 49), True), ((40, 48), False)])
+def test_the_minimum_counts_the_offsets_of_new_partitions_from_zero(log: tuple[int, int], enough: bool) -> None:
+    view, clock = cluster(100), Clock()
+    limits = Limits(min_offsets=50, max_delay=60.0)
+    stream = StreamPlanner(StreamTuning(Earliest(), limits, fail_on_data_loss=False), view, clock)
+    end = stream.next_end(stream.initial())
+    view.logs = {T0: (0, 101), T1: log}
+    assert stream.next_end(end) == ({T0: 101, T1: log[1]} if enough else end)
+
+
 def test_an_idle_stream_asks_ten_times_a_second_at_most() -> None:
     view, clock = cluster(3), Clock()
     stream = planner(view, clock=clock)

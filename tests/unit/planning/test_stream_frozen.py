@@ -8,9 +8,9 @@ import pytest
 from tests.unit.planning.stream_clusters import Clock, Cluster, cluster
 
 from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.limits import Limits
-from pyspark_kafka_direct.planning.positions import Earliest, GlobalTimestamp, Latest, Position
+from pyspark_kafka_direct.planning.positions import Earliest, GlobalTimestamp, Latest, Position, SpecificOffsets
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
 from pyspark_kafka_direct.planning.stream_view import Assigned
 
@@ -71,6 +71,26 @@ def test_a_start_that_moves_costs_one_empty_batch_and_never_lies_after_the_froze
     stream = planner(view, start=GlobalTimestamp(3))
     stream.freeze()
     assert run(stream) == [[], [(0, 3, 18)]]
+
+
+def test_an_offset_given_beyond_the_frozen_end_is_not_moved_before_it() -> None:
+    """It would be as silent as wrong: the user named a record that is not there."""
+    stream = planner(cluster(10), start=SpecificOffsets({T0: 12}))
+    stream.freeze()
+    assert stream.initial() == {T0: 12}
+    with pytest.raises(DataLossError, match=r"changed from 12 to 10\. Either startingOffsets lies beyond the end"):
+        stream.next_end(stream.initial())
+
+
+@pytest.mark.parametrize(
+    "position", [GlobalTimestamp(12), SpecificOffsets({}, {"t": LATEST}), SpecificOffsets({T0: EARLIEST})]
+)
+def test_a_start_that_is_looked_up_is_moved_before_the_frozen_end(position: Position) -> None:
+    view = cluster(10)
+    stream = planner(view, start=position)
+    stream.freeze()
+    view.logs[T0] = (11, 14)
+    assert stream.initial() == {T0: 10}
 
 
 def test_a_minimum_does_not_hold_back_the_last_records() -> None:

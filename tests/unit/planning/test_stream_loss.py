@@ -144,6 +144,36 @@ def test_the_partitions_of_the_first_start_may_begin_anywhere() -> None:
     assert planned(stream.plan(start, stream.next_end(start))) == [("t", 0, 3, 5)]
 
 
+@pytest.mark.parametrize("high_watermark", [6, 7])
+def test_beyond_the_last_stable_offset_only_the_high_watermark_tells_a_loss(high_watermark: int) -> None:
+    view = without_ids(cluster(high_watermark))
+    view.stable[T0] = 4
+    stream = StreamPlanner(StreamTuning(Earliest(), read_committed=True, fail_on_data_loss=False), view, Clock())
+    end = stream.next_end({T0: 7})
+    lost = high_watermark < 7
+    assert (end, view.waits) == (({T0: 4}, 2) if lost else ({T0: 7}, 0))
+    assert ["changed from 7 to 4" in warning for warning in view.warnings] == [True] * lost
+
+
+def test_under_read_uncommitted_the_end_itself_tells_a_loss() -> None:
+    view = without_ids(cluster(9))
+    view.stable[T0] = 4  # what ListOffsets answers; the high watermark is not asked for
+    with pytest.raises(DataLossError, match="changed from 7 to 4"):
+        planner(view, fail=True).next_end({T0: 7})
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+def test_an_added_partition_whose_records_were_all_removed_is_read_up_to_its_end(replayed: bool) -> None:
+    """Retention went beyond the end of the batch since: what is left of it is empty, and not one loss more."""
+    view = cluster(5, 5)
+    stream, start = planner(view, fail=False), {T0: 2}
+    end = {T0: 5, T1: 5} if replayed else stream.next_end(start)
+    view.logs[T1] = (7, 9)
+    assert planned(stream.plan(start, end)) == [("t", 0, 2, 5)]
+    assert len(view.warnings) == 1
+    assert "t-1 starts from offset 7 instead of 0" in view.warnings[0]
+
+
 def test_an_added_partition_that_is_gone_again() -> None:
     view = cluster(5)
     with pytest.raises(DataLossError, match=r"t-1 cannot be found.*INITIAL_OFFSET_NOT_FOUND"):

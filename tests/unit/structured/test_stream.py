@@ -1,0 +1,66 @@
+"""The stream reader, asked as Spark asks it, over a made-up cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from tests.unit.planning.stream_clusters import Clock, Cluster, cluster
+
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.positions import Earliest, Latest
+from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
+from pyspark_kafka_direct.structured.source import KafkaDirectSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.planning.stream_start import StreamStart
+    from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+
+T0 = TopicPartition("t", 0)
+
+
+class Commits:
+    """Remembers what a group would be told, and whether that is said to come from a checkpoint."""
+
+    def __init__(self) -> None:
+        self.offered: list[tuple[int, bool]] = []
+        self.settled = 0
+
+    def offer(self, offsets: Mapping[TopicPartition, int], *, resumed: bool = False) -> None:
+        self.offered.append((offsets[T0], resumed))
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+def reader(view: Cluster, start: StreamStart, commits: Commits) -> KafkaStreamReader:
+    option = "latest" if start == Latest() else "earliest"
+    source = KafkaDirectSource({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingoffsets": option})
+    made = cast("KafkaStreamReader", source.streamReader(source.schema()))
+    made._planning = cast("Any", (StreamPlanner(StreamTuning(start), view, Clock()), view, commits))
+    return made
+
+
+@pytest.mark.parametrize(("start", "begin"), [(Earliest(), 0), (Latest(), 10)])
+def test_where_a_new_query_begins_is_not_committed(start: StreamStart, begin: int) -> None:
+    """Nothing was read yet: a group would be shown, or moved back to, an offset that no batch has reached."""
+    view, commits = cluster(10), Commits()
+    stream = reader(view, start, commits)
+    first = stream.initialOffset()
+    assert first == {"t": {"0": begin}}
+    end = stream.latestOffset(first, stream.getDefaultReadLimit())
+    assert commits.offered == []
+    view.logs[T0] = (0, 14)
+    following = stream.latestOffset(end, stream.getDefaultReadLimit())
+    assert following["t"] == {"0": 14}
+    assert commits.offered == [(10, False)], "the end of the first batch, when the next is asked for"
+    assert commits.settled == 2
+
+
+def test_a_query_that_goes_on_commits_where_it_is() -> None:
+    commits = Commits()
+    stream = reader(cluster(10), Earliest(), commits)
+    stream.latestOffset({"t": {"0": 4}}, stream.getDefaultReadLimit())
+    assert commits.offered == [(4, True)]
