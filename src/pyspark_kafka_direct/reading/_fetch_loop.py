@@ -54,8 +54,10 @@ _log = logging.getLogger("pyspark_kafka_direct.reading")
 # default back-off that takes about 1.5 s.
 _DENIALS_TO_BELIEVE = 5
 
-# How often in a row the leader must say that nothing is left, although its log goes on. Each takes fetch.max.wait.ms.
-_EMPTIES_TO_BELIEVE = 2
+# For which share of the patience the leader must send nothing, although its log goes on, before that is taken for a
+# hole. Nothing proves one. Apache's brokers answer so only at a hole, but others do while they fetch old records from
+# slow storage. Holes at the very end of a log are rare, for the segment that is written to is never compacted.
+_SILENCE_TO_BELIEVE = 0.5
 
 
 class Consumer(Protocol):
@@ -102,7 +104,7 @@ class FetchLoop:
         self._ahead = ahead
         self._patience = Patience(settings, request)
         self._denials = 0
-        self._empties = 0
+        self._silent_since: float | None = None
         self._epoch = UNKNOWN  # of the last batch before the position
 
     def run(self) -> Iterator[None]:
@@ -179,8 +181,8 @@ class FetchLoop:
                 self._try_again(step)
             case AskLeader(error):
                 self._follow_log(position, self._replica.log_state(self._patience.deadline), error)
-            case Hole(end, error):
-                self._believe_hole(position, end, error)
+            case Hole():
+                self._wait_or_believe(position, step)
             case Cut(offset):
                 self._go_on_in_cut_log(position, offset)
 
@@ -189,6 +191,7 @@ class FetchLoop:
             self._counts.throttled += 1
         if step.look_up:
             self._denials = 0
+            self._silent_since = None
             if self._replica.on_leader:
                 self._replica.drop()
             else:
@@ -208,17 +211,25 @@ class FetchLoop:
         topic_id = self._replica.recreated_as
         self._follow_log(position, None if topic_id is None else LogState(0, 0, topic_id), error)
 
-    def _believe_hole(self, position: int, end: int, error: KafkaDirectError) -> None:
-        self._empties += 1
-        if self._empties < _EMPTIES_TO_BELIEVE:
-            self._wait(error)
+    def _wait_or_believe(self, position: int, hole: Hole) -> None:
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+        silence = time.monotonic() - self._silent_since
+        # What lies in tiered storage (KIP-405) comes when it comes.
+        if silence < self._request.poll_timeout * _SILENCE_TO_BELIEVE or position < self._replica.local_start(
+            self._patience.deadline
+        ):
+            self._wait(hole.error)
             return
-        self._empties = 0
-        if position < self._replica.local_start(self._patience.deadline):  # in tiered storage: it comes when it comes
-            self._wait(error)
-            return
-        next_offset = min(end, self._request.offsets.until_offset)
+        offsets = self._request.offsets
+        next_offset = min(hole.end, offsets.until_offset)
+        _log.warning(
+            "offsets [%d, %d) of %s are taken for a hole of compaction at the log's end: for %.1f s its leader "
+            "%s sent no records, although the log goes on to offset %d",
+            *(position, next_offset, offsets.topic_partition, silence, self._replica.broker, hole.end),
+        )
         self._counts.holes += next_offset - position
+        self._counts.unproven += next_offset - position
         self._go_on_from(next_offset)
 
     def _go_on_in_cut_log(self, position: int, cut_at: int) -> None:
@@ -249,6 +260,7 @@ class FetchLoop:
     def _go_on_from(self, offset: int) -> None:
         self._consumer.skip_to(offset)
         self._epoch = UNKNOWN
+        self._silent_since = None
 
     def _wait(self, error: KafkaDirectError) -> None:
         self._counts.retries += 1
@@ -258,4 +270,4 @@ class FetchLoop:
     def _progressed(self) -> None:
         self._patience.renew()
         self._denials = 0
-        self._empties = 0
+        self._silent_since = None

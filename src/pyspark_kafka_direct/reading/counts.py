@@ -22,7 +22,9 @@ class ReadCounts:
         control: Control records skipped (transaction markers).
         aborted: Records of aborted transactions skipped (``read_committed`` only).
         holes: Offsets that no record batch held (compaction).
-        lost: Offsets skipped because their records are gone (``failOnDataLoss=false`` only).
+        unproven: Those of the holes that no later batch proves: the leader sent nothing, for long.
+        lost: Offsets skipped because their records are gone, or whose records were replaced after they were read
+            (``failOnDataLoss=false`` only).
         wait_seconds: Time spent waiting for brokers.
         total_seconds: Time from the first request to the end.
         brokers: ``host:port`` of the brokers that answered, in the order of their first answer.
@@ -36,6 +38,7 @@ class ReadCounts:
     control: int = 0
     aborted: int = 0
     holes: int = 0
+    unproven: int = 0
     lost: int = 0
     wait_seconds: float = 0.0
     total_seconds: float = 0.0
@@ -67,6 +70,7 @@ class ReadCounts:
             "control": self.control,
             "aborted": self.aborted,
             "holes": self.holes,
+            "of them unproven": self.unproven,
             "lost": self.lost,
         }
         named = [f"{count} {name}" for name, count in extras.items() if count]

@@ -52,6 +52,9 @@ class Place:
 
     Args:
         script: Answers, and errors to raise instead of one, in order.
+
+    Attributes:
+        silent_before: Below this offset the answer is ``silence``, for good.
     """
 
     def __init__(self, *script: FetchedPartition | Exception) -> None:
@@ -64,6 +67,8 @@ class Place:
         self.epochs: list[int] = []
         self.log = LogState(0, 100, TOPIC_ID)
         self.first_local = 0
+        self.silent_before = 0
+        self.silence = answer()
         self._script = deque(script)
         self._under_way = False
 
@@ -75,6 +80,8 @@ class Place:
 
     def answer(self, _: object) -> FetchedPartition:
         self._under_way = False
+        if self.asked[-1] < self.silent_before:
+            return self.silence
         following = self._script.popleft()
         if isinstance(following, Exception):
             raise following

@@ -15,13 +15,13 @@ def test_a_plain_read_is_told_without_what_did_not_happen() -> None:
 
 
 def test_what_did_happen_is_named() -> None:
-    counts = ReadCounts(retries=1, throttled=2, holes=3, lost=4)
+    counts = ReadCounts(retries=1, throttled=2, holes=3, unproven=2, lost=4)
     counts.fetched("leader:9092", 0)
     counts.fetched("follower:9092", 0)
     counts.take(DecodeCounts(control=5, aborted=6, holes=7))
     counts.take(DecodeCounts(control=1))
     assert " from leader:9092, follower:9092, " in str(counts)
-    assert str(counts).endswith("(1 retries, 2 throttled, 6 control, 6 aborted, 10 holes, 4 lost)")
+    assert str(counts).endswith("(1 retries, 2 throttled, 6 control, 6 aborted, 10 holes, 2 of them unproven, 4 lost)")
 
 
 def test_a_read_that_needed_no_broker_says_so() -> None:

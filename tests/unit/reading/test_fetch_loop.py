@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 from tests.unit.reading.scripted import TOPIC_ID, Place, answer, count, records
 
@@ -15,9 +18,10 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.wire.codes import ErrorCode
-from pyspark_kafka_direct.wire.fetch import EpochEnd
+from pyspark_kafka_direct.wire.fetch import EpochEnd, FetchedPartition
 
 REST = records(10, 50)
+SILENCE = [answer()] * 10_000
 
 
 @pytest.fixture
@@ -70,23 +74,46 @@ def test_what_the_leader_no_longer_has_is_lost(counts: ReadCounts) -> None:
     assert (counts.retries, counts.lost) == (0, 20)
 
 
-def test_a_hole_at_the_end_is_believed_when_it_is_seen_twice(counts: ReadCounts) -> None:
-    assert count(Place(records(10, 20), answer(), answer()), counts) == 10
-    assert (counts.holes, counts.lost) == (30, 0)
+def test_a_leader_that_is_slow_to_find_its_records_loses_none(counts: ReadCounts) -> None:
+    """As brokers are that keep old records in slow storage: they answer with nothing, and then with records."""
+    assert (
+        count(Place(records(10, 20), *[answer()] * 20, records(20, 30), *[answer()] * 20, records(30, 50)), counts)
+        == 40
+    )
+    assert (counts.holes, counts.unproven, counts.lost, counts.retries) == (0, 0, 0, 40)
+
+
+def test_a_hole_at_the_end_is_believed_after_half_of_the_patience(
+    counts: ReadCounts, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = time.monotonic()
+    assert count(Place(records(10, 20), *SILENCE), counts, poll_timeout=2) == 10
+    assert time.monotonic() - started >= 1
+    assert (counts.holes, counts.unproven, counts.lost) == (30, 30, 0)
+    assert re.search(r"\[20, 50\) of flights-3 are taken for a hole .* for 1\.\d s its leader broker", caplog.text)
 
 
 def test_a_hole_ends_where_read_committed_has_to_stop(counts: ReadCounts) -> None:
-    empty = answer(last_stable_offset=45)
-    place = Place(empty, empty, records(45, 50))
-    assert count(place, counts, isolation_level="read_committed") == 5
-    assert counts.holes == 35
+    place = Place(records(45, 50))
+    place.silent_before = 45
+    place.silence = answer(last_stable_offset=45)
+    assert count(place, counts, poll_timeout=2, isolation_level="read_committed") == 5
+    assert counts.holes == counts.unproven == 35
 
 
 def test_records_in_tiered_storage_are_no_hole(counts: ReadCounts) -> None:
     """A broker that fetches them from there (KIP-405) answers with nothing until it has them."""
-    place = Place(*[answer()] * 6, REST)
+    place = Place(*SILENCE)
     place.first_local = 30
-    assert count(place, counts) == 40
+    with pytest.raises(BrokerTimeoutError, match="sends no records, although its log goes on to offset 100"):
+        count(place, counts, poll_timeout=0.5)
+    assert counts.holes == 0
+
+
+def test_silence_that_trouble_interrupts_begins_anew(counts: ReadCounts) -> None:
+    interrupted: list[FetchedPartition | Exception] = [answer(), BrokerUnreachableError("gone")]
+    with pytest.raises(BrokerTimeoutError):
+        count(Place(*interrupted * 5_000), counts, poll_timeout=0.5)
     assert counts.holes == 0
 
 
