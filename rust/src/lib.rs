@@ -12,7 +12,7 @@ use arrow_schema::Schema;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use record_kernel::{AbortedTransaction, DecodeError, Limits, Range};
+use record_kernel::{AbortedTransaction, DecodeError, Limits, Range, Scan};
 
 pyo3::create_exception!(
     _native,
@@ -108,6 +108,16 @@ fn failure(error: DecodeError) -> PyErr {
 /// The offset after the last complete batch in `records`, or `position`.
 #[pyfunction]
 fn scan_next_offset(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<i64> {
+    Ok(scan(py, records, position)?.next_offset)
+}
+
+/// The leader epoch of the last complete batch in `records`; -1 if there is none, or it has none.
+#[pyfunction]
+fn scan_leader_epoch(py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<i32> {
+    Ok(scan(py, records, 0)?.leader_epoch)
+}
+
+fn scan(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<Scan> {
     let buffer = PyBuffer::<u8>::get(records)?;
     let cells = buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("the buffer is not contiguous"))?;
     let copy = |at: usize, head: &mut [u8]| {
@@ -115,12 +125,13 @@ fn scan_next_offset(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -
             *byte = cell.get();
         }
     };
-    Ok(record_kernel::scan_with(cells.len(), copy, position, i64::MAX).next_offset)
+    Ok(record_kernel::scan_with(cells.len(), copy, position, i64::MAX))
 }
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
-    module.add_function(wrap_pyfunction!(scan_next_offset, module)?)
+    module.add_function(wrap_pyfunction!(scan_next_offset, module)?)?;
+    module.add_function(wrap_pyfunction!(scan_leader_epoch, module)?)
 }

@@ -291,7 +291,7 @@ TABLE: tuple[Option, ...] = (
         "kafkaConsumer.pollTimeoutMs",
         Kind.NUMBER,
         "120000",
-        "How long a task waits for records that should be there.",
+        "How long a task waits for records that should be there; half as long where a log seems to end in a hole.",
         most=MAX_OFFSET,
     ),
     _option(

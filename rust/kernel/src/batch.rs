@@ -112,6 +112,8 @@ pub struct Scan {
     pub end: usize,
     /// The offset after the last of them, or the position scanned from.
     pub next_offset: i64,
+    /// Leader epoch of the last of them; -1 if there is none, or if it has none, being of an older format than 2.
+    pub leader_epoch: i32,
     /// Whether one of them has a message format older than 2.
     pub old_format: bool,
     /// What is wrong with the header at `end`, if that is not just cut off.
@@ -127,7 +129,7 @@ pub fn scan(bytes: &[u8], position: i64, until: i64) -> Scan {
 
 /// [`scan`] for `length` bytes that are not at hand: `copy` fetches a few of them, from an index on.
 pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position: i64, until: i64) -> Scan {
-    let mut found = Scan { end: 0, next_offset: position, old_format: false, failure: None };
+    let mut found = Scan { end: 0, next_offset: position, leader_epoch: -1, old_format: false, failure: None };
     let mut head = [0; UP_TO_LAST_OFFSET];
     while found.next_offset < until {
         let rest = length - found.end;
@@ -138,6 +140,7 @@ pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position
             Ok(Some(extent)) => {
                 found.end += extent.size;
                 found.next_offset = found.next_offset.max(extent.last_offset + 1);
+                found.leader_epoch = extent.leader_epoch;
                 found.old_format |= extent.old_format;
             }
             Err(flaw) => {
@@ -152,6 +155,7 @@ pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position
 struct Extent {
     size: usize,
     last_offset: i64,
+    leader_epoch: i32,
     old_format: bool,
 }
 
@@ -174,10 +178,10 @@ fn extent(head: &[u8], rest: usize) -> Result<Option<Extent>, Flaw> {
     if rest < size {
         return Ok(None);
     }
-    let last_offset_delta = if magic == 2 { i32_at(head, 23) } else { 0 };
+    let (leader_epoch, last_offset_delta) = if magic == 2 { (i32_at(head, 12), i32_at(head, 23)) } else { (-1, 0) };
     match base_offset.checked_add(i64::from(last_offset_delta)) {
         Some(last_offset) if base_offset >= 0 && last_offset_delta >= 0 && last_offset < i64::MAX => {
-            Ok(Some(Extent { size, last_offset, old_format: magic < 2 }))
+            Ok(Some(Extent { size, last_offset, leader_epoch, old_format: magic < 2 }))
         }
         _ => Err(Flaw::corrupt(format!(
             "a record batch claims impossible offsets: base {base_offset}, last offset delta {last_offset_delta}"

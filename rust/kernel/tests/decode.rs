@@ -45,6 +45,7 @@ fn headers_are_scanned_up_to_the_cut() {
     bytes.extend(&numbered(10, 5)[..80]);
     let found = scan(&bytes, 0, 100);
     assert_eq!((found.end, found.next_offset, found.old_format, found.failure), (whole, 10, false, None));
+    assert_eq!((found.leader_epoch, scan(&bytes[..10], 0, 100).leader_epoch), (5, -1));
     assert_eq!(scan(&bytes, 0, 5).next_offset, 5);
     assert_eq!(scan(&bytes, 12, 100).next_offset, 12);
 }

@@ -33,9 +33,8 @@ from pyspark_kafka_direct.reading._answers import (
     after_error,
     after_nothing,
 )
-from pyspark_kafka_direct.reading._epochs import UNKNOWN, last_epoch
 from pyspark_kafka_direct.reading._patience import Patience
-from pyspark_kafka_direct.records import AbortedTransaction
+from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +57,9 @@ _DENIALS_TO_BELIEVE = 5
 # hole. Nothing proves one. Apache's brokers answer so only at a hole, but others do while they fetch old records from
 # slow storage. Holes at the very end of a log are rare, for the segment that is written to is never compacted.
 _SILENCE_TO_BELIEVE = 0.5
+
+
+_UNKNOWN = -1  # a leader epoch
 
 
 class Consumer(Protocol):
@@ -105,7 +107,7 @@ class FetchLoop:
         self._patience = Patience(settings, request)
         self._denials = 0
         self._silent_since: float | None = None
-        self._epoch = UNKNOWN  # of the last batch before the position
+        self._epoch = _UNKNOWN  # of the last batch before the position
 
     def run(self) -> Iterator[None]:
         """Yields each time the consumer was fed, with the next request under way, until the range's end.
@@ -160,7 +162,7 @@ class FetchLoop:
                 self._replica.ask(next_offset, self._settings.max_partition_fetch_bytes, self._patience.deadline)
             except (TopicNotFoundError, TransientBrokerError):
                 self._replica.drop()  # the records at hand come first: the loop asks again, and then it counts
-        self._epoch = last_epoch(fetched.records, self._replica.leader_epoch)
+        self._epoch = scan_leader_epoch(fetched.records)
         return True
 
     def _judge(self, position: int, fetched: FetchedPartition) -> Step:
@@ -259,7 +261,7 @@ class FetchLoop:
 
     def _go_on_from(self, offset: int) -> None:
         self._consumer.skip_to(offset)
-        self._epoch = UNKNOWN
+        self._epoch = _UNKNOWN
         self._silent_since = None
 
     def _wait(self, error: KafkaDirectError) -> None:

@@ -40,7 +40,6 @@ class Replica:
     Attributes:
         on_leader: Whether we fetch from the leader. Only then the answer may be believed about what is lost.
         broker: ``host:port`` of the broker fetched from last.
-        leader_epoch: The leader's epoch, as each request names it; -1 if unknown.
         recreated_as: The topic's id, if the cluster knows it under another id than the wanted one.
     """
 
@@ -53,7 +52,7 @@ class Replica:
     ) -> None:
         self.on_leader = True
         self.broker: str | None = None
-        self.leader_epoch = -1
+        self._leader_epoch = -1
         self.recreated_as: UUID | None = None
         self._settings = settings
         # What makes a fetch differ makes no difference to a connection: all uses share those in the pool. Uncommitted,
@@ -92,7 +91,7 @@ class Replica:
         max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
         channel.request(
             offset,
-            self.leader_epoch,
+            self._leader_epoch,
             max_bytes,
             last_fetched_epoch=last_epoch,
             max_wait_ms=max_wait_ms,
@@ -154,7 +153,7 @@ class Replica:
         if hint is None:
             leader = self._look_up(deadline)
         else:
-            leader, self.leader_epoch = hint
+            leader, self._leader_epoch = hint
         node = leader
         if self._preferred is not None:
             node = self._cluster.nodes.get(self._preferred, leader)
@@ -185,7 +184,7 @@ class Replica:
                 f"The topic was deleted and created again: its id is {topic.topic_id}, not {self._topic_id}.",
                 topic=self._partition.topic,
             )
-        self.leader_epoch = self._cluster.partition(self._partition).leader_epoch
+        self._leader_epoch = self._cluster.partition(self._partition).leader_epoch
         return self._cluster.leader(self._partition, deadline=deadline)
 
     def _list_offset(self, position: int, deadline: Deadline) -> int:

@@ -33,6 +33,7 @@ __all__ = [
     "RecordDecoder",
     "arrow_schema",
     "create_decoder",
+    "scan_leader_epoch",
     "scan_next_offset",
 ]
 
@@ -42,6 +43,7 @@ IMPLEMENTATION: Final[Literal["native", "python"]] = _chosen.name
 """Which implementation serves in this process."""
 
 scan_next_offset = _chosen.scan_next_offset
+scan_leader_epoch = _chosen.scan_leader_epoch
 
 
 def create_decoder(

@@ -26,6 +26,7 @@ class Implementation:
     name: Literal["native", "python"]
     create: Callable[[DecodeRequest], RecordDecoder]
     scan_next_offset: Callable[[memoryview | bytearray | bytes, int], int]
+    scan_leader_epoch: Callable[[memoryview | bytearray | bytes], int]
 
 
 def choose() -> Implementation:
@@ -48,16 +49,16 @@ def choose() -> Implementation:
 
 
 def _native() -> Implementation:
-    from pyspark_kafka_direct.records._native import scan_next_offset
+    from pyspark_kafka_direct.records._native import scan_leader_epoch, scan_next_offset
     from pyspark_kafka_direct.records._native_decoder import NativeDecoder
 
-    return Implementation("native", NativeDecoder, scan_next_offset)
+    return Implementation("native", NativeDecoder, scan_next_offset, scan_leader_epoch)
 
 
 def _python() -> Implementation:
-    from pyspark_kafka_direct.records._python import PythonDecoder, scan_next_offset
+    from pyspark_kafka_direct.records._python import PythonDecoder, scan_leader_epoch, scan_next_offset
 
-    return Implementation("python", PythonDecoder, scan_next_offset)
+    return Implementation("python", PythonDecoder, scan_next_offset, scan_leader_epoch)
 
 
 def _reluctant_python(reason: str) -> Implementation:
@@ -76,4 +77,4 @@ def _reluctant_python(reason: str) -> Implementation:
             )
         return python.create(request)
 
-    return Implementation("python", create, python.scan_next_offset)
+    return Implementation("python", create, python.scan_next_offset, python.scan_leader_epoch)

@@ -60,7 +60,6 @@ class Place:
     def __init__(self, *script: FetchedPartition | Exception) -> None:
         self.on_leader = True
         self.broker = "broker:9092"
-        self.leader_epoch = 7
         self.recreated_as: UUID | None = None
         self.told: list[str] = []
         self.asked: list[int] = []

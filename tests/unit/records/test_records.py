@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both, request, run
+from tests.unit.records.test_old_formats import message
 
 from pyspark_kafka_direct.errors import TimestampError
-from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_next_offset
+from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset
+from pyspark_kafka_direct.records._python import scan_leader_epoch as python_scan_epoch
 from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
 
 if TYPE_CHECKING:
@@ -226,6 +228,18 @@ def test_scanning_headers(scan: Callable[[bytes | bytearray | memoryview, int], 
     assert scan(first, 12) == 12
     assert scan(memoryview(first + second + first[:20]), 5) == 100
     assert scan(bytearray(first + b"\xff" * 80), 5) == 10
+
+
+@pytest.mark.parametrize("scan", [scan_leader_epoch, python_scan_epoch])
+def test_the_leader_epoch_of_the_last_complete_batch(scan: Callable[[bytes | bytearray | memoryview], int]) -> None:
+    first, second = Batch(leader_epoch=3).encode(), Batch((), 10, leader_epoch=1 << 30).encode()
+    assert scan(b"") == scan(first[:-1]) == scan(b"\xff" * 80) == -1
+    assert scan(first) == scan(first + second[:-1]) == scan(bytearray(first + b"\xff" * 80)) == 3
+    assert scan(memoryview(first + second + first[:20])) == 1 << 30
+    for magic in (0, 1):
+        old = message(11, b"old", magic=magic)
+        assert scan(first + old) == -1
+        assert scan(old + second) == 1 << 30
 
 
 def test_the_face_makes_the_chosen_decoder() -> None:

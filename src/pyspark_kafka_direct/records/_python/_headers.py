@@ -32,6 +32,8 @@ LOG_OVERHEAD = 12
 CRC_FROM = 21
 
 _UP_TO_MAGIC = struct.Struct(">qiib")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT = 23
 _LEAST_OLD_LENGTH = 14  # crc, magic, attributes, key length, value length
@@ -121,6 +123,15 @@ def scan(records: memoryview | bytearray | bytes, position: int, until: int = _L
 def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> int:
     """Returns the offset after the last complete batch in ``records``, or ``position`` if that is later."""
     return scan(records, position).next_offset
+
+
+def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int:
+    """Returns the leader epoch of the last complete batch; -1 if there is none, or if its format is older than 2."""
+    extents = scan(records, 0).extents
+    if not extents or extents[-1].magic < 2:
+        return -1
+    epoch: int = _LEADER_EPOCH.unpack_from(records, extents[-1].start + _LEADER_EPOCH_AT)[0]
+    return epoch
 
 
 def _extent(records: memoryview | bytearray | bytes, start: int) -> Extent | None:
