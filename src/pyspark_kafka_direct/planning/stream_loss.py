@@ -1,4 +1,4 @@
-"""Data loss as the planner of a stream sees it: by comparing what a batch should start from with what there is.
+"""Data loss as the planners of streams see it: by comparing what a batch should start from with what there is.
 
 The cases are those of Spark's planner (``KafkaOffsetReader.getOffsetRangesFromResolvedOffsets``), and one more, which
 topic ids tell (KIP-516). Spark's condition is named in every message:
@@ -15,7 +15,7 @@ What happens to records after planning is decided where they are read (``loss.ju
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.planning._hints import listed
@@ -25,9 +25,18 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.stream_view import ClusterView
 
 _ADVICE = "set failOnDataLoss=false to go on without them"
+
+
+class LossView(Protocol):
+    """What of a ``ClusterView`` a report needs."""
+
+    def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of these partitions that exist, but are left out by the selection."""
+
+    def warn(self, message: str) -> None:
+        """Tell the user, once."""
 
 
 class LossReport:
@@ -35,12 +44,14 @@ class LossReport:
 
     Args:
         fail_on_data_loss: The option.
-        view: Is told what was lost, otherwise.
+        view: Says why partitions are gone, and is told what was lost, otherwise.
+        advice: What a user can do about it.
     """
 
-    def __init__(self, fail_on_data_loss: bool, view: ClusterView) -> None:
+    def __init__(self, fail_on_data_loss: bool, view: LossView, *, advice: str = _ADVICE) -> None:
         self._fail = fail_on_data_loss
         self._view = view
+        self._advice = advice
 
     def gone(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions that were read before do not exist any more, or are not selected any more.
@@ -84,7 +95,7 @@ class LossReport:
         """A partition ends before an offset that was read already, or that the user gave to start from."""
         self._lose(
             [tp],
-            f"data loss: {tp}'s offset was changed from {known} to {end}. Either startingOffsets lies beyond the end, "
+            f"data loss: {tp}'s offset was changed from {known} to {end}. Either the given start lies beyond the end, "
             "or the topic was deleted and created again, or its log was cut by an unclean leader election "
             "(KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
         )
@@ -105,4 +116,4 @@ class LossReport:
             return
         first = min(partitions)
         only = len(partitions) == 1
-        raise DataLossError(f"{text}; {_ADVICE}", topic=first.topic, partition=first.partition if only else None)
+        raise DataLossError(f"{text}; {self._advice}", topic=first.topic, partition=first.partition if only else None)

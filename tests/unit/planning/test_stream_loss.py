@@ -116,7 +116,7 @@ def test_an_end_that_only_lagged_is_no_loss(fail: bool) -> None:
 def test_a_starting_offset_beyond_the_end() -> None:
     view = cluster(5)
     stream = planner(view, fail=True, start=SpecificOffsets({T0: 9}))
-    with pytest.raises(DataLossError, match="startingOffsets lies beyond the end"):
+    with pytest.raises(DataLossError, match="the given start lies beyond the end"):
         stream.next_end(stream.initial())
     stream = planner(view, fail=False, start=SpecificOffsets({T0: 9}))
     end = stream.next_end(stream.initial())
