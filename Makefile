@@ -66,7 +66,7 @@ soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every recor
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-direct
-soak-direct: $(VENV)  ## kill a direct stream ROUNDS times (30); its database must be exact; SEED=n repeats a run
+soak-direct: $(VENV)  ## kill direct streams ROUNDS times (30) and check every record; SEED=n repeats a run
 	$(BIN)/python -m tests.soak.direct --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
 .PHONY: bench

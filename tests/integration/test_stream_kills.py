@@ -22,8 +22,9 @@ ROUNDS = (
 
 @pytest.mark.timeout(600)
 def test_each_record_is_there_once_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    plan = Plan(seed=0, start="latest", rounds=ROUNDS)
+    plan = Plan(seed=0, start="latest", rounds=ROUNDS, grows=1, deletes=2)
     outcome = SoakQuery(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
     assert outcome.kills.total() == len(ROUNDS)
     assert outcome.extras == {"task worker": 1}
+    assert outcome.changes == {"created": 1, "deleted and created anew": 1}
     assert outcome.records > 0

@@ -34,12 +34,13 @@ def main() -> int:
                 continue
             total.kills += outcome.kills
             total.extras += outcome.extras
+            total.changes += outcome.changes
             total.records += outcome.records
             total.batches += outcome.batches
-    _say(f"kills of the driver: {total.kills.total()} {dict(total.kills)}; others: {dict(total.extras)}")
     _say(
-        f"{len(plans) - failed} of {len(plans)} queries right: {total.records} records in {total.batches} batches, "
-        f"each exactly once; {time.monotonic() - began:.0f} s"
+        f"{len(plans) - failed} of {len(plans)} queries right, seed {asked.seed}: {total.records} records in "
+        f"{total.batches} batches, each exactly once; {total.kills.total()} kills of the driver {dict(total.kills)}, "
+        f"others {dict(total.extras)}, topics {dict(total.changes)}; {time.monotonic() - began:.0f} s"
     )
     if not failed:
         shutil.rmtree(folder)

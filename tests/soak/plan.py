@@ -12,6 +12,7 @@ Moment: TypeAlias = Literal["before batch 0", "in batch 0", "later"]
 
 STARTS: tuple[Start, ...] = ("latest", "earliest", "timestamp")
 ROUNDS_OF_A_QUERY = 5
+_DELETING = 0.5  # of the queries see a topic deleted
 _FIRST_MOMENTS: tuple[Moment, ...] = ("in batch 0", "in batch 0", "before batch 0")
 
 
@@ -42,18 +43,25 @@ class Plan:
         seed: All follows from it.
         start: Where the query starts.
         rounds: Kills, one after the other; then it runs to its end.
+        grows: The round in which another topic of the pattern is created; ``None``: none is.
+        deletes: The round in which a topic is deleted and created anew, with ``failOnDataLoss=false``; ``None``: none.
     """
 
     seed: int
     start: Start
     rounds: tuple[Round, ...]
+    grows: int | None = None
+    deletes: int | None = None
 
 
 def plan_query(seed: int, rounds: int, *, brokers_may_die: bool) -> Plan:
     """Draw the kills of a query."""
     draw = random.Random(seed)
     drawn = [_draw_first(draw)] + [_draw_later(draw, brokers_may_die) for _ in range(rounds - 1)]
-    return Plan(seed, STARTS[seed % len(STARTS)], tuple(drawn))
+    # Not in the first round: what is to be there exactly follows from the topics that there are in batch 0.
+    changes = [draw.randrange(1, rounds) if rounds > 1 else None for _ in range(2)]
+    deletes = changes[1] if draw.random() < _DELETING else None  # the others have failOnDataLoss=true
+    return Plan(seed, STARTS[seed % len(STARTS)], tuple(drawn), grows=changes[0], deletes=deletes)
 
 
 def plan_run(seed: int, rounds: int) -> list[Plan]:

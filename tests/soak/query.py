@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.soak.driver import Driver, wait_for_orphans
 from tests.soak.results import ends_of, faults, last_batch, offsets_at, read_output
-from tests.soak.writer import Writer, create_topic, read_log
+from tests.soak.writer import Logged, Writer, create_topic, delete_topic, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import psutil
     from tests.soak.plan import Plan, Round
 
-PARTITIONS = 4
+PARTITIONS = 2  # of each topic
 _RATE = 60  # records a second
 _PER_BATCH = 200
 _PER_BATCH_AT_THE_END = 5_000
@@ -36,6 +36,7 @@ class Outcome:
     """How it went.
 
     Attributes:
+        changes: Topics that were created, and deleted and created anew, meanwhile.
         kills: Kills of the driver, by where in the work it was hit.
         extras: Other kills, by what was killed.
         records: Records that the output holds, each once.
@@ -44,6 +45,7 @@ class Outcome:
 
     kills: Counter[str] = field(default_factory=Counter)
     extras: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
     records: int = 0
     batches: int = 0
 
@@ -72,8 +74,12 @@ class SoakQuery:
         self._folder = folder
         self._restart_broker = restart_broker
         self._say = say
-        self._topic = f"soak-{plan.seed}-{time.time_ns():x}"
-        self._first_end: dict[int, int] | None = None
+        prefix = f"soak-{plan.seed}-{time.time_ns():x}"
+        self._pattern = f"^{prefix}-[a-z]+$"
+        self._topics = [f"{prefix}-a", f"{prefix}-b"]
+        self._late = f"{prefix}-late"
+        self._deleted: list[Logged] = []
+        self._first_end: dict[tuple[str, int], int] | None = None
         self._driver: Driver | None = None
         self._outcome = Outcome()
         self._orphans: list[psutil.Process] = []
@@ -84,32 +90,38 @@ class SoakQuery:
         Raises:
             SoakError: A record is missing, or there twice, or the query failed without having been hurt.
         """
-        create_topic(self._servers, self._topic, PARTITIONS)
+        for topic in self._topics:
+            create_topic(self._servers, topic, PARTITIONS)
         self._folder.mkdir(parents=True)
         try:
-            with Writer(self._servers, self._topic, _RATE) as writer:
+            with Writer(self._servers, self._topics, _RATE) as writer:
                 _until(lambda: writer.acknowledged >= _BEFORE, "the first records")
-                before = read_log(self._servers, self._topic, PARTITIONS)
+                before = self._read(*self._topics)
                 timestamp = sorted(record.timestamp for record in before)[len(before) // 2]
                 options = self._options(timestamp)
                 began = time.monotonic()
-                for number, each in enumerate(self._plan.rounds, start=1):
-                    killed = self._live(options, each)
+                for number, each in enumerate(self._plan.rounds):
+                    killed = self._live(options, each, number, writer)
                     how = f"killed {self._where()}" if killed else "the query ended with its planner"
-                    self._say(f"  {number}: {how}, {time.monotonic() - began:.0f} s")
+                    self._say(f"  {number + 1}: {how}, {time.monotonic() - began:.0f} s")
                 written = writer.close()
             self._finish({**options, "maxOffsetsPerTrigger": str(_PER_BATCH_AT_THE_END)})
-            log = read_log(self._servers, self._topic, PARTITIONS)
-            if sorted(int(record.value) for record in log) != list(range(written)):
-                raise SoakError("the log does not hold what was written, each record once: not the query's fault")
+            keeps, changes = self._topics[:1], self._topics[1:]
+            # Of each partition of batch 0 from its start on, of what came later everything.
+            first = self._read(*keeps) + (self._deleted or self._read(*changes))
+            later = self._read(
+                *(changes if self._deleted else []), *([self._late] if self._outcome.changes["created"] else [])
+            )
+            if sorted(int(record.value) for record in first + later) != list(range(written)):
+                raise SoakError("the logs do not hold what was written, each record once: not the query's fault")
             start = {
-                "earliest": dict.fromkeys(range(PARTITIONS), 0),
-                "timestamp": offsets_at(log, timestamp),
+                "earliest": {(topic, number): 0 for topic in self._topics for number in range(PARTITIONS)},
+                "timestamp": offsets_at(first, timestamp),
                 "latest": self._first_end or {},
             }[self._plan.start]
-            self._check_start(start, {record.partition: record.offset for record in before})
+            self._check_start(start, before)
             rows = read_output(self._folder)
-            found = faults(rows, log, start)
+            found = faults(rows, later + [each for each in first if each.offset >= start[each.topic, each.partition]])
             if found:
                 raise SoakError("; ".join(found))
             self._outcome.records, self._outcome.batches = len(rows), last_batch(self._folder, "commits") + 1
@@ -130,12 +142,16 @@ class SoakQuery:
         }[self._plan.start]
         return {
             "kafka.bootstrap.servers": self._servers,
-            "subscribe": self._topic,
+            "subscribePattern": self._pattern,
             "maxOffsetsPerTrigger": str(_PER_BATCH),
+            "failOnDataLoss": "true" if self._plan.deletes is None else "false",
             **start,
         }
 
-    def _live(self, options: dict[str, str], planned: Round) -> bool:
+    def _read(self, *topics: str) -> list[Logged]:
+        return [record for topic in topics for record in read_log(self._servers, topic, PARTITIONS)]
+
+    def _live(self, options: dict[str, str], planned: Round, number: int, writer: Writer) -> bool:
         """One life of the driver, from its start to its kill; tells whether it was killed, and did not die before."""
         done = last_batch(self._folder, "commits")
         self._driver = driver = Driver(self._folder, options)
@@ -145,6 +161,12 @@ class SoakQuery:
             self._await(lambda: last_batch(self._folder, "offsets") >= 0, "batch 0")
         else:
             self._await(lambda: last_batch(self._folder, "commits") > done + planned.batches, "batches")
+        if number == self._plan.grows:
+            create_topic(self._servers, self._late, PARTITIONS)
+            writer.add(self._late)
+            self._outcome.changes["created"] += 1
+        if number == self._plan.deletes:
+            self._delete(writer, self._topics[1])
         _wait(planned.delay)
         ended = planned.extra != "none" and self._hurt(driver, planned)
         if not driver.alive and not ended:
@@ -153,6 +175,27 @@ class SoakQuery:
         self._orphans += driver.orphans
         self._remember_first_end()
         return not ended
+
+    def _delete(self, writer: Writer, topic: str) -> None:
+        """Delete a topic of which all was read, create it anew, and wait until the query has noticed.
+
+        Its id is not in the checkpoint, so a query that dies before it has noticed takes the one for the other.
+        """
+        writer.remove(topic)
+        self._deleted = self._read(topic)
+        ends = Counter(record.partition for record in self._deleted)
+        self._await(lambda: self._has_read(topic) == ends, f"all records of {topic}")
+        delete_topic(self._servers, topic)
+        create_topic(self._servers, topic, PARTITIONS)
+        writer.add(topic)
+        self._await(lambda: self._has_read(topic) != ends, f"the new {topic}")
+        self._outcome.changes["deleted and created anew"] += 1
+        self._say(f"  deleted {topic} and created it anew")
+
+    def _has_read(self, topic: str) -> dict[int, int]:
+        """What the last batch that is done has as a topic's ends."""
+        ends = ends_of(self._folder, last_batch(self._folder, "commits")) or {}
+        return {partition: end for (name, partition), end in ends.items() if name == topic}
 
     def _hurt(self, driver: Driver, planned: Round) -> bool:
         """Kill something else, and see that the query lives on, or ends if it must; tells whether it ended."""
@@ -205,17 +248,17 @@ class SoakQuery:
 
     def _remember_first_end(self) -> None:
         """The end of batch 0 is where ``latest`` began: once in the checkpoint it stays."""
-        end = ends_of(self._folder, 0, self._topic)
+        end = ends_of(self._folder, 0)
         if self._first_end is None:
             self._first_end = end
         elif end != self._first_end:
             raise SoakError(f"the end of batch 0 changed from {self._first_end} to {end}")
 
-    def _check_start(self, start: dict[int, int], last_before: dict[int, int]) -> None:
+    def _check_start(self, start: dict[tuple[str, int], int], before: list[Logged]) -> None:
         if self._plan.start == "timestamp" and self._first_end != start:
             raise SoakError(f"the query began at {self._first_end}, its timestamp is at {start}")
-        if self._plan.start == "latest" and any(start[each] <= offset for each, offset in last_before.items()):
-            raise SoakError(f"the query began at {start}, but {last_before} was written before it")
+        if self._plan.start == "latest" and any(start[each.topic, each.partition] <= each.offset for each in before):
+            raise SoakError(f"the query began at {start}, but {len(before)} records were written before it")
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         """Wait while the driver runs.

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tests.soak.writer import Logged
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """A record as the sink has it."""
 
+    topic: str
     partition: int
     offset: int
     key: bytes
@@ -27,16 +28,22 @@ def last_batch(folder: Path, log: str) -> int:
     return max((int(file.name) for file in (folder / "checkpoint" / log).glob("[0-9]*")), default=-1)
 
 
-def ends_of(folder: Path, batch: int, topic: str) -> dict[int, int] | None:
-    """The end offsets that the checkpoint has for a batch, by partition; ``None`` while it has none.
+def ends_of(folder: Path, batch: int) -> dict[tuple[str, int], int] | None:
+    """The end offsets that the checkpoint has for a batch, by topic and partition; ``None`` while it has none.
 
-    The file is ``v1``, a line of metadata, and a line for each source: ``{"topic":{"0":123}}``.
+    The file is ``v1``, a line of metadata, and a line for each source: ``{"topic":{"0":123}}``. What is not a number by
+    partition in it is a mark of the source's own.
     """
     file = folder / "checkpoint" / "offsets" / str(batch)
     if not file.exists():
         return None
     offsets = json.loads(file.read_text().splitlines()[2])
-    return {int(partition): offset for partition, offset in offsets[topic].items()}
+    return {
+        (topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+        if isinstance(offset, int) and partition.isdigit()
+    }
 
 
 def read_output(folder: Path) -> list[Row]:
@@ -51,40 +58,30 @@ def read_output(folder: Path) -> list[Row]:
     for batch in sorted((folder / "output").iterdir()):
         assert (batch / "_SUCCESS").exists(), f"{batch} is not whole"
         for file in sorted(batch.glob("*.parquet")):
-            columns = pq.ParquetFile(file).read(["partition", "offset", "key", "value"]).to_pydict()
+            columns = pq.ParquetFile(file).read(["topic", "partition", "offset", "key", "value"]).to_pydict()
             rows += map(Row, *columns.values())
     return rows
 
 
-def faults(rows: Iterable[Row], log: Sequence[Logged], start: Mapping[int, int]) -> list[str]:
-    """What is wrong with the output of a query that began at ``start``; nothing if each record is there once."""
-    expected = {
-        (record.partition, record.offset): (record.key, record.value)
-        for record in log
-        if record.offset >= start[record.partition]
-    }
-    counts: Counter[tuple[int, int]] = Counter()
-    wrong = []
-    for row in rows:
-        place = (row.partition, row.offset)
-        counts[place] += 1
-        if place in expected and expected[place] != (row.key, row.value):
-            wrong.append(place)
+def faults(rows: Iterable[Row], expected: Iterable[Logged]) -> list[str]:
+    """What is wrong with an output; nothing if each of the expected records is there once, and no other."""
+    wanted = {Row(*record[:5]) for record in expected}
+    counts = Counter(rows)
     kinds = {
-        "missing": sorted(expected.keys() - counts.keys()),
-        "not asked for": sorted(counts.keys() - expected.keys()),
-        "more than once": sorted(place for place, count in counts.items() if count > 1),
-        "with another key or value": sorted(wrong),
+        "missing": sorted(wanted - counts.keys()),
+        "not asked for": sorted(counts.keys() - wanted),
+        "more than once": sorted(row for row, count in counts.items() if count > 1),
     }
     return [
-        f"{len(places)} records {kind}, (partition, offset): {places[:5]}" for kind, places in kinds.items() if places
+        f"{len(found)} records {kind}: {[tuple(row) for row in found[:5]]}" for kind, found in kinds.items() if found
     ]
 
 
-def offsets_at(log: Iterable[Logged], timestamp: int) -> dict[int, int]:
+def offsets_at(log: Iterable[Logged], timestamp: int) -> dict[tuple[str, int], int]:
     """The first offset of each partition whose record is as new as ``timestamp``, in milliseconds."""
-    found: dict[int, int] = {}
+    found: dict[tuple[str, int], int] = {}
     for record in log:
         if record.timestamp >= timestamp:
-            found[record.partition] = min(record.offset, found.get(record.partition, record.offset))
+            place = (record.topic, record.partition)
+            found[place] = min(record.offset, found.get(place, record.offset))
     return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from confluent_kafka import Message
 
 _PAUSE = 0.05  # seconds
@@ -21,6 +24,7 @@ _DEADLINE = 120.0
 class Logged(NamedTuple):
     """A record as the log has it."""
 
+    topic: str
     partition: int
     offset: int
     key: bytes
@@ -29,16 +33,17 @@ class Logged(NamedTuple):
 
 
 class Writer:
-    """Writes at a steady rate until it is closed. Each record is acknowledged and is in the log once (KIP-98).
+    """Writes at a steady rate until it is closed. Each record is acknowledged and is in a log once (KIP-98).
 
     Args:
         servers: Bootstrap servers.
-        topic: Where to; keys decide on the partition.
+        topics: Where to, in turn; keys decide on the partition. Each record is a number, and no two are the same.
         rate: Records a second.
     """
 
-    def __init__(self, servers: str, topic: str, rate: int) -> None:
-        self._topic = topic
+    def __init__(self, servers: str, topics: Sequence[str], rate: int) -> None:
+        self._topics = list(topics)
+        self._changing = threading.Lock()
         self._at_a_time = max(1, round(rate * _PAUSE))
         self._producer = Producer({
             "bootstrap.servers": servers,
@@ -73,6 +78,17 @@ class Writer:
         assert self._acknowledged == self._written
         return self._written
 
+    def add(self, topic: str) -> None:
+        """Write to this one too."""
+        with self._changing:
+            self._topics.append(topic)
+
+    def remove(self, topic: str) -> None:
+        """Write to this one no more; all that was written is in its log."""
+        with self._changing:
+            self._topics.remove(topic)
+            assert self._producer.flush(_DEADLINE) == 0
+
     @property
     def acknowledged(self) -> int:
         """How many records are known to be in the log."""
@@ -80,12 +96,13 @@ class Writer:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            for _ in range(self._at_a_time):
-                number = self._written
-                self._producer.produce(
-                    self._topic, str(number).encode(), b"key-%d" % (number % _KEYS), on_delivery=self._delivered
-                )
-                self._written += 1
+            with self._changing:
+                for _ in range(self._at_a_time):
+                    number = self._written
+                    topic = self._topics[number % len(self._topics)]
+                    key = b"key-%d" % (number // len(self._topics) % _KEYS)
+                    self._producer.produce(topic, str(number).encode(), key, on_delivery=self._delivered)
+                    self._written += 1
             self._producer.poll(0)
             self._ended.wait(_PAUSE)
 
@@ -99,7 +116,20 @@ class Writer:
 def create_topic(servers: str, topic: str, partitions: int) -> None:
     """Create it, with a client that is gone afterwards: a broker that dies later is no trouble of its."""
     admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet())
-    admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30)[topic].result(30)
+    deadline = time.monotonic() + _DEADLINE
+    while True:
+        try:
+            admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30)[topic].result(30)
+            return
+        except KafkaException:  # one of this name may still be on its way out
+            assert time.monotonic() < deadline, f"{topic} could not be created"
+            time.sleep(0.2)
+
+
+def delete_topic(servers: str, topic: str) -> None:
+    """Delete it."""
+    admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet())  # has to live until the answer is there
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
@@ -117,13 +147,19 @@ def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
         consumer.assign(places)
         read: list[Logged] = []
         while len(read) < sum(ends.values()):  # no compaction, no transactions: every offset is a record
-            messages = consumer.consume(1000, timeout=30)
+            # No more than there are, as it waits for so many.
+            messages = consumer.consume(min(1000, sum(ends.values()) - len(read)), timeout=30)
             assert messages, f"{len(read)} of {sum(ends.values())} records of {topic} could be read"
             for message in messages:
                 assert message.error() is None, message.error()
                 read.append(
                     Logged(
-                        message.partition(), message.offset(), message.key(), message.value(), message.timestamp()[1]
+                        topic,
+                        message.partition(),
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        message.timestamp()[1],
                     )
                 )
         return read

@@ -1,4 +1,4 @@
-"""examples/exactly_once_sqlite.py: results and offsets in one transaction, whatever dies."""
+"""Each record exactly once, whatever dies; and examples/exactly_once_sqlite.py, which shows how."""
 
 from __future__ import annotations
 
@@ -7,22 +7,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.soak.direct import ExactlyOnceRun
+from tests.soak.direct_run import DirectPlan, DirectRun
 
 from pyspark_kafka_direct.direct import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
+FAILING = 0.0
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.timeout(1200)
-def test_the_database_is_exact_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "plan",
+    [
+        DirectPlan(seed=1, offsets="database", kills=2, failing=FAILING, grows=0, deletes=1),
+        DirectPlan(seed=2, offsets="checkpoint", kills=2, failing=FAILING, grows=1),
+    ],
+    ids=lambda plan: plan.offsets,
+)
+def test_each_record_is_there_once_after_two_kills(kafka: EmbeddedKafka, tmp_path: Path, plan: DirectPlan) -> None:
     """A short form of ``make soak-direct``."""
-    outcome = ExactlyOnceRun(kafka.bootstrap_servers, tmp_path, seed=1, say=print).run(kills=3)
-    assert outcome.kills.total() == 3
-    assert outcome.kills["running"] >= 1, "no kill came while batches were stored"
+    outcome = DirectRun(plan, kafka.bootstrap_servers, tmp_path, say=print).run()
+    assert outcome.kills.total() == 2
+    assert outcome.changes["created"] == 1
     assert outcome.records > 0
 
 
