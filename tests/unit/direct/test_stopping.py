@@ -28,9 +28,11 @@ class Coordinator:
 
     def __init__(self, *, silent: bool = False) -> None:
         self.commits: list[dict[TopicPartition, int]] = []
+        self.asked = threading.Event()
         self._silent = silent
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
+        self.asked.set()
         if self._silent:
             assert not threading.Event().wait(60 if deadline is None else deadline.remaining())
             raise BrokerTimeoutError("no answer")
@@ -155,11 +157,12 @@ def test_the_signal_is_given_before_spark_waits_for_the_plan() -> None:
 
 
 def test_a_silent_coordinator_holds_up_nobody_else_and_is_waited_for_once(caplog: pytest.LogCaptureFixture) -> None:
-    good = Coordinator()
-    streams = [Stream(Coordinator(silent=True)), Stream(good)]
-    streams[0].queued_commits.send()  # under way, with a minute to go
+    silent, good = Coordinator(silent=True), Coordinator()
+    streams = [Stream(silent), Stream(good)]
+    streams[0].queued_commits.send()
+    assert silent.asked.wait(30)  # under way, with a minute to go
     streams[0].queued_commits.add([OffsetRange("t", 0, 5, 6)])
-    flush(streams, 0.3)
+    flush(streams, 2)
     assert good.commits == [{A: 5}]
     assert caplog.text.count("not committed in the time that a stop has for it") == 1
     began = time.monotonic()
