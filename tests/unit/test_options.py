@@ -309,9 +309,9 @@ def test_options_of_spark_and_of_kafka_are_never_taken_for_misspelt_ones(
     check(base | {name.lower(): "1" for name in others.split()})
     settings = {name: "b:1" for name in SETTINGS if "." in name} | {
         "kafka.startingoffset": "1",
-        "kafka.subscribes": "1",
+        "kafka.startingoffsetsbytimestampstrategy": "1",
     }
-    assert check(settings | base).kafka.keys() >= {"startingoffset", "subscribes"}
+    assert check(settings | base).kafka.keys() >= {"startingoffset", "startingoffsetsbytimestampstrategy"}
 
 
 def test_an_option_set_to_none_was_not_given() -> None:

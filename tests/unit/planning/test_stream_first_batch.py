@@ -95,7 +95,7 @@ def test_a_topic_was_deleted_meanwhile(position: StreamStart, fail: bool) -> Non
                 raise TopicNotFoundError("no such topic: u", topic="u")
             return super().assigned(strict=strict)
 
-    view = Strict({T0: (0, 10), U0: (0, 5)})
+    view = Strict({T0: (4, 10), U0: (0, 5)})
     first = planner(view, position)
     first.initial()
     end = {T0: 10, U0: 5}
@@ -106,14 +106,30 @@ def test_a_topic_was_deleted_meanwhile(position: StreamStart, fail: bool) -> Non
         with pytest.raises(DataLossError, match=r"u-0 cannot be found"):
             again.plan(start, end)
         return
-    assert planned(again.plan(start, end)) == [("t-0", 0, 10)]
-    assert "u-0 cannot be found" in view.warnings[0]
+    assert planned(again.plan(start, end)) == [("t-0", 4, 10)]
+    assert ["u-0 cannot be found" in warning for warning in view.warnings] == [True]
 
 
 def test_a_partition_whose_offset_was_given_is_left_to_its_task() -> None:
     """As in Spark: the range is planned from what the user gave, and the task finds that the partition is gone."""
     again = planner(cluster(10), SpecificOffsets({T0: 3, T1: 2}))
     assert planned(again.plan(again.initial(), {T0: 8, T1: 6})) == [("t-0", 3, 8), ("t-1", 2, 6)]
+
+
+@pytest.mark.parametrize("position", [GlobalTimestamp(4), SpecificTimestamps({T0: 4, T1: 4})])
+def test_a_partition_without_a_record_for_its_timestamp_is_read_from_its_log_start(position: StreamStart) -> None:
+    """It had one when the batch was planned, before which nothing was read: what is left lies behind that."""
+    again = planner(cluster(10, 3), position)
+    assert planned(again.plan(again.initial(), {T0: 8, T1: 2})) == [("t-0", 4, 8), ("t-1", 0, 2)]
+
+
+@pytest.mark.parametrize(
+    "position", [SpecificTimestamps({T0: 4, T1: 4}), SpecificOffsets({T0: 4, T1: EARLIEST}), GlobalTimestamp(4)]
+)
+def test_what_is_not_assigned_is_not_looked_up(position: StreamStart) -> None:
+    view = cluster(10, 10, 0)
+    view.unselected = {T1}
+    assert planner(view, position).initial() == {T0: 4}
 
 
 @pytest.mark.parametrize("position", [Latest(), Committed(Latest())])

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, Stre
 from pyspark_kafka_direct.planning.stream_view import Assigned
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+U0 = TopicPartition("u", 0)
 
 MISMATCHED = "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED"
 GREATER_THAN_FROZEN = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED"
@@ -136,6 +137,23 @@ def test_a_new_query_begins_in_a_partition_that_the_first_look_missed(
     assert stream.initial().keys() == {T0, T1}
     view.logs[T1] = (0, 14)
     assert run(stream) == wanted
+
+
+@pytest.mark.parametrize("start", [None, {T0: 5, U0: 5}])
+def test_tasks_learn_the_id_of_a_topic_that_the_first_look_missed(start: dict[TopicPartition, int] | None) -> None:
+    ids = {"t": UUID(int=1), "u": UUID(int=2)}
+
+    class StaleTopics(Stale):
+        def assigned(self, *, strict: bool) -> Assigned:
+            found = super().assigned(strict=strict)
+            return Assigned(found.partitions, {tp.topic: ids[tp.topic] for tp in found.partitions})
+
+    stream = planner(StaleTopics({T0: (0, 10), U0: (0, 10)}))
+    stream.freeze()
+    begin = start or stream.initial()
+    end = stream.next_end(begin)
+    assert end == {T0: 10, U0: 10}
+    assert stream.plan(begin, end).topic_ids == ids
 
 
 def test_a_partition_that_every_look_misses_is_gone() -> None:
