@@ -1,0 +1,69 @@
+"""Over real sockets: a broker that answers with nothing while it fetches old records from slow storage."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from tests.unit.records.batches import Batch, Rec
+from tests.unit.wire.scripted import TOPIC, TOPIC_ID, Broker
+
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.reading.counts import ReadCounts
+from pyspark_kafka_direct.reading.range_reader import read_range
+from pyspark_kafka_direct.reading.request import RangeRequest
+
+if TYPE_CHECKING:
+    import socket
+
+Topic = FetchResponse.FetchableTopicResponse
+RECORDS = Batch(tuple(Rec(b"%d" % number) for number in range(10))).encode()
+
+
+class SlowBroker(Broker):
+    """Has ten records, and sends them after some answers without any."""
+
+    def __init__(self, empties: int) -> None:
+        super().__init__()
+        self.offsets = lambda _: (0, 0)  # it does not say that the records are not on its own disk
+        self._empties = empties
+
+    def _serve(self, sock: socket.socket) -> None:
+        with sock.makefile("rb") as requests:
+            while prefix := requests.read(4):
+                body = requests.read(struct.unpack(">i", prefix)[0])
+                api_key, version, correlation_id = struct.unpack_from(">hhi", body)
+                answers = {1: self._fetch, 2: self._list_offsets, 3: self._metadata, 18: self._versions}
+                response = answers[api_key](version, body)
+                response.with_header(correlation_id=correlation_id)
+                sock.sendall(response.encode(header=True, framed=True))
+
+    def _fetch(self, version: int, body: bytes) -> Any:
+        (asked,) = FetchRequest.decode(body, version=version, header=True).topics[0].partitions
+        assert asked.fetch_offset == 0
+        self._empties -= 1
+        partition = Topic.PartitionData(
+            version=version,
+            partition_index=0,
+            error_code=0,
+            high_watermark=10,
+            last_stable_offset=10,
+            log_start_offset=0,
+            aborted_transactions=None,
+            preferred_read_replica=-1,
+            records=b"" if self._empties >= 0 else RECORDS,
+        )
+        topic = Topic(version=version, topic=TOPIC, topic_id=TOPIC_ID, partitions=[partition])
+        return FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+
+@pytest.mark.parametrize("empties", [0, 2, 5])
+def test_records_that_come_late_are_read(empties: int) -> None:
+    counts = ReadCounts()
+    with SlowBroker(empties) as broker:
+        request = RangeRequest(OffsetRange(TOPIC, 0, 0, 10), ("value",), TOPIC_ID)
+        rows = [row for batch in read_range(broker.settings, request, counts) for row in batch.to_pylist()]
+    assert rows == [{"value": b"%d" % number} for number in range(10)]
+    assert (counts.holes, counts.retries, counts.lost) == (0, empties, 0)
