@@ -184,7 +184,7 @@ class Replica:
                 f"The topic was deleted and created again: its id is {topic.topic_id}, not {self._topic_id}.",
                 topic=self._partition.topic,
             )
-        self._leader_epoch = self._cluster.partition(self._partition).leader_epoch
+        self._leader_epoch = self._cluster.partition(self._partition, deadline=deadline).leader_epoch
         return self._cluster.leader(self._partition, deadline=deadline)
 
     def _list_offset(self, position: int, deadline: Deadline) -> int:

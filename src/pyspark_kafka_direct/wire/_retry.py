@@ -38,6 +38,11 @@ class Retry:
         self._longest_pause = longest_pause
         self.tries = 1
 
+    @property
+    def last(self) -> bool:
+        """Whether the present try is the last one that may be made."""
+        return self._retries is not None and self.tries > self._retries
+
     def after(self, error: KafkaDirectError) -> None:
         """Pause before the next try, or raise if there is none.
 
@@ -47,7 +52,7 @@ class Retry:
         if self._telling is None or not isinstance(error, BrokerTimeoutError):
             self._telling = error
         pause = min(self._pause, self._longest_pause) * random.uniform(0.8, 1.2)  # noqa: S311
-        if (self._retries is not None and self.tries > self._retries) or pause >= self.deadline.remaining():
+        if self.last or pause >= self.deadline.remaining():
             if self.tries > 1:
                 self._telling.add_note(f"Tried {self.tries} times.")
             raise self._telling

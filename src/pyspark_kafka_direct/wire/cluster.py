@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import random
+import math
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafka_direct.errors import (
-    BrokerError,
-    BrokerTimeoutError,
-    BrokerUnreachableError,
     KafkaDirectError,
-    ProtocolError,
     TopicNotFoundError,
     TransientBrokerError,
 )
+from pyspark_kafka_direct.wire._any_broker import ask_any, patience
 from pyspark_kafka_direct.wire._list_offsets import Question, ask_offsets, offsets_answer
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
@@ -32,12 +29,14 @@ from pyspark_kafka_direct.wire.metadata import (
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.metadata import ClusterMetadata
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+_T = TypeVar("_T")
 
 __all__ = ["Cluster", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
@@ -92,27 +91,34 @@ class Cluster:
             return {}
         return self._ask_topics(wanted, deadline or self._deadline())
 
-    def all_topics(self) -> dict[str, TopicMetadata]:
+    def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
         """Metadata of all topics the principal may see, internal ones included, fresh.
+
+        Args:
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             BrokerError: The cluster could not be asked.
         """
-        return self._ask_topics(None, self._deadline())
+        return self._ask_topics(None, deadline or self._deadline())
 
     def ask_another(self) -> None:
         """Let another broker answer the next questions about topics: the one that did so may be behind."""
         with self._lock:
             self._turn += 1
 
-    def partition(self, partition: TopicPartition) -> PartitionMetadata:
+    def partition(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> PartitionMetadata:
         """Metadata of a partition, at most ``metadata.max.age.ms`` old.
+
+        Args:
+            partition: The partition.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             TopicNotFoundError: There is no such topic, or it has no such partition.
             BrokerError: The cluster could not be asked.
         """
-        return self._known_partition(partition, self._known_topics({partition.topic}, self._deadline()))
+        return self._known_partition(partition, self._known_topics({partition.topic}, deadline or self._deadline()))
 
     def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
         """The leader of a partition; waits for one while there is none.
@@ -170,13 +176,31 @@ class Cluster:
         missing = dict(wanted)
         topics = self._known_topics({partition.topic for partition in missing}, deadline)
         while missing:
-            answered, failures = self._ask_leaders(missing, topics, deadline)
+            # A leader that does not answer may be replaced, so the first tries are short. Looking for a time may mean
+            # to search a log, which takes what it takes.
+            searching = any(position >= 0 for position in missing.values())
+            longest = math.inf if searching or retry.last else patience(self.settings, retry.tries)
+            answered, failures = self._ask_leaders(missing, topics, deadline, longest)
             found.update(answered)
             missing = {partition: position for partition, position in missing.items() if partition not in answered}
             if missing:
                 retry.after(next(iter(failures.values())))
                 topics = self._ask_topics(sorted({partition.topic for partition in missing}), deadline, retry)
         return {partition: found[partition] for partition in wanted}
+
+    def ask_any(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
+        """Ask known brokers, or bootstrap servers, one after the other until one answers; one round of all of them.
+
+        Args:
+            ask: Asks over one connection, within a deadline.
+            deadline: End of the wait.
+            tries: How often the same question was asked, this time included.
+
+        Raises:
+            BrokerError: None answered.
+        """
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        return ask_any(self.settings, known, ask, deadline, tries=tries, turn=self._turn)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
         """A connection from the pool to one broker; give it back there.
@@ -195,9 +219,16 @@ class Cluster:
             raise
 
     def _ask_leaders(
-        self, wanted: Mapping[TopicPartition, int], topics: Mapping[str, TopicMetadata], deadline: Deadline
+        self,
+        wanted: Mapping[TopicPartition, int],
+        topics: Mapping[str, TopicMetadata],
+        deadline: Deadline,
+        longest: float,
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaDirectError]]:
-        """One round: every leader is sent its request before the first answer is awaited."""
+        """One round: every leader is sent its request before the first answer is awaited.
+
+        None is waited for longer than ``longest`` seconds.
+        """
         found: dict[TopicPartition, int] = {}
         failures: dict[TopicPartition, KafkaDirectError] = {}
         by_leader: dict[int, list[Question]] = {}
@@ -213,9 +244,9 @@ class Cluster:
             under_way: list[tuple[Connection, list[Question]]] = []
             for leader, questions in by_leader.items():
                 try:
-                    connection = self.connect(nodes[leader], deadline)
+                    connection = self.connect(nodes[leader], deadline.sooner(longest))
                     lent.callback(POOL.give_back, connection)
-                    ask_offsets(connection, questions, self.settings.request_timeout_ms, deadline)
+                    ask_offsets(connection, questions, self.settings.request_timeout_ms, deadline.sooner(longest))
                 except TransientBrokerError as error:
                     failures.update({question.partition: error for question in questions})
                 else:
@@ -223,7 +254,7 @@ class Cluster:
             for connection, questions in under_way:
                 partitions = [question.partition for question in questions]
                 try:
-                    answered, codes = offsets_answer(connection, partitions, deadline)
+                    answered, codes = offsets_answer(connection, partitions, deadline.sooner(longest))
                 except TransientBrokerError as error:
                     failures.update(dict.fromkeys(partitions, error))
                     continue
@@ -267,9 +298,11 @@ class Cluster:
             # Before the first answer, patience is short: a wrong address does not get better by waiting.
             patience = deadline if self._reached else deadline.sooner(self.settings.connect_timeout_ms / 1000)
             retry = self._retry(patience)
+        rounds = 0
         while True:
+            rounds += 1
             try:
-                metadata = self._ask_once(names, deadline)
+                metadata = self._ask_once(names, deadline, rounds)
             except TransientBrokerError as error:
                 retry.after(error)
                 continue
@@ -284,14 +317,16 @@ class Cluster:
             else:
                 return topics
 
-    def _ask_once(self, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
-        with self._any_broker(deadline) as connection:
-            metadata = ask_metadata(connection, names, deadline)
+    def _ask_once(self, names: Collection[str] | None, deadline: Deadline, tries: int) -> ClusterMetadata:
+        def ask(connection: Connection, limit: Deadline) -> tuple[ClusterMetadata, str]:
+            return ask_metadata(connection, names, limit), connection.broker
+
+        metadata, broker = self.ask_any(ask, deadline, tries)
         if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the brokers known so far are history
             with self._lock:
                 self._nodes = {}
         if metadata.error_code:
-            raise error_for(metadata.error_code, "asking for metadata", broker=connection.broker)
+            raise error_for(metadata.error_code, "asking for metadata", broker=broker)
         return metadata
 
     def _remember(self, metadata: ClusterMetadata, names: Collection[str] | None) -> dict[str, TopicMetadata]:
@@ -309,31 +344,6 @@ class Cluster:
             self._topics.update({name: (topic, now) for name, topic in topics.items()})
         return topics
 
-    @contextlib.contextmanager
-    def _any_broker(self, deadline: Deadline) -> Iterator[Connection]:
-        connection = self._reach_any(deadline)
-        try:
-            yield connection
-        finally:
-            POOL.give_back(connection)
-
-    def _reach_any(self, deadline: Deadline) -> Connection:
-        """A connection to a known broker, or to a bootstrap server, whichever answers first in that order."""
-        nodes = list(self._nodes.values())
-        first = (int(_ROTATION * len(nodes)) + self._turn) % max(len(nodes), 1)
-        known = [(node.host, node.port) for node in nodes[first:] + nodes[:first]]
-        addresses = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
-        failures: list[BrokerError] = []
-        for index, (host, port) in enumerate(addresses):
-            share = deadline.remaining() / (
-                len(addresses) - index
-            )  # a silent one must not use up the time of the others
-            try:
-                return POOL.borrow(self.settings, host, port, deadline.sooner(share))
-            except (TransientBrokerError, ProtocolError) as error:
-                failures.append(error)
-        raise _unreachable(failures)
-
     def _deadline(self) -> Deadline:
         return Deadline.after(self.settings.default_api_timeout_ms / 1000)
 
@@ -344,19 +354,5 @@ class Cluster:
         return Retry(deadline, self._retries, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
 
 
-# Which of the known brokers a process asks first: another one in each process spreads the load, and always the same one
-# in a process lets its connection be used again.
-_ROTATION = random.random()  # noqa: S311
-
-
 def _failure(code: int, doing: str, partition: TopicPartition, broker: str | None) -> KafkaDirectError:
     return error_for(code, doing, topic=partition.topic, partition=partition.partition, broker=broker)
-
-
-def _unreachable(failures: list[BrokerError]) -> BrokerError:
-    if len(failures) == 1:
-        return failures[0]
-    tried = "; ".join(f"{failure.broker}: {failure.message}" for failure in failures)
-    if all(isinstance(failure, BrokerTimeoutError) for failure in failures):
-        return BrokerTimeoutError(f"No broker answered in time. {tried}")
-    return BrokerUnreachableError(f"No broker could be reached. {tried}")

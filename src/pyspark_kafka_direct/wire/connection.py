@@ -70,6 +70,7 @@ class Connection:
         port: Port of the broker.
         broker: ``host:port``, as errors name it.
         api_versions: API key to lowest and highest version the broker speaks.
+        timed_out: Whether it was given up because an answer did not come in time.
     """
 
     def __init__(self, settings: ConnectionSettings, sock: socket.socket, host: str, port: int) -> None:
@@ -90,6 +91,7 @@ class Connection:
         self._reauthenticate_at: float | None = None
         self._logging_in = False
         self._opening = True
+        self.timed_out = False
         self.last_used = time.monotonic()
 
     @classmethod
@@ -323,6 +325,7 @@ class Connection:
             self.close()
             raise
         except TimeoutError:
+            self.timed_out = True
             self.close()
             raise too_late(self._circumstances(name), deadline, throttled) from None
         except OSError as error:

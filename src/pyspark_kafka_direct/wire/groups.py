@@ -10,12 +10,12 @@ A group without members takes commits of anyone who may (generation -1, no membe
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
+from pyspark_kafka_direct.errors import BrokerError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire._any_broker import patience
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire.deadline import Deadline
@@ -35,6 +35,9 @@ _T = TypeVar("_T")
 _STABLE_VERSION = 7
 _NO_OFFSET = -1
 
+# How often a coordinator must deny a partition: one that was just made it may not know yet. By default about 1.5 s.
+_DENIALS_TO_BELIEVE = 5
+
 # A coordinator that knows members takes no commits from others.
 _HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
 
@@ -42,7 +45,8 @@ _HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERAT
 class Group:
     """The committed offsets of one consumer group.
 
-    Every call is tried again, at the coordinator of the moment, until ``default.api.timeout.ms`` has passed.
+    Every call is tried again, at the coordinator of the moment, until ``default.api.timeout.ms`` has passed or its own
+    deadline. The first tries are short, as a coordinator that does not answer may be replaced by another broker.
 
     Args:
         cluster: The cluster.
@@ -54,18 +58,24 @@ class Group:
         self._cluster = cluster
         self._coordinator: Node | None = None
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(
+        self, partitions: Collection[TopicPartition], *, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, int]:
         """The next offset to read of each partition; those without a committed offset are left out.
+
+        Args:
+            partitions: The partitions.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             AuthorizationError: The principal may not describe the group, or a topic.
             BrokerError: The coordinator could not be asked.
         """
 
-        def ask(connection: Connection, deadline: Deadline) -> dict[TopicPartition, int]:
-            return self._fetch(connection, partitions, deadline)
+        def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, int]:
+            return self._fetch(connection, partitions, limit)
 
-        return self._at_coordinator(ask, partitions) if partitions else {}
+        return self._at_coordinator(ask, partitions, deadline) if partitions else {}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
         """Commit the next offset to read of each partition.
@@ -75,12 +85,13 @@ class Group:
             deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
+            TopicNotFoundError: A partition is not there; others may have been committed.
             AuthorizationError: The principal may not read the group, or a topic.
             BrokerError: The coordinator could not be asked, or the group has members.
         """
 
-        def ask(connection: Connection, deadline: Deadline) -> None:
-            self._commit(connection, offsets, deadline)
+        def ask(connection: Connection, limit: Deadline) -> None:
+            self._commit(connection, offsets, limit)
 
         if offsets:
             self._at_coordinator(ask, offsets.keys(), deadline)
@@ -89,39 +100,49 @@ class Group:
         self,
         ask: Callable[[Connection, Deadline], _T],
         partitions: Collection[TopicPartition],
-        deadline: Deadline | None = None,
+        deadline: Deadline | None,
     ) -> _T:
         settings = self._cluster.settings
         deadline = deadline or Deadline.after(settings.default_api_timeout_ms / 1000)
         retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        denials = 0
         while True:
             try:
-                return self._ask_once(ask, partitions, deadline)
-            except (TransientBrokerError, _TryAgain) as trouble:
+                return self._ask_once(ask, partitions, deadline, retry.tries)
+            except _TryAgain as again:
+                denials = denials + 1 if isinstance(again.error, TopicNotFoundError) else 0
+                if denials >= _DENIALS_TO_BELIEVE:
+                    raise again.error from None
                 self._coordinator = None
-                retry.after(trouble.error if isinstance(trouble, _TryAgain) else trouble)
+                retry.after(again.error)
+            except TransientBrokerError as error:
+                self._coordinator = None
+                retry.after(error)
 
     def _ask_once(
-        self, ask: Callable[[Connection, Deadline], _T], partitions: Collection[TopicPartition], deadline: Deadline
+        self,
+        ask: Callable[[Connection, Deadline], _T],
+        partitions: Collection[TopicPartition],
+        deadline: Deadline,
+        tries: int,
     ) -> _T:
         if self._coordinator is None:
-            self._coordinator = self._find_coordinator(partitions, deadline)
-        connection = self._cluster.connect(self._coordinator, deadline)
+            self._coordinator = self._find_coordinator(partitions, deadline, tries)
+        limit = deadline.sooner(patience(self._cluster.settings, tries))
+        connection = self._cluster.connect(self._coordinator, limit)
         try:
-            return ask(connection, deadline)
+            return ask(connection, limit)
         finally:
             POOL.give_back(connection)
 
-    def _find_coordinator(self, partitions: Collection[TopicPartition], deadline: Deadline) -> Node:
-        if not self._cluster.nodes:
+    def _find_coordinator(self, partitions: Collection[TopicPartition], deadline: Deadline, tries: int) -> Node:
+        def ask(connection: Connection, limit: Deadline) -> tuple[Any, str]:
+            return connection.call(FIND_COORDINATOR, {"key": self.group_id}, limit), connection.broker
+
+        if not self._cluster.nodes:  # a cluster that was never reached is given up sooner
             self._cluster.topics({tp.topic for tp in partitions}, deadline=deadline)
-        anyone = random.choice(list(self._cluster.nodes.values()))  # noqa: S311
-        connection = self._cluster.connect(anyone, deadline)
-        try:
-            response = connection.call(FIND_COORDINATOR, {"key": self.group_id}, deadline)
-        finally:
-            POOL.give_back(connection)
-        self._check(response.error_code, "looking for the coordinator", None, connection.broker)
+        response, broker = self._cluster.ask_any(ask, deadline, tries)
+        self._check(response.error_code, "looking for the coordinator", None, broker)
         return Node(response.node_id, response.host, response.port)
 
     def _fetch(

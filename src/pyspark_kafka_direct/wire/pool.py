@@ -37,12 +37,15 @@ class _Key(NamedTuple):
 
 
 class _Failures(NamedTuple):
-    tries: int
+    connects: int  # failed ones in a row; none where only a request went unanswered
     last: float
 
 
 class ConnectionPool:
-    """Idle connections by settings and broker, newest used first. Safe to use from several threads."""
+    """Idle connections by settings and broker, newest used first. Safe to use from several threads.
+
+    It also knows which addresses failed, and when: so one task learns from another which broker to ask last.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,11 +66,21 @@ class ConnectionPool:
         return self._open(key, deadline)
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next one who needs it; one that is broken, or awaits an answer, is closed."""
+        """Keep a connection for the next one who needs it; one that is broken, or awaits an answer, is closed.
+
+        If an answer did not come in time, all idle connections to that broker go: they look alive, and nobody should
+        wait on each of them in turn.
+        """
+        address = (connection.host, connection.port)
+        if connection.timed_out:
+            self._give_up_on(address)
         if not connection.idle:
             connection.close()
             return
-        key = _Key(connection.settings, connection.host, connection.port)
+        failures = self._failures.get(address)
+        if failures is not None and failures.last < connection.last_used:
+            self._failures.pop(address, None)
+        key = _Key(connection.settings, *address)
         connection.last_used = time.monotonic()
         with self._lock:
             self._idle[id(connection)] = (key, connection)
@@ -88,8 +101,14 @@ class ConnectionPool:
             yield connection
         except BaseException:
             connection.close()
+            self.give_back(connection)
             raise
         self.give_back(connection)
+
+    def failed_at(self, address: tuple[str, int]) -> float:
+        """When a connection to a broker, or a request to it, failed last (monotonic time); 0 if it answered since."""
+        failures = self._failures.get(address)
+        return 0.0 if failures is None else failures.last
 
     def close(self) -> None:
         """Close all idle connections and forget the failures."""
@@ -116,6 +135,15 @@ class ConnectionPool:
             old.close()
         return connection
 
+    def _give_up_on(self, address: tuple[str, int]) -> None:
+        with self._lock:
+            numbers = [number for number, (key, _) in self._idle.items() if (key.host, key.port) == address]
+            silent = [self._idle.pop(number)[1] for number in numbers]
+            before = self._failures.get(address)
+            self._failures[address] = _Failures(0 if before is None else before.connects, time.monotonic())
+        for connection in silent:
+            connection.close()
+
     def _take_expired(self) -> list[Connection]:
         now = time.monotonic()
         expired = [number for number, (key, connection) in self._idle.items() if _is_expired(key, connection, now)]
@@ -123,17 +151,16 @@ class ConnectionPool:
 
     def _open(self, key: _Key, deadline: Deadline) -> Connection:
         settings, address = key.settings, (key.host, key.port)
-        failures = self._failures.get(address)
+        failures = self._failures.get(address, _Failures(0, 0.0))
         allowed = settings.connect_timeout_ms
-        if failures is not None:
+        if failures.connects:
             _wait_before_reconnecting(settings, failures, deadline)
-            growing = settings.connect_timeout_ms << min(failures.tries, 16)
+            growing = settings.connect_timeout_ms << min(failures.connects, 16)
             allowed = max(allowed, min(growing, settings.connect_timeout_max_ms))
         try:
             connection = Connection.open(settings, *address, deadline.sooner(allowed / 1000))
         except TransientBrokerError:
-            count = 1 if failures is None else failures.tries + 1
-            self._failures[address] = _Failures(count, time.monotonic())
+            self._failures[address] = _Failures(failures.connects + 1, time.monotonic())
             raise
         self._failures.pop(address, None)
         return connection
@@ -161,7 +188,7 @@ def _is_alive(connection: Connection) -> bool:
 
 
 def _wait_before_reconnecting(settings: ConnectionSettings, failures: _Failures, deadline: Deadline) -> None:
-    backoff = settings.reconnect_backoff_ms << min(failures.tries - 1, 16)
+    backoff = settings.reconnect_backoff_ms << min(failures.connects - 1, 16)
     # Jitter keeps the tasks of a cluster from knocking at a restarted broker all at once (KIP-144).
     pause = min(backoff, settings.reconnect_backoff_max_ms) / 1000 * random.uniform(0.8, 1.2)  # noqa: S311
     left = failures.last + pause - time.monotonic()

@@ -10,8 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+)
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataRequest, MetadataResponse
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire.settings import ConnectionSettings
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 TOPIC = "flights"
 PARTITION = TopicPartition(TOPIC, 0)
 TOPIC_ID = UUID(int=7)
-VERSIONS = {1: (4, 17), 2: (1, 11), 3: (0, 13), 18: (0, 4)}
+VERSIONS = {1: (4, 17), 2: (1, 11), 3: (0, 13), 8: (2, 9), 9: (1, 7), 10: (0, 3), 18: (0, 4)}
 
 
 class Broker:
@@ -36,11 +41,13 @@ class Broker:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
+        self.connections = 0
         self.leaders: list[tuple[int, Broker]] = [(1, self)]
         self.epoch = 5
         self.topic_error: Callable[[], int] = lambda: 0
         self.error: Callable[[], int] = lambda: 0
         self.offsets: Callable[[int], tuple[int, int]] = lambda _: (0, 42)
+        self.commit_error: Callable[[], int] = lambda: 0
         self.forgetful = False
         self.frozen = False
         self.welcome: Callable[[socket.socket], socket.socket] = lambda sock: sock
@@ -48,6 +55,7 @@ class Broker:
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
+                broker.connections += 1
                 with broker.welcome(self.request) as sock:  # a TLS socket takes the place of the one beneath
                     broker._serve(sock)
 
@@ -85,7 +93,14 @@ class Broker:
             while self.frozen:
                 time.sleep(0.01)
             api_key, version, correlation_id = struct.unpack_from(">hhi", body)
-            response = {3: self._metadata, 2: self._list_offsets, 18: self._versions}[api_key](version, body)
+            response = {
+                2: self._list_offsets,
+                3: self._metadata,
+                8: self._commit,
+                9: self._committed,
+                10: self._coordinator,
+                18: self._versions,
+            }[api_key](version, body)
             response.with_header(correlation_id=correlation_id)
             sock.sendall(response.encode(header=True, framed=True))
 
@@ -138,6 +153,27 @@ class Broker:
         )
         topics = [] if self.forgetful else [topic_class(name=TOPIC, partitions=[answer])]
         return ListOffsetsResponse(version=version, throttle_time_ms=0, topics=topics)
+
+    def _coordinator(self, version: int, _: bytes) -> FindCoordinatorResponse:
+        self.asked["FindCoordinator"] += 1
+        number, broker = self.leaders[0]
+        return FindCoordinatorResponse(
+            version=version, error_code=0, node_id=number, host="127.0.0.1", port=broker.port, throttle_time_ms=0
+        )
+
+    def _committed(self, version: int, _: bytes) -> OffsetFetchResponse:
+        self.asked["OffsetFetch"] += 1
+        topic = OffsetFetchResponse.OffsetFetchResponseTopic
+        answer = topic.OffsetFetchResponsePartition(
+            partition_index=0, committed_offset=7, committed_leader_epoch=-1, metadata="", error_code=0
+        )
+        return OffsetFetchResponse(version=version, error_code=0, topics=[topic(name=TOPIC, partitions=[answer])])
+
+    def _commit(self, version: int, _: bytes) -> OffsetCommitResponse:
+        self.asked["OffsetCommit"] += 1
+        topic = OffsetCommitResponse.OffsetCommitResponseTopic
+        answer = topic.OffsetCommitResponsePartition(partition_index=0, error_code=self.commit_error())
+        return OffsetCommitResponse(version=version, topics=[topic(name=TOPIC, partitions=[answer])])
 
 
 def then(*codes: int, finally_: int = 0) -> Callable[[], int]:
