@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,10 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.reading.range_reader import read_range
+from pyspark_kafka_direct.reading.request import RangeRequest
+from pyspark_kafka_direct.wire import _any_broker
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
@@ -42,6 +48,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.messages import Api
 
     TopicsOn = Callable[[str], MakeTopic]
+
+# Less than request.timeout.ms (30 s), which whoever waits for a silent broker waits out.
+HANG = 25.0
 
 LIFETIME = 5.0  # seconds of a login; it is renewed when 85% are over, and a busy machine may need some of the rest
 
@@ -392,3 +401,48 @@ def test_a_partition_without_a_leader_is_named(three: EmbeddedKafka, topics_on: 
     finally:
         three.start_broker(home)
     assert patient.offsets({partition: LATEST})[partition] == 0
+
+
+def test_a_frozen_broker_holds_up_only_what_it_leads(
+    three: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is stopped: it takes connections and requests, and answers none. It is the first to be asked."""
+    topic = create(three, topics_on, 3, replication=3)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    for number in range(3):
+        write(three.bootstrap_servers, topic, number, number + 1)
+    planner = Cluster(plain(three), retries=3, retry_interval=0.01)  # as planning has it
+    ends = planner.offsets(dict.fromkeys(partitions, LATEST))
+    assert list(ends.values()) == [1, 2, 3]
+    leaders = planner.known_leaders(partitions)
+    frozen = leaders[partitions[0]].node
+    others = {partition: LATEST for partition in partitions if leaders[partition].node != frozen}
+    assert others
+    addresses = [(node.host, node.port) for node in planner.nodes.values()]
+    monkeypatch.setattr(_any_broker, "_ROTATION", (addresses.index((frozen.host, frozen.port)) + 0.5) / 3)
+    bootstrap = sorted(plain(three).bootstrap_servers, key=lambda address: address[1] != frozen.port)
+    stranger = replace(plain(three), bootstrap_servers=tuple(bootstrap))
+
+    os.kill(three.pids[frozen.id], signal.SIGSTOP)
+    try:
+        with at_most(HANG, "planning what others lead"):
+            assert planner.topics([topic])
+            assert planner.offsets(others) == {partition: ends[partition] for partition in others}
+        POOL.close()
+        with at_most(HANG, "reading what others lead, in a new process"):
+            for partition in others:
+                ranged = OffsetRange(topic, partition.partition, 0, ends[partition])
+                batches = list(read_range(stranger, RangeRequest(ranged, ("offset",))))
+                assert sum(batch.num_rows for batch in batches) == ends[partition]
+        with at_most(60, "planning what it led, by the leaders elected meanwhile"):
+            assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends
+        assert planner.leader(partitions[0]) != frozen
+    finally:
+        os.kill(three.pids[frozen.id], signal.SIGCONT)
+
+
+@contextmanager
+def at_most(seconds: float, what: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds, what
