@@ -1,0 +1,132 @@
+"""Small changes to a module that a good test notices: comparisons, boundaries, booleans, numbers, statements."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+_REMOVABLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise, ast.Return, ast.Continue, ast.Break, ast.Delete)
+
+
+class Mutant(NamedTuple):
+    """One changed module.
+
+    Attributes:
+        line: Where, in the original file.
+        what: The change, for people.
+        source: The whole changed file.
+    """
+
+    line: int
+    what: str
+    source: str
+
+
+class _Change(NamedTuple):
+    line: int
+    what: str
+    apply: Callable[[], None]
+
+
+def changes(source: str) -> list[tuple[int, str]]:
+    """Line and name of every change that can be made to a file."""
+    return [(change.line, change.what) for change in _changes(ast.parse(source))]
+
+
+def mutant(source: str, number: int) -> Mutant:
+    """The file with one of its ``changes``."""
+    tree = ast.parse(source)  # parsed anew, because a change is made in place
+    change = next(change for index, change in enumerate(_changes(tree)) if index == number)
+    change.apply()
+    return Mutant(change.line, change.what, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+
+
+def _changes(tree: ast.Module) -> Iterator[_Change]:
+    """Lazily, and each knows nothing of the others: apply one of them at most."""
+    no_code = _no_code(tree)
+    for node in ast.walk(tree):
+        if id(node) not in no_code:
+            yield from _of_node(node)
+            yield from _of_block(node)
+
+
+def _of_node(node: ast.AST) -> Iterator[_Change]:
+    match node:
+        case ast.Compare():
+            for place, before in enumerate(node.ops):
+                for after in _COMPARISONS[type(before)]:
+                    name = f"{type(before).__name__} to {after.__name__}"
+                    yield _Change(node.lineno, name, _setting(node.ops, place, after()))
+        case ast.BoolOp():
+            other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            name = f"{type(node.op).__name__} to {type(other).__name__}"
+            yield _Change(node.lineno, name, lambda: setattr(node, "op", other))
+        case ast.UnaryOp(op=ast.Not()):
+            twice = ast.UnaryOp(ast.Not(), node.operand)
+            yield _Change(node.lineno, "not removed", lambda: setattr(node, "operand", twice))
+        case ast.If() | ast.While() | ast.IfExp():
+            negated = ast.UnaryOp(ast.Not(), node.test)
+            yield _Change(node.lineno, f"condition negated: {ast.unparse(node.test)}", lambda: _negate(node, negated))
+        case ast.Constant(value=bool() as truth):
+            yield _Change(node.lineno, f"{truth} to {not truth}", lambda: setattr(node, "value", not truth))
+        case ast.Constant(value=int() as number):
+            for near in (number - 1, number + 1):
+                yield _Change(node.lineno, f"{number} to {near}", _assigning(node, near))
+
+
+def _of_block(node: ast.AST) -> Iterator[_Change]:
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(node, field, None)
+        if not isinstance(block, list):  # a lambda's body, say
+            continue
+        for place, statement in enumerate(block):
+            if isinstance(statement, _REMOVABLE) and not _is_text(statement):
+                text = ast.unparse(statement).splitlines()[0][:60]
+                yield _Change(statement.lineno, f"removed: {text}", _setting(block, place, ast.Pass()))
+
+
+def _setting(target: list[ast.AST] | list[ast.cmpop], place: int, value: ast.AST) -> Callable[[], None]:
+    return lambda: cast("list[ast.AST]", target).__setitem__(place, value)
+
+
+def _assigning(node: ast.Constant, value: int) -> Callable[[], None]:
+    return lambda: setattr(node, "value", value)
+
+
+def _negate(node: ast.If | ast.While | ast.IfExp, test: ast.expr) -> None:
+    node.test = test
+
+
+def _no_code(tree: ast.Module) -> set[int]:
+    """Nodes that no test can notice: annotations, imports for the type checker, names and aliases at the top."""
+    roots: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.arg(annotation=ast.expr() as annotation):
+                roots.append(annotation)
+            case ast.FunctionDef(returns=ast.expr() as annotation) | ast.AnnAssign(annotation=annotation):
+                roots.append(annotation)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                roots.append(node)
+            case ast.Assign(targets=[ast.Name(id="__all__")]):
+                roots.append(node)
+    return {id(node) for root in roots for node in ast.walk(root)}
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
