@@ -1,0 +1,33 @@
+"""The part of the record of behaviour that needs a broker; ``tests/unit/test_behaviour.py`` has the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.behaviour import imports, inventory
+from tests.behaviour.store import complaint
+
+from pyspark_kafka_direct.records import IMPLEMENTATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+native = pytest.mark.skipif(IMPLEMENTATION != "native", reason="the record is of a machine with the native kernel")
+
+
+@native
+def test_planning_and_reading_import_what_is_recorded(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> None:
+    found, rows = imports.of_batch(imports.prepare(kafka.bootstrap_servers, make_topic()))
+    assert rows == imports.ROWS
+    assert not (said := complaint("workers", imports.compare(found))), said
+
+
+@native
+def test_no_test_id_is_gone(request: pytest.FixtureRequest) -> None:
+    if not inventory.is_whole_run(request.config, "tests/integration"):
+        pytest.skip("only a run of all integration tests has all ids")
+    collected = [item.nodeid for item in request.session.items]
+    assert not (said := complaint("tests", inventory.compare_ids(collected, "tests/integration"))), said
