@@ -67,7 +67,7 @@ def _of_setting(row: Setting) -> Iterator[Case]:
         yield Case(row.name, context, texts[:1], "n N K p", _ONE_OF_EACH)
         yield Case(row.name, context, ("1", "2"), "k+n n+N", _ONE_OF_EACH)
         return
-    yield Case(row.name, context, texts[:1], "n N K p _ k_", _ONE_OF_EACH)
+    yield Case(row.name, context, texts[:1], "n N K p _ k_ t", _ONE_OF_EACH)
     yield Case(row.name, context, texts[-1:], "n N K", _ONE_OF_EACH)
     ways = " ".join(["k+n", "k+K", "n+N", *(f"n+={alias}" for alias in row.aliases)])
     good = _twice(texts)
@@ -86,7 +86,7 @@ def _of_option(option: Option) -> Iterator[Case]:
     for text in texts if option.name.lower() in parameters._HANDLED else texts[:1]:
         yield Case(option.name, contexts[-1], (text,), "n", " ".join(PARAMETER_DOORS))
     good = _twice(texts)
-    other = "N k p _ k_" if "." in option.name else "N k p"
+    other = "N k p t _ k_" if "." in option.name else "N k p t"
     yield Case(option.name, contexts[-1], (texts[0],), other, _ONE_OF_EACH)
     yield Case(option.name, contexts[-1], (good[0], good[0]), "n+N n+k", "batch stream")
     yield Case(option.name, contexts[-1], good, "n+N n+k", "batch stream direct")

@@ -90,7 +90,7 @@ def given(door: str, context: str, setting: str, spelled: str = "", values: Sequ
 
 def written(setting: str, way: str) -> str:
     """A setting's name: ``n`` as it is, ``k`` after ``kafka.``, ``N`` and ``K`` the same in capitals, ``_`` and ``k_``
-    with underscores for dots, ``p`` between blanks; ``=name`` is another name.
+    with underscores for dots, ``p`` between blanks, ``t`` without the last letter; ``=name`` is another name.
     """
     match way:
         case "n" | "j":
@@ -107,6 +107,8 @@ def written(setting: str, way: str) -> str:
             return "kafka." + setting.replace(".", "_")
         case "p":
             return f" {setting} "
+        case "t":
+            return setting[:-1]
     assert way.startswith("="), way
     return way[1:]
 

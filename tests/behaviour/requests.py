@@ -69,20 +69,21 @@ def record() -> Record:
         frames["newest"] = _sent(request, (0, max(_VERSIONS)))
         found[name] = frames
     found["ApiVersions"] = {
-        "": _sent(_API_VERSIONS, (0, 4)),
-        "to an old broker": _sent(_API_VERSIONS, (0, 0), old=True),
+        "first": _sent(_API_VERSIONS, (0, 4)),
+        "second": _sent(_API_VERSIONS, (0, 0), old=True),
     }
     return found
 
 
 def write() -> None:
     """Make the record."""
-    FILE.write_text(json.dumps(record(), indent=1) + "\n", "utf-8")
+    grouped = {name: _grouped(frames) for name, frames in record().items()}
+    FILE.write_text(json.dumps(grouped, indent=1) + "\n", "utf-8")
 
 
 def compare() -> Differences:
     """What is sent otherwise than recorded."""
-    before: Record = json.loads(FILE.read_text("utf-8"))
+    before = {name: _single(frames) for name, frames in json.loads(FILE.read_text("utf-8")).items()}
     now = record()
     return {
         f"{name} {version}": f"\n      was {frames[version]}\n      is  {now.get(name, {}).get(version)}"
@@ -101,11 +102,24 @@ def _sent(request: Request, versions: tuple[int, int], *, old: bool = False) -> 
             request.ask(settings)
         except KafkaDirectError as error:
             told = f"{type(error).__name__}: {error}".replace(address, "{broker}")
+            told = told.replace(f"the broker {versions[0]} to {versions[0]}", "the broker another")
         finally:
             POOL.close()
     frames = [frame.hex().replace(__version__.encode().hex(), "{version}") for frame in broker.frames]
     # How it ends is the peer's doing, once the request is out. Which release it looks like is a guess by a table.
     return " ".join(frames) or re.sub(r"looks like Kafka [\d.]+", "looks like Kafka ?", told)
+
+
+def _grouped(frames: Mapping[str, str]) -> dict[str, str]:
+    """Versions with the same outcome together: ``4 5 6``."""
+    versions: dict[str, list[str]] = {}
+    for version, outcome in frames.items():
+        versions.setdefault(outcome, []).append(version)
+    return {" ".join(names): outcome for outcome, names in versions.items()}
+
+
+def _single(grouped: Mapping[str, str]) -> dict[str, str]:
+    return {version: outcome for names, outcome in grouped.items() for version in names.split()}
 
 
 def _open(settings: ConnectionSettings) -> Connection:

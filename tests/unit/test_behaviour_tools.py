@@ -52,7 +52,7 @@ def test_a_setting_as_recorded_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_other_bytes_are_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(requests, "FILE", tmp_path / "requests.json")
     monkeypatch.setattr(requests, "record", lambda: {"Fetch": {"4": "00", "5": "01"}})
-    requests.FILE.write_text('{"Fetch": {"4": "00", "5": "00", "6": "00"}}', "utf-8")
+    requests.FILE.write_text('{"Fetch": {"4 5": "00", "6": "00"}}', "utf-8")
     assert list(requests.compare()) == ["Fetch 5", "Fetch 6"]
 
 
@@ -95,10 +95,10 @@ def test_a_difference_is_allowed_with_a_reason(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_how_a_setting_is_written() -> None:
-    ways = [written("fetch.min.bytes", way) for way in ("n", "k", "N", "K", "_", "k_", "p", "=other")]
+    ways = [written("fetch.min.bytes", way) for way in ("n", "k", "N", "K", "_", "k_", "p", "t", "=other")]
     assert ways[:3] == ["fetch.min.bytes", "kafka.fetch.min.bytes", "FETCH.MIN.BYTES"]
     assert ways[3:6] == ["KAFKA.FETCH.MIN.BYTES", "fetch_min_bytes", "kafka.fetch_min_bytes"]
-    assert ways[6:] == [" fetch.min.bytes ", "other"]
+    assert ways[6:] == [" fetch.min.bytes ", "fetch.min.byte", "other"]
 
 
 def test_the_context_makes_room_for_the_setting() -> None:
