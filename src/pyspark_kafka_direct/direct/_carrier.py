@@ -1,15 +1,15 @@
 """The functions that Spark calls for each batch, in a form that survives its checkpoint.
 
 All are objects of classes, not closures: a pickled closure holds compiled code, which another Python version cannot
-read. ``Carrier`` holds the stream itself, the others only its id (see ``_registry.py``).
+read. ``GenerationBegins`` holds the stream itself, the others only its id (see ``_registry.py``).
 """
 
 from __future__ import annotations
 
 import inspect
-import threading
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafka_direct.direct import _registry
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct._spark_side import side_after_restore
 from pyspark_kafka_direct.errors import OptionError
@@ -20,25 +20,55 @@ if TYPE_CHECKING:
 
     from pyspark import RDD
 
-    from pyspark_kafka_direct.direct._planner import StreamPlanner
+    from pyspark_kafka_direct.direct._carried import CarriedStream
+    from pyspark_kafka_direct.direct._spark_side import SparkSide
     from pyspark_kafka_direct.direct.rdd import KafkaRDD
 
-_first_call = threading.Lock()
+
+class GenerationBegins:
+    """Called before all else that Spark generates for a batch; carries the stream through the checkpoint.
+
+    It is the first function of the graph, so Spark calls it first, and pickles it first. ``_graph.py`` sees to that.
+    """
+
+    def __init__(self, stream: CarriedStream) -> None:
+        self._stream = stream
+
+    def __call__(self, time: datetime, rdd: RDD[Any]) -> None:
+        """Called by Spark, with the constant stream's empty RDD."""
+        stream = self._stream
+        if stream.spark is None:
+            stream.spark = side_after_restore(stream, rdd)
+            # Only now: reading a checkpoint makes a stream too, which must not take the place of one that runs.
+            _registry.enter(stream)
+        stream.begin_generation(milliseconds(time))
+
+    def __getstate__(self) -> dict[str, CarriedStream]:
+        # Spark holds the graph's lock here as while it generates: a generation without an end has failed.
+        self._stream.settle()
+        return {"_stream": self._stream}
+
+
+class GenerationEnds:
+    """Called after all else that Spark generates for a batch; from there Spark goes on to submit the jobs."""
+
+    def __init__(self, stream_id: str) -> None:
+        self._stream = stream_id
+
+    def __call__(self, time: datetime, rdd: RDD[Any]) -> None:
+        """Called by Spark."""
+        stream_of(self._stream).end_generation()
 
 
 class Carrier:
     """Makes the RDD of a batch when Spark generates it."""
 
-    def __init__(self, planner: StreamPlanner) -> None:
-        self._planner = planner
+    def __init__(self, stream_id: str) -> None:
+        self._stream = stream_id
 
     def __call__(self, time: datetime, rdd: RDD[Any]) -> KafkaRDD:
         """Called by Spark, with the constant stream's empty RDD."""
-        planner = self._planner
-        with _first_call:
-            if planner.spark is None:
-                planner.spark = side_after_restore(planner, rdd)
-        return planner.spark.generated(milliseconds(time))
+        return _spark_side(self._stream).generated(milliseconds(time))
 
 
 class OnKafkaRdd:
@@ -74,9 +104,13 @@ def milliseconds(time: datetime) -> int:
 
 
 def _batch(stream_id: str, time: datetime) -> KafkaRDD:
+    return _spark_side(stream_id).rdd(milliseconds(time))
+
+
+def _spark_side(stream_id: str) -> SparkSide:
     spark = stream_of(stream_id).spark
-    assert spark is not None, "Spark runs no job of a batch before it has generated it"
-    return spark.rdd(milliseconds(time))
+    assert spark is not None, "a stream is entered when it is connected"
+    return spark
 
 
 def _takes_time(function: Callable[..., Any], rdds: int) -> bool:

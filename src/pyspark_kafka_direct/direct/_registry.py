@@ -1,9 +1,10 @@
 """The direct streams of this process, by id.
 
 Spark pickles each Python function of a stream's graph by itself into its checkpoint. If each held the stream, the
-stream would come back as several copies that go their own ways. So only the carrier (``_carrier.py``) holds it;
-everything else holds its id and finds it here. Reading the carrier back from a checkpoint enters the stream again, in
-place of one that this process had before.
+stream would come back as several copies that go their own ways. So only one of them (``_carrier.GenerationBegins``)
+holds it; everything else holds its id and finds it here. A stream that comes back from a checkpoint is entered when
+Spark first generates a batch of it, in place of one that this process had before: until then that one may well be
+running, as when ``getOrCreate`` is called twice.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from typing import TYPE_CHECKING
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.direct._planner import StreamPlanner
+    from pyspark_kafka_direct.direct._carried import CarriedStream
 
 _lock = threading.Lock()
-_streams: dict[str, StreamPlanner] = {}
+_streams: dict[str, CarriedStream] = {}
 
 
-def enter(planner: StreamPlanner) -> None:
-    """Make a stream known under its id."""
+def enter(stream: CarriedStream) -> None:
+    """Make a stream that is connected with its StreamingContext known under its id."""
     with _lock:
-        _streams[planner.stream_id] = planner
+        _streams[stream.stream_id] = stream
 
 
-def stream_of(stream_id: str) -> StreamPlanner:
+def stream_of(stream_id: str) -> CarriedStream:
     """The stream with this id.
 
     Raises:
@@ -42,7 +43,7 @@ def stream_of(stream_id: str) -> StreamPlanner:
     return found
 
 
-def streams() -> list[StreamPlanner]:
+def streams() -> list[CarriedStream]:
     """All streams of this process."""
     with _lock:
         return list(_streams.values())

@@ -15,6 +15,7 @@ from pyspark.streaming import DStream, StreamingContext
 
 from pyspark_kafka_direct.direct import _input_info
 from pyspark_kafka_direct.direct._conf import poll_timeout
+from pyspark_kafka_direct.direct._graph import field, forget_generated
 from pyspark_kafka_direct.direct._stopping import stop_with
 from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rdd import kafka_rdd
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark import RDD, SparkContext
 
-    from pyspark_kafka_direct.direct._planner import StreamPlanner
+    from pyspark_kafka_direct.direct._carried import CarriedStream
     from pyspark_kafka_direct.direct.rdd import KafkaRDD
     from pyspark_kafka_direct.offsets import OffsetRange
 
@@ -39,7 +40,8 @@ class SparkSide:
         planner: The stream.
     """
 
-    def __init__(self, ssc: StreamingContext, constant: Any, planner: StreamPlanner) -> None:
+    def __init__(self, ssc: StreamingContext, constant: Any, planner: CarriedStream) -> None:
+        self._ssc = ssc
         self._context: SparkContext = ssc.sparkContext
         self._constant = constant
         self._planner = planner
@@ -69,6 +71,13 @@ class SparkSide:
         self._report(time_ms, rdd.offsetRanges())
         self._forget(time_ms)
         return rdd
+
+    def forget_generated(self, times_ms: Sequence[int]) -> None:
+        """Forget the RDDs of batches that Spark failed to generate, here and throughout Spark's graph."""
+        forget_generated(self._ssc, self._constant, times_ms)
+        with self._lock:
+            for time_ms in times_ms:
+                self._rdds.pop(time_ms, None)
 
     def _make_rdd(self, ranges: Sequence[OffsetRange]) -> KafkaRDD:
         planner, spec = self._planner, self._planner.spec
@@ -133,7 +142,7 @@ def constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
     return constant, DStream(java, ssc, spark.serializer)
 
 
-def side_after_restore(planner: StreamPlanner, rdd: RDD[Any]) -> SparkSide:
+def side_after_restore(planner: CarriedStream, rdd: RDD[Any]) -> SparkSide:
     """Connect a stream that came back from a checkpoint.
 
     Args:
@@ -148,7 +157,7 @@ def side_after_restore(planner: StreamPlanner, rdd: RDD[Any]) -> SparkSide:
         for stream in ssc._jssc.ssc().graph().getInputStreams():
             if stream.getClass().getSimpleName() != "ConstantInputDStream":
                 continue
-            if _field(stream.getClass(), "rdd").get(stream).equals(constant_rdd):
+            if field(stream.getClass(), "rdd").get(stream).equals(constant_rdd):
                 _revive(constant_rdd, ssc)
                 return SparkSide(ssc, stream, planner)
     raise KafkaDirectError(
@@ -178,13 +187,7 @@ def _revive(constant_rdd: Any, ssc: StreamingContext) -> None:
     base = constant_rdd.getClass()
     while base.getName() != "org.apache.spark.rdd.RDD":
         base = base.getSuperclass()
-    context = _field(base, "_sc")
+    context = field(base, "_sc")
     if context.get(constant_rdd) is None:
         context.set(constant_rdd, spark)
-        _field(base, "id").set(constant_rdd, spark.newRddId())
-
-
-def _field(owner: Any, name: str) -> Any:
-    field = owner.getDeclaredField(name)
-    field.setAccessible(True)
-    return field
+        field(base, "id").set(constant_rdd, spark.newRddId())

@@ -10,11 +10,13 @@ from pyspark.streaming.dstream import TransformedDStream
 from pyspark.streaming.util import TransformFunction
 
 from pyspark_kafka_direct.direct import _registry
-from pyspark_kafka_direct.direct._carrier import Carrier, OnKafkaRdd
+from pyspark_kafka_direct.direct._carried import CarriedStream
+from pyspark_kafka_direct.direct._carrier import Carrier, GenerationBegins, GenerationEnds, OnKafkaRdd
 from pyspark_kafka_direct.direct._conf import assume_consecutive as assume_consecutive_of
-from pyspark_kafka_direct.direct._planner import StreamPlanner, StreamSpec
+from pyspark_kafka_direct.direct._graph import mark_generations
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct._spark_side import SparkSide, constant_stream
+from pyspark_kafka_direct.direct._spec import StreamSpec
 from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rates import PerPartitionConfig, per_partition_config, rate_controller
 from pyspark_kafka_direct.direct.record import check_decoders
@@ -90,11 +92,11 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
     windows, unions and joins pass records between Python and the JVM, so map them to what is needed first.
     """
 
-    def __init__(self, ssc: StreamingContext, ticks: DStream[Any], planner: StreamPlanner) -> None:
-        super().__init__(ticks, Carrier(planner))
+    def __init__(self, ssc: StreamingContext, ticks: DStream[Any], carried: CarriedStream) -> None:
+        super().__init__(ticks, Carrier(carried.stream_id))
         self._ssc = ssc
-        self._planner = planner
-        self._stream_id = planner.stream_id
+        self._carried = carried
+        self._stream_id = carried.stream_id
 
     def foreachRDD(self, func: Callable[..., Any]) -> None:  # noqa: N802
         """Call a function on the driver for each batch, with its KafkaRDD, or with its time and its KafkaRDD."""
@@ -124,7 +126,7 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
 
     def persist(self, storageLevel: StorageLevel) -> DStream[Any]:  # noqa: N803 (Spark's spelling)
         """Keep the records of each batch, so that several functions read them from Kafka once."""
-        self._planner.persisted = True
+        self._carried.persisted = True
         return super().persist(storageLevel)
 
     def checkpoint(self, interval: int) -> DStream[Any]:
@@ -183,12 +185,13 @@ def open_stream(
         value_decoder,
         assume_consecutive_of(conf) if assume_consecutive is None else assume_consecutive,
     )
-    planner = StreamPlanner(uuid.uuid4().hex, spec, rate_controller(conf, interval_ms))
-    planner.start()
+    carried = CarriedStream(uuid.uuid4().hex, spec, rate_controller(conf, interval_ms))
+    carried.start()
     constant, ticks = constant_stream(ssc)
-    planner.spark = SparkSide(ssc, constant, planner)
-    _registry.enter(planner)
-    return DirectKafkaDStream(ssc, ticks, planner)
+    carried.spark = SparkSide(ssc, constant, carried)
+    _registry.enter(carried)
+    mark_generations(ssc, ticks, GenerationBegins(carried), GenerationEnds(carried.stream_id))
+    return DirectKafkaDStream(ssc, ticks, carried)
 
 
 def _arrow(rdd: KafkaRDD) -> Any:

@@ -65,7 +65,7 @@ def note_size(rdd: KafkaRDD) -> None:
 
 def with_constant_rate(stream: DirectKafkaDStream) -> Constant:
     """Put a constant in place of the estimator, as Spark's suite does."""
-    controller = stream._planner.controller
+    controller = stream._carried.controller
     assert controller is not None
     constant = controller._estimator = Constant(1000 * SECONDS)
     return constant
