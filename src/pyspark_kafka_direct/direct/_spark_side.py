@@ -16,6 +16,7 @@ from pyspark.streaming import DStream, StreamingContext
 from pyspark_kafka_direct.direct import _input_info
 from pyspark_kafka_direct.direct._conf import poll_timeout
 from pyspark_kafka_direct.direct._graph import field, forget_generated
+from pyspark_kafka_direct.direct._state import Needs
 from pyspark_kafka_direct.direct._stopping import stop_with
 from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rdd import kafka_rdd
@@ -107,24 +108,21 @@ class SparkSide:
         _input_info.report(self._context._jvm, tracker, self._input_id, time_ms, ranges)
 
     def _forget(self, now_ms: int) -> None:
-        """Forget what neither a window, nor a state, nor a restart can ask for.
-
-        A restart generates pending batches again, and those of the time between the last checkpoint and now. For each,
-        windows and states look back as far as Spark's remember duration says.
-        """
+        """Forget what neither a window, nor a state, nor a restart can ask for."""
         if self._remember_ms is None:
             # Known once the graph runs; windows and states have handed theirs up to the constant stream.
             self._remember_ms = self._constant.rememberDuration().milliseconds()
         interval_ms = round(self._planner.spec.batch_seconds * 1000)
-        look_back = self._remember_ms + interval_ms
         # One call: as "1000 ms,2000 ms".
         pending = [int(text) for text in re.findall(r"\d+", self._scheduler.getPendingTimes().mkString(","))]
-
-        def is_needed(time_ms: int) -> bool:
-            # Right after a restart there are batches later than this one: those to be generated again.
-            return time_ms >= now_ms - look_back or any(start - look_back <= time_ms <= start for start in pending)
-
-        forgotten = self._planner.forget(is_needed)
+        processed = self._scheduler.jobGenerator().lastProcessedBatch()
+        needs = Needs(
+            now_ms,
+            None if processed is None else processed.milliseconds(),
+            tuple(pending),
+            self._remember_ms + interval_ms,
+        )
+        forgotten = self._planner.forget(needs.batch)
         with self._lock:
             for time_ms in forgotten:
                 self._rdds.pop(time_ms, None)

@@ -6,6 +6,7 @@ asks for again, because it was pending when the driver died or because a window 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -175,6 +176,33 @@ class StreamState:
         self._uncertain = set()
         self._before = _NOWHERE
         self._unasked_since = None
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Which batches somebody may still ask for.
+
+    A restart generates pending batches again, and all from the time of its checkpoint on. Spark writes a checkpoint
+    when a batch is generated and another one, under the time of that batch, when it is done; so that one may be written
+    long after later batches were done, if the driver is behind. For each batch windows and states look back.
+
+    Attributes:
+        now_ms: The batch that is generated.
+        processed_ms: The last batch whose checkpoints are all written; ``None`` if there is none yet.
+        pending: The batches whose jobs are not done.
+        look_back_ms: How far windows and states look back: Spark's remember duration, and one batch.
+    """
+
+    now_ms: int
+    processed_ms: int | None
+    pending: tuple[int, ...]
+    look_back_ms: int
+
+    def batch(self, time_ms: int) -> bool:
+        """Whether this one is needed."""
+        if self.processed_ms is None or time_ms >= min(self.now_ms, self.processed_ms) - self.look_back_ms:
+            return True
+        return any(start - self.look_back_ms <= time_ms <= start for start in self.pending)
 
 
 def check_version(state: Mapping[str, Any], version: int) -> None:

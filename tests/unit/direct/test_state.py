@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.direct._state import VERSION, StreamState
+from pyspark_kafka_direct.direct._state import VERSION, Needs, StreamState
 from pyspark_kafka_direct.errors import KafkaDirectError, OffsetPlanError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.direct import Position
@@ -214,6 +214,21 @@ def test_a_generation_that_may_fail_is_not_forgotten() -> None:
     for time_ms in (1000, 2000, 3000):
         state.add(time_ms, ranges(0, 0), IDS)
     assert state.forget(lambda _: False) == []
+
+
+def test_batches_whose_checkpoints_are_not_all_written_are_needed() -> None:
+    """A restart may begin at any of them: Spark writes one under a batch's time when it is done, and may be behind."""
+    times = range(1000, 21_000, 1000)
+
+    def needed(**more: object) -> list[int]:
+        given = {"now_ms": 20_000, "processed_ms": 19_000, "pending": (), "look_back_ms": 2000, **more}
+        return [time_ms for time_ms in times if Needs(**given).batch(time_ms)]  # type: ignore[arg-type]
+
+    assert needed() == [17_000, 18_000, 19_000, 20_000]
+    assert needed(processed_ms=12_000) == list(range(10_000, 21_000, 1000)), "all of these may be generated again"
+    assert needed(pending=(5000,)) == [3000, 4000, 5000, 17_000, 18_000, 19_000, 20_000], "its jobs have failed"
+    assert needed(now_ms=15_000, processed_ms=20_000) == list(range(13_000, 21_000, 1000)), "a window looks back"
+    assert needed(processed_ms=None) == list(times), "as right after a restart"
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5), st.booleans()), max_size=20), st.integers(0, 20_000))
