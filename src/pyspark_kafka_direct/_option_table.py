@@ -275,6 +275,14 @@ TABLE: tuple[Option, ...] = (
     ),
     _option("minPartitions", Kind.NUMBER, "", "Split large offset ranges until there are about this many tasks."),
     _option("maxRecordsPerPartition", Kind.NUMBER, "", "No task spans more offsets than this.", most=MAX_OFFSET),
+    _own(
+        "maxRecordBatchBytes",
+        Kind.NUMBER,
+        "1073741824",
+        "The most bytes that a record batch may decompress to, and that a record may take; a larger one fails the "
+        "query. Where headers are read, their bytes count three times, and each for 12 more. Lower it where Python "
+        "workers have little memory: a task needs a few MiB beside its fetches, and as much as its largest record.",
+    ),
     _option("includeHeaders", Kind.FLAG, "false", "Add the column `headers`."),
     Option(
         "pushDownFilters",

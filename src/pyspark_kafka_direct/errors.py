@@ -17,6 +17,7 @@
     └── RecordError (ValueError)              records that cannot be used
         ├── CorruptRecordError                malformed bytes or a wrong CRC
         ├── UnsupportedRecordError            a record format or codec that is not supported
+        ├── RecordTooLargeError               records larger than is allowed, or than there is memory for
         └── TimestampError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
 
 Each message says what happened, where, and what to do. The place is also kept in attributes: ``topic``,
@@ -126,6 +127,10 @@ class CorruptRecordError(RecordError):
 
 class UnsupportedRecordError(RecordError):
     """A message format or compression codec is not supported."""
+
+
+class RecordTooLargeError(RecordError):
+    """Records are larger than ``maxRecordBatchBytes`` allows, or than the process has memory for."""
 
 
 class TimestampError(RecordError, ArithmeticError):

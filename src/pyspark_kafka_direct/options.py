@@ -82,6 +82,7 @@ class ReadOptions:
         fail_on_data_loss: Fail when records are gone.
         min_partitions: Least number of tasks.
         max_records_per_partition: Most offsets per task.
+        max_record_batch_bytes: Most bytes that a record batch may decompress to.
         include_headers: Add the column ``headers``.
         poll_timeout_ms: How long a task waits for records.
         fetch_tries: How often looking up offsets is tried, at least once; ``None``: as often as the time allows.
@@ -96,6 +97,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_record_batch_bytes: int
     include_headers: bool
     poll_timeout_ms: int
     fetch_tries: int | None
@@ -252,6 +254,7 @@ class _Common(TypedDict):
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_record_batch_bytes: int
     include_headers: bool
     poll_timeout_ms: int
     fetch_tries: int | None
@@ -266,6 +269,7 @@ def _common(given: Given, kafka: Mapping[str, str]) -> _Common:
         "fail_on_data_loss": given.flag("failOnDataLoss"),
         "min_partitions": given.optional_number("minPartitions"),
         "max_records_per_partition": given.optional_number("maxRecordsPerPartition"),
+        "max_record_batch_bytes": given.number("maxRecordBatchBytes"),
         "include_headers": given.flag("includeHeaders"),
         "poll_timeout_ms": given.number("kafkaConsumer.pollTimeoutMs"),
         "fetch_tries": given.optional_number("fetchOffset.numRetries"),

@@ -62,6 +62,7 @@ def test_defaults_are_sparks() -> None:
         fail_on_data_loss=True,
         min_partitions=None,
         max_records_per_partition=None,
+        max_record_batch_bytes=1 << 30,
         include_headers=False,
         push_down_filters=False,
         poll_timeout_ms=120_000,
@@ -81,6 +82,7 @@ def test_everything_can_be_set() -> None:
         failOnDataLoss="false",
         minPartitions="4",
         maxRecordsPerPartition="5000000000",
+        maxRecordBatchBytes="1000000",
         includeHeaders="TRUE",
         pushDownFilters="true",
         kafkaConsumer_pollTimeoutMs="512",
@@ -95,6 +97,7 @@ def test_everything_can_be_set() -> None:
     assert options.end == SpecificOffsets({T0: 9})
     assert options.fail_on_data_loss is False
     assert (options.min_partitions, options.max_records_per_partition) == (4, 5_000_000_000)
+    assert options.max_record_batch_bytes == 1_000_000
     assert (options.include_headers, options.push_down_filters) == (True, True)
     assert (options.poll_timeout_ms, options.fetch_tries, options.fetch_retry_interval_ms) == (512, 7, 0)
     assert options.oauth_token_provider == "company.tokens:make"
@@ -176,6 +179,8 @@ def test_min_partitions_is_as_strict_as_sparks(text: str) -> None:
     ("name", "text"),
     [
         ("maxRecordsPerPartition", "0"),
+        ("maxRecordBatchBytes", "0"),
+        ("maxRecordBatchBytes", "2147483648"),
         ("maxRecordsPerPartition", "9223372036854775808"),
         ("kafkaConsumer.pollTimeoutMs", "0"),
         ("fetchOffset.numRetries", "0"),

@@ -2,7 +2,11 @@
 //!
 //! Only the columns of the wanted schema are built. The schema comes from outside (Spark's types decide it), so that it
 //! is written down once.
+//!
+//! What can be large is reserved before it is filled, so that a process that may have no more memory gets an error and
+//! is not ended.
 
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
@@ -10,10 +14,13 @@ use arrow_array::{
     Array, ArrayRef, GenericByteArray, Int32Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
     StructArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef, TimeUnit};
 
 use crate::record::{Headers, Record};
+
+/// Buffers larger than this leave no room behind for the next batch's.
+const KEPT_BYTES: usize = 16 << 20;
 
 /// A column of a Spark Kafka source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +82,43 @@ impl Columns {
         self.timestamps.is_some()
     }
 
-    /// Adds a row. `timestamp` is in microseconds, and only looked at where timestamps are wanted.
+    pub fn wants_headers(&self) -> bool {
+        self.headers.is_some()
+    }
+
+    /// Makes room for `rows` more rows, but for what their keys, values and headers hold.
+    pub fn reserve(&mut self, rows: usize) -> Result<(), TryReserveError> {
+        if let Some(keys) = &mut self.key {
+            keys.ends.try_reserve(rows)?;
+        }
+        if let Some(values) = &mut self.value {
+            values.ends.try_reserve(rows)?;
+        }
+        if let Some(offsets) = &mut self.offsets {
+            offsets.try_reserve(rows)?;
+        }
+        if let Some(timestamps) = &mut self.timestamps {
+            timestamps.try_reserve(rows)?;
+        }
+        if let Some(headers) = &mut self.headers {
+            headers.ends.try_reserve(rows)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a row that [`Columns::reserve`] has made room for, or, where there is no memory for it, nothing. `timestamp`
+    /// is in microseconds, and only looked at where timestamps are wanted.
     #[inline(always)]
-    pub fn push(&mut self, record: &Record<'_>, offset: i64, timestamp: i64) {
+    pub fn push(&mut self, record: &Record<'_>, offset: i64, timestamp: i64) -> Result<(), TryReserveError> {
+        if let Some(keys) = &mut self.key {
+            keys.reserve(record.key)?;
+        }
+        if let Some(values) = &mut self.value {
+            values.reserve(record.value)?;
+        }
+        if let Some(headers) = &mut self.headers {
+            headers.push(record.headers)?;
+        }
         self.rows += 1;
         if let Some(keys) = &mut self.key {
             keys.push_nullable(record.key);
@@ -91,9 +132,7 @@ impl Columns {
         if let Some(timestamps) = &mut self.timestamps {
             timestamps.push(timestamp);
         }
-        if let Some(headers) = &mut self.headers {
-            headers.push(record.headers);
-        }
+        Ok(())
     }
 
     /// Says what the last `rows` rows have in common.
@@ -119,14 +158,12 @@ impl Columns {
                     Arc::new(TimestampMicrosecondArray::from(microseconds).with_data_type(data_type.clone()))
                 }
                 Column::Headers => wanted(&mut self.headers)?.finish(data_type)?,
-                Column::TimestampType => runs(&timestamp_types, rows),
-                Column::LeaderEpoch => runs(&leader_epochs, rows),
-                Column::Topic => self.topics.rows(rows, |topic, rows| {
-                    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(topic, rows)))
-                }),
-                Column::Partition => {
-                    self.partitions.rows(rows, |&partition, rows| Arc::new(Int32Array::from_value(partition, rows)))
-                }
+                Column::TimestampType => runs(&timestamp_types, rows)?,
+                Column::LeaderEpoch => runs(&leader_epochs, rows)?,
+                Column::Topic => self.topics.rows(rows, |topic, rows| repeated(topic, rows))?,
+                Column::Partition => self
+                    .partitions
+                    .rows(rows, |&partition, rows| Ok(Arc::new(Int32Array::from(filled(partition, rows)?))))?,
             };
             arrays.push(array);
         }
@@ -140,7 +177,7 @@ struct Bytes {
     ends: Vec<i32>,
     data: Vec<u8>,
     /// Rows that are null: mostly none, or all.
-    nulls: Vec<usize>,
+    nulls: Vec<u32>,
 }
 
 impl Default for Bytes {
@@ -150,6 +187,15 @@ impl Default for Bytes {
 }
 
 impl Bytes {
+    /// Makes room for what a value holds; its place among the ends is reserved already.
+    #[inline(always)]
+    fn reserve(&mut self, value: Option<&[u8]>) -> Result<(), TryReserveError> {
+        match value {
+            Some(value) => self.data.try_reserve(value.len()),
+            None => self.nulls.try_reserve(1),
+        }
+    }
+
     #[inline(always)]
     fn push(&mut self, value: &[u8]) {
         self.data.extend_from_slice(value);
@@ -162,10 +208,21 @@ impl Bytes {
         match value {
             Some(value) => self.push(value),
             None => {
-                self.nulls.push(self.ends.len() - 1);
+                self.nulls.push(self.len() as u32);
                 self.ends.push(self.data.len() as i32);
             }
         }
+    }
+
+    /// Forgets the rows from `rows` on, and gives their memory back.
+    #[cold]
+    fn truncate(&mut self, rows: usize) {
+        self.ends.truncate(rows + 1);
+        self.ends.shrink_to_fit();
+        self.data.truncate(self.ends.last().map_or(0, |&end| end as usize));
+        self.data.shrink_to_fit();
+        self.nulls.retain(|&row| (row as usize) < rows);
+        self.nulls.shrink_to_fit();
     }
 
     fn len(&self) -> usize {
@@ -176,20 +233,21 @@ impl Bytes {
         if i32::try_from(self.data.len()).is_err() {
             return Err(ArrowError::OffsetOverflowError(self.data.len()));
         }
-        let rows = self.len();
-        let ends = std::mem::replace(&mut self.ends, Vec::with_capacity(rows + 1));
+        let nulls = null_buffer(&renew(&mut self.nulls), self.len())?;
+        let ends = renew(&mut self.ends);
         self.ends.push(0);
         let data = renew(&mut self.data);
-        let nulls = null_buffer(&self.nulls, rows);
-        self.nulls.clear();
         GenericByteArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), Buffer::from_vec(data), nulls)
     }
 }
 
+/// U+FFFD in UTF-8.
+const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
+
 /// Headers: a list of (key, value) a row, null where there is none.
 struct HeaderLists {
     ends: Vec<i32>,
-    nulls: Vec<usize>,
+    nulls: Vec<u32>,
     keys: Bytes,
     values: Bytes,
 }
@@ -201,33 +259,50 @@ impl Default for HeaderLists {
 }
 
 impl HeaderLists {
+    /// Adds a row's headers, or, where there is no memory for them, nothing.
     #[inline(always)]
-    fn push(&mut self, headers: Headers<'_>) {
+    fn push(&mut self, headers: Headers<'_>) -> Result<(), TryReserveError> {
         if headers.count == 0 {
-            self.nulls.push(self.ends.len() - 1);
+            self.nulls.try_reserve(1)?;
+            self.nulls.push((self.ends.len() - 1) as u32);
         } else {
-            self.push_some(headers);
+            let before = self.keys.len();
+            if let Err(error) = self.push_some(headers) {
+                self.keys.truncate(before);
+                self.values.truncate(before);
+                return Err(error);
+            }
         }
         self.ends.push(self.keys.len() as i32);
+        Ok(())
     }
 
-    fn push_some(&mut self, headers: Headers<'_>) {
+    fn push_some(&mut self, headers: Headers<'_>) -> Result<(), TryReserveError> {
+        self.keys.ends.try_reserve(headers.count)?;
+        self.values.ends.try_reserve(headers.count)?;
         for (key, value) in headers {
+            self.values.reserve(value)?;
             // Java's String(bytes, UTF_8), which Kafka's client uses, puts U+FFFD for what is no UTF-8.
-            self.keys.push(String::from_utf8_lossy(key).as_bytes());
+            for chunk in key.utf8_chunks() {
+                self.keys.data.try_reserve(chunk.valid().len() + REPLACEMENT.len())?;
+                self.keys.data.extend_from_slice(chunk.valid().as_bytes());
+                if !chunk.invalid().is_empty() {
+                    self.keys.data.extend_from_slice(REPLACEMENT);
+                }
+            }
+            self.keys.ends.push(self.keys.data.len() as i32);
             self.values.push_nullable(value);
         }
+        Ok(())
     }
 
     fn finish(&mut self, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
         let (Some(element), Some(fields)) = (list_element(data_type), header_fields(data_type)) else {
             return Err(ArrowError::SchemaError(format!("headers cannot have the type {data_type}")));
         };
-        let rows = self.ends.len() - 1;
-        let ends = std::mem::replace(&mut self.ends, Vec::with_capacity(rows + 1));
+        let nulls = null_buffer(&renew(&mut self.nulls), self.ends.len() - 1)?;
+        let ends = renew(&mut self.ends);
         self.ends.push(0);
-        let nulls = null_buffer(&self.nulls, rows);
-        self.nulls.clear();
         let keys = Arc::new(self.keys.finish::<Utf8Type>()?);
         let values = Arc::new(self.values.finish::<BinaryType>()?);
         let pairs = StructArray::try_new(fields.clone(), vec![keys, values], None)?;
@@ -243,12 +318,16 @@ struct Constant<T> {
 }
 
 impl<T> Constant<T> {
-    fn rows(&mut self, rows: usize, build: impl FnOnce(&T, usize) -> ArrayRef) -> ArrayRef {
+    fn rows(
+        &mut self,
+        rows: usize,
+        build: impl FnOnce(&T, usize) -> Result<ArrayRef, ArrowError>,
+    ) -> Result<ArrayRef, ArrowError> {
         match &self.built {
-            Some(built) if built.len() >= rows => built.slice(0, rows),
+            Some(built) if built.len() >= rows => Ok(built.slice(0, rows)),
             _ => {
-                let built = build(&self.value, rows.next_power_of_two());
-                self.built.insert(built).slice(0, rows)
+                let built = build(&self.value, rows.next_power_of_two())?;
+                Ok(self.built.insert(built).slice(0, rows))
             }
         }
     }
@@ -304,10 +383,14 @@ fn wanted<T>(builder: &mut Option<T>) -> Result<&mut T, ArrowError> {
     builder.as_mut().ok_or_else(|| ArrowError::SchemaError("a column has no builder".to_owned()))
 }
 
-/// Takes a vector's content and leaves room for about as much: one batch is like the last.
+/// Takes a vector's content and leaves room for about as much, where there is: one batch is like the last.
 fn renew<T>(values: &mut Vec<T>) -> Vec<T> {
+    let mut next = Vec::new();
     let room = values.len() + values.len() / 16;
-    std::mem::replace(values, Vec::with_capacity(room))
+    if room * size_of::<T>() <= KEPT_BYTES {
+        let _ = next.try_reserve_exact(room); // without it, the next batch asks again
+    }
+    std::mem::replace(values, next)
 }
 
 fn extend_run(runs: &mut Vec<(i32, usize)>, value: i32, rows: usize) {
@@ -317,8 +400,8 @@ fn extend_run(runs: &mut Vec<(i32, usize)>, value: i32, rows: usize) {
     }
 }
 
-fn runs(runs: &[(i32, usize)], rows: usize) -> ArrayRef {
-    let mut values = Vec::with_capacity(rows);
+fn runs(runs: &[(i32, usize)], rows: usize) -> Result<ArrayRef, ArrowError> {
+    let mut values = roomy(rows)?;
     let mut valid = NullBufferBuilder::new(rows);
     for &(value, count) in runs {
         values.resize(values.len() + count, value.max(0));
@@ -328,20 +411,41 @@ fn runs(runs: &[(i32, usize)], rows: usize) -> ArrayRef {
             valid.append_n_non_nulls(count);
         }
     }
-    Arc::new(Int32Array::new(ScalarBuffer::from(values), valid.finish()))
+    Ok(Arc::new(Int32Array::new(ScalarBuffer::from(values), valid.finish())))
 }
 
-fn null_buffer(nulls: &[usize], rows: usize) -> Option<NullBuffer> {
+fn repeated(text: &str, rows: usize) -> Result<ArrayRef, ArrowError> {
+    let mut data = roomy(text.len() * rows)?;
+    let mut ends: Vec<i32> = roomy(rows + 1)?;
+    ends.push(0);
+    for _ in 0..rows {
+        data.extend_from_slice(text.as_bytes());
+        ends.push(data.len() as i32);
+    }
+    let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
+    Ok(Arc::new(StringArray::try_new(ends, Buffer::from_vec(data), None)?))
+}
+
+fn null_buffer(nulls: &[u32], rows: usize) -> Result<Option<NullBuffer>, ArrowError> {
     if nulls.is_empty() {
-        return None;
+        return Ok(None);
     }
-    if nulls.len() == rows {
-        return Some(NullBuffer::new_null(rows));
-    }
-    let mut valid = BooleanBufferBuilder::new(rows);
-    valid.append_n(rows, true);
+    let mut valid = filled(0xffu8, rows.div_ceil(8))?;
     for &row in nulls {
-        valid.set_bit(row, false);
+        valid[row as usize / 8] &= !(1 << (row % 8));
     }
-    Some(NullBuffer::new(valid.finish()))
+    Ok(Some(NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(valid), 0, rows))))
+}
+
+fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>, ArrowError> {
+    let mut values = roomy(count)?;
+    values.resize(count, value);
+    Ok(values)
+}
+
+/// An empty vector with room for `count` values.
+fn roomy<T>(count: usize) -> Result<Vec<T>, ArrowError> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|error| ArrowError::MemoryError(error.to_string()))?;
+    Ok(values)
 }

@@ -8,7 +8,7 @@ use crate::batch::{HEADER, Header, scan};
 use crate::codecs::{Codecs, Plain};
 use crate::columns::Columns;
 use crate::error::{DecodeError, ErrorKind, Flaw};
-use crate::record::Head;
+use crate::record::{self, Head};
 
 /// Microseconds in the milliseconds Kafka counts in.
 const MICROSECONDS: i64 = 1000;
@@ -26,8 +26,12 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub rows: usize,
-    /// Bytes of records as they are in their batch, decompressed. A single larger record comes alone.
+    /// Bytes of records as they are in their batch, decompressed, with what their headers take more as columns. A
+    /// single larger record comes alone.
     pub bytes: usize,
+    /// Bytes that a batch may decompress to, and a record may take: larger ones are refused. Less than 2 GiB, so that no
+    /// column outgrows Arrow's 32-bit offsets.
+    pub batch: usize,
 }
 
 /// What has been decoded so far.
@@ -61,7 +65,7 @@ pub struct Decoder {
     at: usize,
     /// The batch being read, if it is not finished.
     open: Option<OpenBatch>,
-    /// The records of the open batch, if they were compressed.
+    /// The records of the open batch that are decompressed and not yet read, if they were compressed.
     plain: Plain,
 
     /// The next offset to hand out: all before it are dealt with.
@@ -80,9 +84,13 @@ pub struct Decoder {
 struct OpenBatch {
     header: Header,
     compressed: bool,
-    /// Where the next record starts, in the plain bytes or in the input.
-    at: usize,
+    /// Whether all of its records are at hand: there is nothing left to decompress.
+    ended: bool,
+    /// Where the batch's records start in the input, and where the batch ends.
+    start: usize,
     end: usize,
+    /// Where the next record starts, in the plain bytes or in the batch's records.
+    at: usize,
     remaining: i32,
     last_delta: i32,
 }
@@ -90,6 +98,8 @@ struct OpenBatch {
 enum Stop {
     /// The batch has no more records for us.
     Finished,
+    /// More has to be decompressed.
+    Starved,
     /// The limits of this read are reached.
     Full,
 }
@@ -118,7 +128,7 @@ impl Decoder {
             input_end: 0,
             at: 0,
             open: None,
-            plain: Plain::default(),
+            plain: Plain::new(limits.batch),
             position: range.from,
             next_offset: range.from,
             counts: Counts::default(),
@@ -129,12 +139,17 @@ impl Decoder {
     }
 
     /// The buffer to fill with `length` bytes of records before [`Decoder::feed`].
-    pub fn input(&mut self, length: usize) -> &mut [u8] {
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn input(&mut self, length: usize) -> Result<&mut [u8], DecodeError> {
         self.discard();
-        if self.input.len() < length {
+        let held = self.input.len();
+        if held < length {
+            self.input.try_reserve_exact(length - held).map_err(|error| Flaw::from(error).at(self.next_offset))?;
             self.input.resize(length, 0);
         }
-        &mut self.input[..length]
+        Ok(&mut self.input[..length])
     }
 
     /// Takes the records of one fetch response, `length` bytes that [`Decoder::input`] was filled with.
@@ -159,17 +174,21 @@ impl Decoder {
     /// one after it.
     ///
     /// # Errors
-    /// Malformed or unsupported records, or a timestamp that does not fit.
+    /// Malformed or unsupported records, records that are too large, or a timestamp that does not fit.
     pub fn read(&mut self) -> Result<Option<RecordBatch>, DecodeError> {
+        let first = self.position;
         if self.failure.is_none()
             && let Err(error) = self.fill()
         {
             self.failure = Some(error);
+            // Where memory is short, the rows that are there may need it.
+            self.input = Vec::new();
+            self.plain = Plain::new(0);
         }
         if self.columns.rows() > 0 {
             match self.columns.finish() {
                 Ok(batch) => return Ok(Some(batch)),
-                Err(error) => self.failure = Some(unfit(&error).at(self.position)),
+                Err(error) => self.failure = Some(unfit(&error).at(first)),
             }
         }
         match &self.failure {
@@ -227,10 +246,11 @@ impl Decoder {
             if self.open.is_none() && !self.open_batch()? {
                 return Ok(());
             }
-            if let Stop::Full = self.read_records(&mut bytes)? {
-                return Ok(());
+            match self.read_records(&mut bytes)? {
+                Stop::Full => return Ok(()),
+                Stop::Starved => self.decompress()?,
+                Stop::Finished => self.open = None,
             }
-            self.open = None;
         }
     }
 
@@ -286,12 +306,14 @@ impl Decoder {
             }
             let compressed = header.codec() != 0;
             if compressed {
-                self.codecs.decompress(header.codec(), &batch[HEADER..], &mut self.plain).map_err(at_batch)?;
+                self.codecs.begin(header.codec(), &mut self.plain).map_err(at_batch)?;
             }
             self.open = Some(OpenBatch {
                 compressed,
-                at: if compressed { 0 } else { self.at - header.size + HEADER },
-                end: if compressed { self.plain.bytes().len() } else { self.at },
+                ended: !compressed,
+                start: self.at - header.size + HEADER,
+                end: self.at,
+                at: 0,
                 remaining: header.count,
                 last_delta: -1,
                 header,
@@ -304,25 +326,35 @@ impl Decoder {
         }
     }
 
-    /// Reads records of the open batch until it ends or the limits are reached.
+    /// Decompresses more of the open batch.
+    fn decompress(&mut self) -> Result<(), DecodeError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        self.plain.consume(std::mem::take(&mut open.at));
+        let more = self.codecs.more(&self.input[open.start..open.end], &mut self.plain);
+        open.ended = more.map_err(|flaw| flaw.at(open.header.base_offset))?;
+        Ok(())
+    }
+
+    /// Reads records of the open batch until it ends, more has to be decompressed, or the limits are reached.
     fn read_records(&mut self, bytes: &mut usize) -> Result<Stop, DecodeError> {
         let Some(open) = &mut self.open else { return Ok(Stop::Finished) };
-        let records = if open.compressed { self.plain.bytes() } else { &self.input[..] };
+        let records = if open.compressed { self.plain.bytes() } else { &self.input[open.start..open.end] };
         let before = self.columns.rows();
-        let (bytes_before, from) = (*bytes, self.position);
+        let from = self.position;
         let mut walk = Walk {
-            records: &records[..open.end],
+            records,
             range: Range { from, ..self.range },
             limits: self.limits,
             columns: &mut self.columns,
             bytes,
+            sizes: 0,
             position: from,
         };
         let stop = walk.run(open);
         self.position = walk.position;
+        self.counts.bytes += walk.sizes as i64;
         let rows = self.columns.rows() - before;
         self.counts.records += rows as i64;
-        self.counts.bytes += (*bytes - bytes_before) as i64;
         if rows > 0 {
             let header = &open.header;
             self.columns.end_run(rows, i32::from(header.is_log_append_time()), header.leader_epoch);
@@ -341,7 +373,10 @@ struct Walk<'a> {
     range: Range,
     limits: Limits,
     columns: &'a mut Columns,
+    /// What counts for the limits.
     bytes: &'a mut usize,
+    /// The records' own bytes.
+    sizes: usize,
     position: i64,
 }
 
@@ -349,11 +384,20 @@ impl Walk<'_> {
     fn run(&mut self, open: &mut OpenBatch) -> Result<Stop, (Flaw, i64)> {
         let header = open.header;
         let wants_timestamps = self.columns.wants_timestamps();
+        let wants_headers = self.columns.wants_headers();
         let append_time = header.is_log_append_time();
+        let rows = (open.remaining as usize)
+            .min(1 + self.records.len() / record::LEAST)
+            .min(self.limits.rows.saturating_sub(self.columns.rows()));
+        let flaw_here = |error| (Flaw::from(error), self.position);
+        self.columns.reserve(rows).map_err(flaw_here)?;
         while open.remaining > 0 {
             // Until its own is known, a record's offset is the one after its predecessor's.
             let expected = header.base_offset + i64::from(open.last_delta) + 1;
-            let head = Head::parse(self.records, open.at).map_err(|flaw| (flaw, expected))?;
+            let head = match Head::parse(self.records, open.at) {
+                Ok(head) => head,
+                Err(flaw) => return self.cut_off(open, flaw).map_err(|flaw| (flaw, expected)),
+            };
             let delta = head.offset_delta;
             if delta <= open.last_delta || delta > header.last_offset_delta {
                 return Err((out_of_order(delta, open.last_delta, header.last_offset_delta), expected));
@@ -366,10 +410,17 @@ impl Walk<'_> {
             if offset >= self.range.from {
                 let size = head.end - open.at;
                 let rows = self.columns.rows();
-                if rows >= self.limits.rows || (rows > 0 && *self.bytes + size > self.limits.bytes) {
+                if rows >= self.limits.rows {
                     return Ok(Stop::Full);
                 }
                 let record = head.record().map_err(|flaw| (flaw, offset))?;
+                let cost = if wants_headers { size + record.headers.extra() } else { size };
+                if cost > self.limits.batch {
+                    return Err((too_large(self.limits.batch), offset));
+                }
+                if rows > 0 && *self.bytes + cost > self.limits.bytes {
+                    return Ok(Stop::Full);
+                }
                 let mut microseconds = 0;
                 if wants_timestamps {
                     let milliseconds = if append_time {
@@ -380,8 +431,9 @@ impl Walk<'_> {
                     microseconds =
                         milliseconds.checked_mul(MICROSECONDS).ok_or_else(|| (overflow(milliseconds), offset))?;
                 }
-                self.columns.push(&record, offset, microseconds);
-                *self.bytes += size;
+                self.columns.push(&record, offset, microseconds).map_err(|error| (Flaw::from(error), offset))?;
+                *self.bytes += cost;
+                self.sizes += size;
                 self.position = offset + 1;
             }
             open.last_delta = delta;
@@ -392,7 +444,22 @@ impl Walk<'_> {
             let flaw = Flaw::corrupt("a record batch has bytes behind its last record");
             return Err((flaw, header.last_offset()));
         }
-        Ok(Stop::Finished)
+        // The rest of a compressed batch should be nothing, but a checksum.
+        Ok(if open.ended { Stop::Finished } else { Stop::Starved })
+    }
+
+    /// Whether the record that cannot be read is only cut off here: more of the batch may be decompressed.
+    #[cold]
+    fn cut_off(&self, open: &OpenBatch, flaw: Flaw) -> Result<Stop, Flaw> {
+        if open.ended {
+            return Err(flaw);
+        }
+        let records = &self.records[open.at..];
+        match record::size(records)? {
+            Some(size) if size > self.limits.batch => Err(too_large(self.limits.batch)),
+            Some(size) if size <= records.len() => Err(flaw),
+            _ => Ok(Stop::Starved),
+        }
     }
 }
 
@@ -400,7 +467,8 @@ impl Walk<'_> {
 fn is_abort(header: &Header, batch: &[u8], codecs: &mut Codecs, plain: &mut Plain) -> Result<bool, Flaw> {
     let mut records = &batch[HEADER..];
     if header.codec() != 0 {
-        codecs.decompress(header.codec(), records, plain)?;
+        codecs.begin(header.codec(), plain)?;
+        codecs.more(records, plain)?;
         records = plain.bytes();
     }
     let record = Head::parse(records, 0)?.record()?;
@@ -425,7 +493,15 @@ fn overflow(milliseconds: i64) -> Flaw {
     }
 }
 
-/// The limits keep every column within Arrow's 32-bit offsets, but for header keys, which grow where they are no UTF-8.
+#[cold]
+fn too_large(most: usize) -> Flaw {
+    Flaw::too_large(format!("a record takes more than {most} bytes"))
+}
+
+/// The limits keep every column within Arrow's 32-bit offsets.
 fn unfit(error: &ArrowError) -> Flaw {
-    Flaw::unsupported(format!("the records do not fit an Arrow record batch: {error}"))
+    match error {
+        ArrowError::MemoryError(_) => Flaw::no_memory(),
+        _ => Flaw::unsupported(format!("the records do not fit an Arrow record batch: {error}")),
+    }
 }

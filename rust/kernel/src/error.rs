@@ -1,5 +1,6 @@
 //! The one error type of the kernel.
 
+use std::collections::TryReserveError;
 use std::fmt;
 
 /// What went wrong, as the caller tells it apart.
@@ -11,6 +12,10 @@ pub enum ErrorKind {
     Unsupported,
     /// A timestamp that does not fit 64-bit microseconds.
     Timestamp,
+    /// Records larger than the caller allows.
+    TooLarge,
+    /// The process may have no more memory.
+    NoMemory,
 }
 
 impl ErrorKind {
@@ -20,6 +25,8 @@ impl ErrorKind {
             ErrorKind::Corrupt => "corrupt",
             ErrorKind::Unsupported => "unsupported",
             ErrorKind::Timestamp => "timestamp",
+            ErrorKind::TooLarge => "large",
+            ErrorKind::NoMemory => "memory",
         }
     }
 }
@@ -56,7 +63,21 @@ impl Flaw {
         Flaw { kind: ErrorKind::Unsupported, message: message.into() }
     }
 
+    pub fn too_large(message: impl Into<String>) -> Flaw {
+        Flaw { kind: ErrorKind::TooLarge, message: message.into() }
+    }
+
+    pub fn no_memory() -> Flaw {
+        Flaw { kind: ErrorKind::NoMemory, message: "there is not enough memory for the records".to_owned() }
+    }
+
     pub fn at(self, offset: i64) -> DecodeError {
         DecodeError { kind: self.kind, message: self.message, offset }
+    }
+}
+
+impl From<TryReserveError> for Flaw {
+    fn from(_: TryReserveError) -> Flaw {
+        Flaw::no_memory()
     }
 }

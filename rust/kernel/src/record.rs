@@ -14,7 +14,12 @@
 //! ```
 
 use crate::error::Flaw;
-use crate::varint::{varint, varlong};
+use crate::varint::{LONGEST, varint, varlong};
+
+/// Bytes of the smallest record.
+pub(crate) const LEAST: usize = 7;
+/// What a header takes beside its bytes, as columns: two ends and a null.
+const HEADER_SLOT: usize = 12;
 
 /// A record's place in its batch: what has to be read to know whether the record is wanted at all.
 pub(crate) struct Head<'a> {
@@ -66,6 +71,28 @@ impl<'a> Head<'a> {
         let value = nullable(self.rest, &mut at).ok_or_else(malformed)?;
         let headers = headers(self.rest, at).ok_or_else(malformed)?;
         Ok(Record { key, value, headers })
+    }
+}
+
+impl Headers<'_> {
+    /// The most memory that the headers take as columns, beyond their bytes: a byte of a key that is no UTF-8 becomes
+    /// three, and each header needs its slot.
+    #[inline(always)]
+    pub fn extra(&self) -> usize {
+        if self.count == 0 { 0 } else { 2 * self.bytes.len() + HEADER_SLOT * self.count }
+    }
+}
+
+/// The size of the record that `records` begin with, its length field included; `None` when that is cut off.
+///
+/// # Errors
+/// It is no size.
+pub(crate) fn size(records: &[u8]) -> Result<Option<usize>, Flaw> {
+    let mut at = 0;
+    match varint(records, &mut at) {
+        Some(size) => Ok(Some(at + usize::try_from(size).map_err(|_| too_long())?)),
+        None if records.len() < LONGEST => Ok(None),
+        None => Err(too_long()),
     }
 }
 

@@ -3,6 +3,9 @@
 //! Lengths and counts are 32-bit (at most five bytes), timestamp deltas 64-bit (at most ten). A longer one, or one whose
 //! last byte carries bits beyond the width, is malformed.
 
+/// Bytes of the longest 32-bit varint.
+pub(crate) const LONGEST: usize = 5;
+
 /// Reads a 32-bit varint at `*at` and moves `*at` behind it; `None` when it is malformed or cut off.
 #[inline(always)]
 pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<i32> {
@@ -16,7 +19,7 @@ pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<i32> {
         *at += 2;
         return Some(unzigzag32(u32::from(first & 0x7f) | u32::from(second) << 7));
     }
-    let (raw, end) = long(bytes, *at, 5)?;
+    let (raw, end) = long(bytes, *at, LONGEST)?;
     *at = end;
     u32::try_from(raw).ok().map(unzigzag32)
 }

@@ -83,7 +83,11 @@ fn damaged_batches_never_panic() {
         bytes.extend(damaged(&mut chance, &bodies));
         bytes.extend(damaged(&mut chance, &bodies));
         let range = Range { from: chance.below(30) as i64, until: 30 + chance.below(40) as i64 };
-        let limits = Limits { rows: [1, 3, 65536][chance.below(3)], bytes: [1, 100, 1 << 20][chance.below(3)] };
+        let limits = Limits {
+            rows: [1, 3, 65536][chance.below(3)],
+            bytes: [1, 100, 1 << 20][chance.below(3)],
+            batch: [100, 1 << 20, 1 << 30][chance.below(3)],
+        };
         let mut decoder = decoder(range, limits);
         let mut last = -1;
         for _ in 0..2 {

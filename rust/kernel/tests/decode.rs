@@ -9,7 +9,7 @@ use record_kernel::{AbortedTransaction, ErrorKind, Limits, Range, scan};
 use support::{Record, batch, body, compress, decoder, feed, record};
 
 const ALL: Range = Range { from: 0, until: 1 << 40 };
-const LIMITS: Limits = Limits { rows: 65536, bytes: 4 << 20 };
+const LIMITS: Limits = Limits { rows: 65536, bytes: 4 << 20, batch: 1 << 30 };
 const TRANSACTIONAL: u8 = 0x10;
 const CONTROL: u8 = 0x30;
 

@@ -50,12 +50,14 @@ class Reading:
         poll_timeout: Seconds without any progress after which a task fails.
         rack_environment_variable: Where an executor finds its rack.
         fail_on_data_loss: Whether a task fails where records are gone, or passes over them with a warning.
+        max_batch_bytes: Most bytes that a record batch may decompress to.
     """
 
     settings: ConnectionSettings
     poll_timeout: float
     rack_environment_variable: str | None = None
     fail_on_data_loss: bool = True
+    max_batch_bytes: int = 1 << 30
 
     def prepare(self, task: RangeTask, columns: tuple[str, ...]) -> tuple[ConnectionSettings, RangeRequest]:
         """What ``reading`` needs for a task, in the task's own process."""
@@ -71,6 +73,7 @@ class Reading:
             task.leader,
             fail_on_data_loss=self.fail_on_data_loss,
             poll_timeout=self.poll_timeout,
+            max_batch_bytes=self.max_batch_bytes,
         )
 
 

@@ -10,8 +10,8 @@ Spark's ``KafkaUtils.fixKafkaParams`` changes the executors' copy; here too, and
 | ``receive.buffer.bytes`` | as given | at least 65536, if given (KAFKA-3135) |
 
 Executors read without a consumer group, so their group's name is nothing but a name. Beside the client settings there
-are four options of the data source: ``failOnDataLoss``, ``kafkaConsumer.pollTimeoutMs``, ``oauthTokenProvider`` and
-``rackEnvironmentVariable``.
+are five options of the data source: ``failOnDataLoss``, ``kafkaConsumer.pollTimeoutMs``, ``maxRecordBatchBytes``,
+``oauthTokenProvider`` and ``rackEnvironmentVariable``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_se
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 
 _LEAST_RECEIVE_BUFFER: Final = 65536
+_DEFAULT_LARGEST: Final = 1 << 30
 
 _PREFIX: Final = re.compile(r"\Akafka[.]", re.IGNORECASE)
 _GROUP: Final = "group.id"
@@ -41,8 +42,9 @@ _PROVIDER: Final = "oauthtokenprovider"
 _RACK: Final = "rackenvironmentvariable"
 _FAIL: Final = "failondataloss"
 _POLL: Final = "kafkaconsumer.polltimeoutms"
+_LARGEST: Final = "maxrecordbatchbytes"
 
-_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK, _FAIL, _POLL})
+_HANDLED: Final = frozenset({_GROUP, _RESET, _AUTO_COMMIT, *_DESERIALIZERS, _PROVIDER, _RACK, _FAIL, _POLL, _LARGEST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class KafkaParameters:
         poll_timeout: Seconds without any progress after which a task fails, as the option
             ``kafkaConsumer.pollTimeoutMs``; ``None``: what the Spark configuration says.
         texts: The client settings as the data source takes them, without ``kafka.``; may hold secrets.
+        max_record_batch_bytes: Most bytes that a record batch may decompress to, as the option ``maxRecordBatchBytes``.
     """
 
     settings: ConnectionSettings
@@ -70,6 +73,7 @@ class KafkaParameters:
     fail_on_data_loss: bool = True
     poll_timeout: float | None = None
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    max_record_batch_bytes: int = _DEFAULT_LARGEST
 
     @property
     def executor_group_id(self) -> str | None:
@@ -92,6 +96,8 @@ class KafkaParameters:
         """The same as options of the data source ``kafka-direct``; may hold secrets."""
         options = {f"kafka.{name}": text for name, text in self.texts}
         options["failOnDataLoss"] = str(self.fail_on_data_loss).lower()
+        if self.max_record_batch_bytes != _DEFAULT_LARGEST:
+            options["maxRecordBatchBytes"] = str(self.max_record_batch_bytes)
         if self.oauth_token_provider is not None:
             options["oauthTokenProvider"] = self.oauth_token_provider
         if self.rack_environment_variable is not None:
@@ -132,6 +138,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
         fail_on_data_loss=flag("failOnDataLoss", given.get(_FAIL, "true")),
         poll_timeout=_seconds("kafkaConsumer.pollTimeoutMs", given.get(_POLL)),
         texts=tuple(client.items()),
+        max_record_batch_bytes=_bytes("maxRecordBatchBytes", given.get(_LARGEST)),
     )
 
 
@@ -175,6 +182,14 @@ def _seconds(name: str, text: str | None) -> float | None:
     if re.fullmatch(r"[0-9]{1,18}", text.strip(), re.ASCII) is None or int(text) == 0:
         raise OptionError(f"{name} must be a number of milliseconds, at least 1, got {text!r}")
     return int(text) / 1000
+
+
+def _bytes(name: str, text: str | None) -> int:
+    if text is None:
+        return _DEFAULT_LARGEST
+    if re.fullmatch(r"[0-9]{1,10}", text.strip(), re.ASCII) is None or not 1 <= int(text) < 1 << 31:
+        raise OptionError(f"{name} must be a number of bytes from 1 to 2147483647, got {text!r}")
+    return int(text)
 
 
 def _reset(text: str | None) -> Literal["earliest", "latest", "none"]:

@@ -132,6 +132,7 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
             timeout if parameters.poll_timeout is None else parameters.poll_timeout,
             parameters.rack_environment_variable,
             parameters.fail_on_data_loss,
+            parameters.max_record_batch_bytes,
         )
         super().__init__(tasks, ReadRecords(self._reading, key_decoder, value_decoder))
         self._tasks = tasks

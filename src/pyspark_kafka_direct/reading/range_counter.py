@@ -37,7 +37,9 @@ def count_range(
     if limit is not None and limit <= 0:
         return 0
     replica = Replica(settings, offsets.topic_partition, request.topic_id, request.leader)
-    counter = RecordCounter(offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset)
+    counter = RecordCounter(
+        offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, request.max_batch_bytes
+    )
     started = time.monotonic()
     try:
         for _ in FetchLoop(settings, request, replica, counter, counts, ahead=limit is None).run():

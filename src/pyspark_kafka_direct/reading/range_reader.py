@@ -98,4 +98,5 @@ class _Decoding:
             check_crcs=self._settings.check_crcs,
             max_rows=request.max_rows,
             max_bytes=request.max_bytes,
+            max_batch_bytes=request.max_batch_bytes,
         )

@@ -30,6 +30,7 @@ class RangeRequest:
         poll_timeout: Seconds without any progress after which the read fails.
         max_rows: Most rows of one Arrow batch.
         max_bytes: Bytes of keys, values and headers after which an Arrow batch is closed.
+        max_batch_bytes: Most bytes that a record batch may decompress to, and that a record may take.
     """
 
     offsets: OffsetRange
@@ -41,6 +42,7 @@ class RangeRequest:
     poll_timeout: float = 120.0
     max_rows: int = 32_768
     max_bytes: int = 4 << 20
+    max_batch_bytes: int = 1 << 30
 
 
 def with_rack(settings: ConnectionSettings, variable: str | None) -> ConnectionSettings:

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark_kafka_direct.records._choice import choose
 from pyspark_kafka_direct.records._columns import COLUMNS, arrow_schema
-from pyspark_kafka_direct.records._protocol import AbortedTransaction, DecodeCounts, DecodeRequest, RecordDecoder
+from pyspark_kafka_direct.records._protocol import (
+    DEFAULT_LARGEST_BATCH,
+    AbortedTransaction,
+    DecodeCounts,
+    DecodeRequest,
+    RecordDecoder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +62,7 @@ def create_decoder(
     check_crcs: bool = True,
     max_rows: int = 65536,
     max_bytes: int = 4 << 20,
+    max_batch_bytes: int = DEFAULT_LARGEST_BATCH,
 ) -> RecordDecoder:
     """Makes a decoder of one offset range.
 
@@ -67,12 +74,24 @@ def create_decoder(
         columns: Wanted columns in the wanted order, some of ``COLUMNS``.
         check_crcs: Whether to check each record batch's CRC (``check.crcs`` of the Java client).
         max_rows: Most rows of one Arrow batch.
-        max_bytes: Most bytes of one Arrow batch, counted as its records' decompressed size; a single larger record
-            comes alone.
+        max_bytes: Most bytes of one Arrow batch, counted as its records' decompressed size and what wanted headers
+            take beyond it; a single larger record comes alone.
+        max_batch_bytes: Most bytes that a record batch may decompress to, and that a record may take, counted in the
+            same way; a larger one is an error.
 
     Raises:
         ValueError: A column is unknown or named twice, or a number is out of its range.
     """
     return _chosen.create(
-        DecodeRequest(topic, partition, from_offset, until_offset, tuple(columns), check_crcs, max_rows, max_bytes)
+        DecodeRequest(
+            topic,
+            partition,
+            from_offset,
+            until_offset,
+            tuple(columns),
+            check_crcs,
+            max_rows,
+            max_bytes,
+            max_batch_bytes,
+        )
     )

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 class DecodeError(Exception):
-    """What could not be decoded; ``args`` are kind (corrupt, unsupported, timestamp), message and offset."""
+    """What could not be decoded; ``args`` are kind (as ``_failures`` has them), message and offset."""
 
 class Decoder:
     """Decodes one range of one partition."""
@@ -18,6 +18,7 @@ class Decoder:
         check_crcs: bool,
         max_rows: int,
         max_bytes: int,
+        max_batch_bytes: int,
     ) -> None: ...
     def feed(self, records: memoryview | bytearray | bytes, aborted: list[tuple[int, int]]) -> bool: ...
     def read(self) -> pa.RecordBatch | None: ...

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.errors import RecordError
     from pyspark_kafka_direct.records._protocol import RecordDecoder
 
 
@@ -36,6 +37,7 @@ class NativeDecoder:
             request.check_crcs,
             request.max_rows,
             request.max_bytes,
+            request.max_batch_bytes,
         )
         self._old_formats: RecordDecoder | None = None
         self._old_counts = DecodeCounts()
@@ -44,7 +46,11 @@ class NativeDecoder:
         """See ``RecordDecoder``."""
         if self._old_formats is not None:
             raise RuntimeError("feed() before read() returned None")
-        if not self._native.feed(records, [(producer_id, first) for producer_id, first in aborted]):
+        try:
+            taken = self._native.feed(records, [(producer_id, first) for producer_id, first in aborted])
+        except _native.DecodeError as failure:
+            raise self._error(failure) from None
+        if not taken:
             from pyspark_kafka_direct.records._python import PythonDecoder
 
             self._old_formats = PythonDecoder(replace(self._request, from_offset=self._native.next_offset))
@@ -62,10 +68,7 @@ class NativeDecoder:
         try:
             return self._native.read()
         except _native.DecodeError as failure:
-            kind, message, offset = failure.args
-            place = self._request
-            error = record_error(kind, message, topic=place.topic, partition=place.partition, offset=offset)
-            raise error from None
+            raise self._error(failure) from None
 
     @property
     def next_offset(self) -> int:
@@ -82,3 +85,8 @@ class NativeDecoder:
         """See ``RecordDecoder``."""
         counts = DecodeCounts(*self._native.counts) + self._old_counts
         return counts if self._old_formats is None else counts + self._old_formats.counts
+
+    def _error(self, failure: _native.DecodeError) -> RecordError:
+        kind, message, offset = failure.args
+        place = self._request
+        return record_error(kind, message, topic=place.topic, partition=place.partition, offset=offset)

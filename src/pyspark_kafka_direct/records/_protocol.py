@@ -16,6 +16,10 @@ MOST_ROWS = 1 << 20
 MOST_BYTES = 1 << 30
 """Bounds of one Arrow batch; with them no column outgrows Arrow's 32-bit offsets."""
 
+LARGEST_BATCH = (1 << 31) - 1
+DEFAULT_LARGEST_BATCH = 1 << 30
+"""Brokers refuse batches of more than a few megabytes, compressed: only damaged or hostile bytes come near."""
+
 LONGEST_TOPIC = 249
 """Kafka's own limit, in characters."""
 
@@ -71,6 +75,7 @@ class RecordDecoder(Protocol):
 
         Raises:
             RuntimeError: What was fed before has not been read to its end.
+            RecordTooLargeError: There is no memory for a copy.
         """
 
     def read(self) -> pa.RecordBatch | None:
@@ -81,6 +86,7 @@ class RecordDecoder(Protocol):
         Raises:
             CorruptRecordError: Malformed bytes, or a checksum that does not match.
             UnsupportedRecordError: An unknown codec.
+            RecordTooLargeError: A record or a batch beyond ``max_batch_bytes``, or no memory for it.
             TimestampError: A timestamp beyond 64-bit microseconds, if timestamps are wanted.
         """
 
@@ -113,6 +119,7 @@ class DecodeRequest:
     check_crcs: bool
     max_rows: int
     max_bytes: int
+    max_batch_bytes: int = DEFAULT_LARGEST_BATCH
 
     def __post_init__(self) -> None:
         check_columns(self.columns)
@@ -126,3 +133,5 @@ class DecodeRequest:
             raise ValueError(f"max_rows must be from 1 to {MOST_ROWS}, not {self.max_rows}")
         if not 1 <= self.max_bytes <= MOST_BYTES:
             raise ValueError(f"max_bytes must be from 1 to {MOST_BYTES}, not {self.max_bytes}")
+        if not 1 <= self.max_batch_bytes <= LARGEST_BATCH:
+            raise ValueError(f"max_batch_bytes must be from 1 to {LARGEST_BATCH}, not {self.max_batch_bytes}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records import create_decoder
 from pyspark_kafka_direct.records._failures import record_error
+from pyspark_kafka_direct.records._protocol import DEFAULT_LARGEST_BATCH
 from pyspark_kafka_direct.records._python._aborted import AbortedTransactions
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
 from pyspark_kafka_direct.records._python._batch import is_abort, read_header
@@ -33,18 +34,27 @@ class RecordCounter:
         partition: Partition, likewise.
         from_offset: First offset of the range.
         until_offset: Offset after its last one.
+        max_batch_bytes: Most bytes that a record batch may decompress to.
 
     Attributes:
         records: Records counted so far.
         next_offset: The next offset to fetch: the one after the last complete batch fed.
     """
 
-    def __init__(self, topic: str, partition: int, from_offset: int, until_offset: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        until_offset: int,
+        max_batch_bytes: int = DEFAULT_LARGEST_BATCH,
+    ) -> None:
         self.records = 0
         self.next_offset = from_offset
         self._topic = topic
         self._partition = partition
         self._until = until_offset
+        self._max_batch_bytes = max_batch_bytes
 
     def skip_to(self, offset: int) -> None:
         """Goes on at a later offset; what lies between holds no records."""
@@ -78,8 +88,10 @@ class RecordCounter:
             header = read_header(bytes(records[extent.start : extent.start + _HEADER]))
             aborted.advance_to(extent.last_offset)
             if header.is_control:
-                if aborted and header.records and is_abort(header, bytes(records[extent.start : extent.end])):
-                    aborted.end(header.producer_id)
+                if aborted and header.records:
+                    batch = bytes(records[extent.start : extent.end])
+                    if is_abort(header, batch, self._max_batch_bytes):
+                        aborted.end(header.producer_id)
             elif extent.last_offset < self.next_offset or (header.is_transactional and header.producer_id in aborted):
                 pass
             elif self.next_offset <= extent.base_offset and extent.last_offset < self._until:
@@ -104,6 +116,7 @@ class RecordCounter:
             from_offset=self.next_offset,
             until_offset=self._until,
             columns=(),
+            max_batch_bytes=self._max_batch_bytes,
         )
         decoder.feed(records[extents[0].start : extents[-1].end])
         while decoder.read() is not None:

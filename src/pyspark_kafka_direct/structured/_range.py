@@ -53,6 +53,7 @@ class TaskReader(NamedTuple):
         fail_on_data_loss: Whether lost records are an error.
         poll_timeout: Seconds without progress after which a read fails.
         rack_environment_variable: Where an executor finds its rack.
+        max_batch_bytes: Most bytes that a record batch may decompress to.
     """
 
     settings: ConnectionSettings
@@ -60,6 +61,7 @@ class TaskReader(NamedTuple):
     fail_on_data_loss: bool
     poll_timeout: float
     rack_environment_variable: str | None
+    max_batch_bytes: int
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one range, on an executor.
@@ -85,6 +87,7 @@ class TaskReader(NamedTuple):
             from_earliest=partition.from_earliest,
             fail_on_data_loss=self.fail_on_data_loss,
             poll_timeout=self.poll_timeout,
+            max_batch_bytes=self.max_batch_bytes,
         )
         return self.schema.renamed(read_range(with_rack(self.settings, self.rack_environment_variable), request))
 
@@ -123,4 +126,5 @@ class KafkaReader:
             options.fail_on_data_loss,
             options.poll_timeout_ms / 1000,
             options.rack_environment_variable,
+            options.max_record_batch_bytes,
         )

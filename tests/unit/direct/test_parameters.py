@@ -120,6 +120,9 @@ def test_auto_offset_reset(word: str) -> None:
         ({**SERVERS, "failOnDataLoss": "maybe"}, "must be true or false, got 'maybe'"),
         ({**SERVERS, "kafkaConsumer.pollTimeoutMs": "5s"}, "number of milliseconds, at least 1, got '5s'"),
         ({**SERVERS, "kafkaConsumer.pollTimeoutMs": 0}, "at least 1, got '0'"),
+        ({**SERVERS, "maxRecordBatchBytes": 0}, "from 1 to 2147483647, got '0'"),
+        ({**SERVERS, "maxRecordBatchBytes": 1 << 31}, "from 1 to 2147483647, got '2147483648'"),
+        ({**SERVERS, "maxRecordBatchBytes": "1g"}, "from 1 to 2147483647, got '1g'"),
         ({**SERVERS, "fetch.min.bytes": "many"}, r"fetch\.min\.bytes"),
         ({**SERVERS, "fetch.min.bytes": 1.5}, r"fetch\.min\.bytes must be a text.*got float"),
         ({7: "x"}, "name must be a text such as.*, got 7"),
@@ -140,6 +143,13 @@ def test_a_value_that_might_be_a_secret_is_not_shown() -> None:
     with pytest.raises(OptionError) as failure:
         driver_parameters({**SERVERS, "sasl.jaas.config": b"swordfish"})
     assert "swordfish" not in str(failure.value)
+
+
+def test_the_largest_record_batch_of_the_data_source() -> None:
+    assert driver_parameters(SERVERS).max_record_batch_bytes == 1 << 30
+    read = driver_parameters({**SERVERS, "maxRecordBatchBytes": 70_000})
+    assert read.max_record_batch_bytes == 70_000
+    assert read.source_options()["maxRecordBatchBytes"] == "70000"
 
 
 def test_the_poll_timeout_of_the_data_source() -> None:

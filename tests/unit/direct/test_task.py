@@ -19,10 +19,12 @@ SETTINGS = connection_settings({"bootstrap.servers": "broker:9092"})
 
 
 def test_what_is_requested() -> None:
-    settings, request = Reading(SETTINGS, 7.5, fail_on_data_loss=False).prepare(TASK, ("value",))
+    reading = Reading(SETTINGS, 7.5, fail_on_data_loss=False, max_batch_bytes=70_000)
+    settings, request = reading.prepare(TASK, ("value",))
     assert settings == SETTINGS
     assert (request.offsets, request.topic_id, request.leader) == (TASK.offsets, TASK.topic_id, TASK.leader)
     assert (request.columns, request.poll_timeout, request.fail_on_data_loss) == (("value",), 7.5, False)
+    assert request.max_batch_bytes == 70_000
 
 
 def test_the_executors_rack(monkeypatch: pytest.MonkeyPatch) -> None:

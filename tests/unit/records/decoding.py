@@ -62,8 +62,11 @@ def request(
     check_crcs: bool = True,
     max_rows: int = 65536,
     max_bytes: int = 4 << 20,
+    max_batch_bytes: int = 1 << 30,
 ) -> DecodeRequest:
-    return DecodeRequest("flights", 7, from_offset, until_offset, tuple(columns), check_crcs, max_rows, max_bytes)
+    return DecodeRequest(
+        "flights", 7, from_offset, until_offset, tuple(columns), check_crcs, max_rows, max_bytes, max_batch_bytes
+    )
 
 
 def run(

@@ -8,15 +8,13 @@ import random
 import struct
 import subprocess
 import sys
-import zlib
 
 import pyarrow as pa
 import pytest
 from tests.unit.records.batches import CODECS, Batch, Rec, compress, encode_record, xerial
-from tests.unit.records.decoding import CREATORS, both, request, run
+from tests.unit.records.decoding import both, request, run
 
 from pyspark_kafka_direct.errors import CorruptRecordError
-from pyspark_kafka_direct.records._python import _codecs
 from pyspark_kafka_direct.records._python._lz4_frame import with_right_checksum
 
 PACKED = [codec for codec in CODECS if codec != "none"]
@@ -259,36 +257,6 @@ def test_zeros_by_the_million_are_fine(implementation: str, codec: str) -> None:
     outcome = run(implementation, data, request(columns=("offset",)))
     assert outcome.error is None
     assert outcome.column("offset") == [0]
-
-
-@pytest.fixture(scope="module")
-def gzip_bomb() -> bytes:
-    """A little over 1 GiB of zeros: the same compressed megabyte over and over, inside one member."""
-    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-    block = deflater.compress(bytes(16 << 20)) + deflater.flush(zlib.Z_FULL_FLUSH)
-    whole = 65
-    crc = 0
-    for _ in range(whole):
-        crc = zlib.crc32(bytes(16 << 20), crc)
-    head = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-    return head + block * whole + b"\x03\0" + struct.pack("<II", crc, whole * (16 << 20) & 0xFFFFFFFF)
-
-
-@pytest.mark.skipif("native" not in CREATORS, reason="the Python decoder takes its time, see below")
-def test_a_bomb_is_refused(gzip_bomb: bytes) -> None:
-    outcome = run("native", Batch(texts(1), codec="gzip", packed=gzip_bomb).encode())
-    assert isinstance(outcome.error, CorruptRecordError)
-    assert "1073741824" in str(outcome.error)
-
-
-@pytest.mark.parametrize("codec", PACKED)
-def test_a_bomb_is_refused_in_python(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_codecs, "MOST_BYTES", 1 << 20)
-    fine = run("python", Batch((Rec(bytes((1 << 20) - 100)),), codec=codec).encode())
-    assert fine.error is None
-    outcome = run("python", Batch((Rec(bytes(1 << 20)),), codec=codec).encode())
-    assert isinstance(outcome.error, CorruptRecordError)
-    assert "1048576" in str(outcome.error)
 
 
 # Frames of a few bytes that claim 2 GiB of content, or a window of 128 MiB.

@@ -20,6 +20,7 @@ OPTIONS = {
     "subscribe": "t",
     "failOnDataLoss": "false",
     "kafkaConsumer.pollTimeoutMs": "1500",
+    "maxRecordBatchBytes": "70000",
     "rackEnvironmentVariable": "RACK",
 }
 
@@ -41,6 +42,7 @@ def test_a_task_gets_what_reading_takes() -> None:
     task = pickle.loads(pickle.dumps(reader))
     assert isinstance(task, TaskReader)
     assert (task.fail_on_data_loss, task.poll_timeout, task.rack_environment_variable) == (False, 1.5, "RACK")
+    assert task.max_batch_bytes == 70_000
     assert task.settings.bootstrap_servers == (("nowhere.invalid", 9092),)
     assert task.schema.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 

@@ -29,5 +29,5 @@ def test_without_that_variable_the_option_counts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_partition_that_spark_makes_up_for_an_empty_plan_holds_nothing() -> None:
-    reader = TaskReader(SETTINGS, read_schema(full_schema(False)), True, 1.0, None)
+    reader = TaskReader(SETTINGS, read_schema(full_schema(False)), True, 1.0, None, 1 << 30)
     assert list(reader.read(InputPartition(None))) == []

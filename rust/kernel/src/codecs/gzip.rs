@@ -2,39 +2,40 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{Plain, broken, guess};
+use super::{Plain, broken};
 use crate::error::Flaw;
 
 /// zlib's largest window.
 const WINDOW_BITS: u8 = 15;
 
-pub(super) fn decompress(packed: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
-    plain.room(guess(packed))?;
-    let mut rest = member(packed, plain)?;
-    while !rest.is_empty() {
-        rest = member(rest, plain)?;
-    }
-    Ok(())
+#[derive(Default)]
+pub(super) struct Gzip {
+    /// Where the present member starts.
+    member: usize,
+    inflater: Option<Decompress>,
 }
 
-/// Decompresses one member and returns what follows it.
-fn member<'a>(packed: &'a [u8], plain: &mut Plain) -> Result<&'a [u8], Flaw> {
-    let mut inflater = Decompress::new_gzip(WINDOW_BITS);
-    let start = plain.length;
-    loop {
-        let rest = &packed[inflater.total_in() as usize..];
-        let before = plain.length;
+impl Gzip {
+    /// Fills the room there is; true at the end of the last member.
+    pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
+        let inflater = self.inflater.get_or_insert_with(|| Decompress::new_gzip(WINDOW_BITS));
+        let rest = &packed[self.member + inflater.total_in() as usize..];
+        let before = inflater.total_out();
         let room = plain.room(1)?;
         let full = room.len();
         let status = inflater.decompress(rest, room, FlushDecompress::None).map_err(|error| broken("gzip", error))?;
-        plain.length = start + inflater.total_out() as usize;
-        let consumed = inflater.total_in() as usize;
+        let produced = (inflater.total_out() - before) as usize;
+        let consumed = self.member + inflater.total_in() as usize;
+        plain.produced(produced)?;
         if status == Status::StreamEnd {
-            return Ok(&packed[consumed..]);
+            self.inflater = None;
+            self.member = consumed;
+            return Ok(consumed == packed.len());
         }
         // All input taken and room left: the stream wants bytes that are not there.
-        if consumed == packed.len() && plain.length - before < full {
+        if consumed == packed.len() && produced < full {
             return Err(broken("gzip", "the stream is cut off"));
         }
+        Ok(false)
     }
 }

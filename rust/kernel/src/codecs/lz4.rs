@@ -15,6 +15,8 @@
 //! The frame is walked here, so that blocks decompress straight into the batch's buffer and no size it claims is
 //! believed beyond one block. Kafka's quirk of a wrong header checksum is of message format 0 only.
 
+use std::hash::Hasher;
+
 use lz4_flex::block::{decompress_into, decompress_into_with_dict};
 use twox_hash::XxHash32;
 
@@ -23,9 +25,16 @@ use crate::error::Flaw;
 
 const MAGIC: u32 = 0x184D_2204;
 const STORED: u32 = 1 << 31;
-/// How far back a block may refer into its predecessors.
-const WINDOW: usize = 64 << 10;
 
+/// A frame, and how far it has been read.
+#[derive(Default)]
+pub(super) struct Lz4 {
+    frame: Option<Frame>,
+    at: usize,
+    checksum: XxHash32,
+}
+
+#[derive(Clone, Copy)]
 struct Frame {
     linked: bool,
     block_checksums: bool,
@@ -34,28 +43,65 @@ struct Frame {
     largest_block: usize,
 }
 
-pub(super) fn decompress(packed: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
-    let mut rest = packed;
-    let frame = header(&mut rest)?;
-    loop {
+impl Lz4 {
+    /// Decompresses the next block; true at the end of the frame.
+    pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
+        let mut rest = &packed[self.at..];
+        let frame = match self.frame {
+            Some(frame) => frame,
+            None => *self.frame.insert(header(&mut rest)?),
+        };
         let size = number(&mut rest)?;
         if size == 0 {
-            break;
+            self.end(&frame, rest, plain)?;
+            return Ok(true);
         }
         let stored = size & STORED != 0;
         let block = take(&mut rest, (size & !STORED) as usize)?;
         if frame.block_checksums && number(&mut rest)? != XxHash32::oneshot(0, block) {
             return Err(broken("lz4", "a block's checksum does not match"));
         }
-        append(&frame, stored, block, plain)?;
+        self.at = packed.len() - rest.len();
+        self.append(&frame, stored, block, plain)?;
+        Ok(false)
     }
-    if frame.content_checksum && number(&mut rest)? != XxHash32::oneshot(0, plain.bytes()) {
-        return Err(broken("lz4", "the content's checksum does not match"));
+
+    /// Checks what is behind the last block.
+    fn end(&self, frame: &Frame, mut rest: &[u8], plain: &Plain) -> Result<(), Flaw> {
+        if frame.content_checksum && u64::from(number(&mut rest)?) != self.checksum.finish() {
+            return Err(broken("lz4", "the content's checksum does not match"));
+        }
+        if frame.content_size.is_some_and(|size| size != plain.total() as u64) {
+            return Err(broken("lz4", "the content is not as long as the frame says"));
+        }
+        if rest.is_empty() { Ok(()) } else { Err(broken("lz4", "there are bytes behind the frame")) }
     }
-    if frame.content_size.is_some_and(|size| size != plain.length as u64) {
-        return Err(broken("lz4", "the content is not as long as the frame says"));
+
+    /// Appends one block's content to `plain`.
+    fn append(&mut self, frame: &Frame, stored: bool, block: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
+        if stored && block.len() > frame.largest_block {
+            return Err(broken("lz4", "a block is larger than the frame allows"));
+        }
+        // A byte of input stands for at most 255 of output, so a small block needs no room for the largest.
+        let most = if stored { block.len() } else { frame.largest_block.min(block.len().saturating_mul(255)) };
+        let (window, room) = plain.window_and_room(most)?;
+        let room = &mut room[..most];
+        let produced = if stored {
+            room.copy_from_slice(block);
+            most
+        } else {
+            let result = if frame.linked {
+                decompress_into_with_dict(block, room, window)
+            } else {
+                decompress_into(block, room)
+            };
+            result.map_err(|error| broken("lz4", error))?
+        };
+        if frame.content_checksum {
+            self.checksum.write(&room[..produced]);
+        }
+        plain.produced(produced)
     }
-    if rest.is_empty() { Ok(()) } else { Err(broken("lz4", "there are bytes behind the frame")) }
 }
 
 fn header(rest: &mut &[u8]) -> Result<Frame, Flaw> {
@@ -87,30 +133,6 @@ fn header(rest: &mut &[u8]) -> Result<Frame, Flaw> {
         content_size,
         largest_block: 256usize << (2 * (block >> 4)),
     })
-}
-
-/// Appends one block's content to `plain`.
-fn append(frame: &Frame, stored: bool, block: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
-    if stored {
-        if block.len() > frame.largest_block {
-            return Err(broken("lz4", "a block is larger than the frame allows"));
-        }
-        plain.room(block.len())?[..block.len()].copy_from_slice(block);
-        plain.length += block.len();
-        return Ok(());
-    }
-    // A byte of input stands for at most 255 of output, so a small block needs no room for the largest.
-    let most = frame.largest_block.min(block.len().saturating_mul(255));
-    plain.room(most)?;
-    let (before, room) = plain.buffer.split_at_mut(plain.length);
-    let room = &mut room[..most];
-    let produced = if frame.linked {
-        decompress_into_with_dict(block, room, &before[before.len().saturating_sub(WINDOW)..])
-    } else {
-        decompress_into(block, room)
-    };
-    plain.length += produced.map_err(|error| broken("lz4", error))?;
-    Ok(())
 }
 
 fn number(rest: &mut &[u8]) -> Result<u32, Flaw> {

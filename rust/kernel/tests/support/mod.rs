@@ -37,7 +37,7 @@ pub fn decoder(range: Range, limits: Limits) -> Decoder {
 }
 
 pub fn feed(decoder: &mut Decoder, bytes: &[u8], aborted: &[AbortedTransaction]) -> bool {
-    decoder.input(bytes.len()).copy_from_slice(bytes);
+    decoder.input(bytes.len()).expect("there is memory").copy_from_slice(bytes);
     decoder.feed(bytes.len(), aborted.to_vec())
 }
 

@@ -8,7 +8,7 @@ class BadRecordError(Exception):
 
     Args:
         message: What is wrong, without its place.
-        kind: One of corrupt, unsupported, timestamp.
+        kind: One of corrupt, unsupported, timestamp, large, memory.
         offset: The offset it is at, where that is known better than by the caller.
     """
 

@@ -6,8 +6,8 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._codecs import decompress
 from pyspark_kafka_direct.records._python._headers import CRC_FROM, HEADER, Header
+from pyspark_kafka_direct.records._python._plain import Plain, too_large
 from pyspark_kafka_direct.records._python._record import Headers, read_fields, read_head
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Row(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers | None
-    size: int
+    size: int  # its own bytes
+    cost: int  # what counts for the limits
 
 
 def read_header(batch: bytes) -> Header:
@@ -60,10 +61,13 @@ def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
         raise BadRecordError(f"a record batch claims {header.records} records", offset=header.base_offset)
 
 
-def is_abort(header: Header, batch: bytes) -> bool:
-    """Whether a control batch holds an ABORT marker: its first record's key is version int16, type int16."""
+def is_abort(header: Header, batch: bytes, most: int) -> bool:
+    """Whether a control batch holds an ABORT marker: its first record's key is version int16, type int16.
+
+    ``most`` are the bytes that it may decompress to.
+    """
     try:
-        records = _plain(header, batch)
+        records = Plain(header, batch, most).first()
         _, _, fields, end = read_head(records, 0)
         key, _, _ = read_fields(records, fields, end)
         if key is None or len(key) < _MARKER_KEY.size:
@@ -82,7 +86,9 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
     """
     expected = header.base_offset
     try:
-        records = _plain(header, batch)
+        plain = Plain(header, batch, request.max_batch_bytes)
+        records = plain.first()
+        wants_headers = "headers" in request.columns
         append_time = header.is_log_append_time
         timestamp_type = _LOG_APPEND_TIME if append_time else _CREATE_TIME
         last_delta, end = -1, 0
@@ -90,7 +96,11 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
             # Until its own is known, a record's offset is the one after its predecessor's.
             expected = header.base_offset + last_delta + 1
             start = end
-            timestamp_delta, delta, at, end = read_head(records, start)
+            try:
+                timestamp_delta, delta, at, end = read_head(records, start)
+            except BadRecordError:
+                records, start = plain.with_whole_record(records, start), 0
+                timestamp_delta, delta, at, end = read_head(records, start)
             if not last_delta < delta <= header.last_offset_delta:
                 raise BadRecordError(
                     f"a record's offset delta {delta} is not after its predecessor's ({last_delta}) "
@@ -104,15 +114,19 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
                 continue
             expected = offset
             key, value, headers = read_fields(records, at, end)
+            size = end - start
+            cost = size + headers.extra if headers and wants_headers else size
+            if cost > request.max_batch_bytes:
+                raise too_large(request.max_batch_bytes)
             timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
             if not -_SAFE_MILLISECONDS < timestamp < _SAFE_MILLISECONDS:
                 timestamp = checked_timestamp(timestamp, request)
-            yield Row(offset, timestamp, timestamp_type, header.leader_epoch, key, value, headers, end - start)
-        if end != len(records):
+            yield Row(offset, timestamp, timestamp_type, header.leader_epoch, key, value, headers, size, cost)
+        if end != len(records) or plain.goes_on():
             expected = header.last_offset
             raise BadRecordError("a record batch has bytes behind its last record")
     except BadRecordError as error:
-        error.offset = expected
+        error.offset = expected if error.offset is None else error.offset
         raise
 
 
@@ -128,8 +142,3 @@ def checked_timestamp(milliseconds: int, request: DecodeRequest) -> int:
             f"the timestamp {milliseconds} ms does not fit Spark's 64-bit microseconds", kind="timestamp"
         )
     return milliseconds
-
-
-def _plain(header: Header, batch: bytes) -> bytes:
-    records = batch[HEADER.size :]
-    return decompress(header.codec, records) if header.codec else records

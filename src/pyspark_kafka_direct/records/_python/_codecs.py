@@ -1,79 +1,92 @@
 """The ways the records of a batch can be compressed, through the standard library and pyarrow.
 
-Output grows as it is produced and is bounded; a size that compressed bytes claim is only believed where that many bytes
-of input can hold it.
+Output comes in pieces, as it is asked for, and is bounded; a size that compressed bytes claim is only believed where
+that many bytes of input can hold it.
 """
 
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records._python import _lz4_frame
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
 
-MOST_BYTES = 1 << 30
-"""No batch may decompress to more: brokers refuse batches of more than a few megabytes, compressed."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PIECE = 1 << 20
+"""About how many bytes are decompressed at a time."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _SNAPPY_BEST_RATIO = 22  # a copy of 64 bytes takes three
-_PIECE = 1 << 20
+_NO_MEMORY = "not enough memory"  # how zstd tells that malloc failed
 
 
-def decompress(codec: int, packed: bytes) -> bytes:
-    """Decompresses by the codec's number in a batch's attributes (not 0).
+def decompress(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
+    """Decompresses by the codec's number in a batch's attributes (not 0), piece by piece, ``most`` bytes in all.
 
     Raises:
         BadRecordError: The bytes are malformed, decompress to too much, or the codec is unknown.
     """
+    total = 0
+    for piece in _pieces(codec, packed, most):
+        total += len(piece)
+        if total > most:
+            raise _too_large(most)
+        yield piece
+
+
+def _pieces(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
     if codec == 1:
         return _gzip(packed)
     if codec == 2:
-        return _snappy(packed)
+        return _snappy(packed, most)
     if codec == 3:
-        return _lz4(packed)
+        _lz4_frame.check(packed)
+        return _stream("lz4", packed)
     if codec == 4:
         return _stream("zstd", packed)
     raise BadRecordError(f"the record batch is compressed with the unknown codec {codec}", kind="unsupported")
 
 
-def _gzip(packed: bytes) -> bytes:
+def _gzip(packed: bytes) -> Iterator[bytes]:
     """Gzip (RFC 1952), one member or several in a row."""
-    plain = bytearray()
     while True:
         inflater = zlib.decompressobj(wbits=31)
-        try:
-            plain += inflater.decompress(packed, MOST_BYTES + 1 - len(plain))
-        except zlib.error as error:
-            raise _broken("gzip", error) from None
-        if len(plain) > MOST_BYTES:
-            raise _too_large()
-        if not inflater.eof:
-            raise _broken("gzip", "the stream is cut off")
+        while not inflater.eof:
+            try:
+                piece = inflater.decompress(packed, PIECE)
+            except zlib.error as error:
+                raise _broken("gzip", error) from None
+            packed = inflater.unconsumed_tail
+            if not piece and not packed and not inflater.eof:
+                raise _broken("gzip", "the stream is cut off")
+            yield piece
         packed = inflater.unused_data
         if not packed:
-            return bytes(plain)
+            return
 
 
-def _snappy(packed: bytes) -> bytes:
+def _snappy(packed: bytes, most: int) -> Iterator[bytes]:
     """A raw Snappy block, or xerial's framing around several (what the Java client writes).
 
     The framing, big-endian: magic, version int32, compatible version int32, then blocks of length int32 and raw block.
     """
     if not packed.startswith(_XERIAL_MAGIC):
-        return _snappy_block(packed, MOST_BYTES)
+        yield _snappy_block(packed, most)
+        return
     if len(packed) < _XERIAL_HEADER:
         raise _broken("snappy", "the framing is cut off")
-    plain = bytearray()
     at = _XERIAL_HEADER
     while at < len(packed):
         length = int.from_bytes(packed[at : at + 4], "big", signed=True)
         end = at + 4 + length
         if length < 0 or end > len(packed) or at + 4 > len(packed):
             raise _broken("snappy", "a block's length does not fit the framing")
-        plain += _snappy_block(packed[at + 4 : end], MOST_BYTES - len(plain))
+        yield _snappy_block(packed[at + 4 : end], most)
         at = end
-    return bytes(plain)
 
 
 def _snappy_block(packed: bytes, most: int) -> bytes:
@@ -89,7 +102,7 @@ def _snappy_block(packed: bytes, most: int) -> bytes:
     if claimed > len(packed) * _SNAPPY_BEST_RATIO:
         raise _broken("snappy", f"{len(packed)} bytes cannot hold the {claimed} they claim")
     if claimed > most:
-        raise _too_large()
+        raise _too_large(most)
     try:
         plain: bytes = pa.decompress(packed, claimed, "snappy", asbytes=True)
     except (OSError, ValueError) as error:
@@ -97,32 +110,25 @@ def _snappy_block(packed: bytes, most: int) -> bytes:
     return plain
 
 
-def _lz4(packed: bytes) -> bytes:
-    _lz4_frame.check(packed)
-    return _stream("lz4", packed)
-
-
-def _stream(codec: str, packed: bytes) -> bytes:
+def _stream(codec: str, packed: bytes) -> Iterator[bytes]:
     """Decompresses what pyarrow can stream."""
     import pyarrow as pa
 
     if not packed:
         raise _broken(codec, "the frame is cut off")
-    plain = bytearray()
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
-            while piece := stream.read(_PIECE):
-                plain += piece
-                if len(plain) > MOST_BYTES:
-                    raise _too_large()
+            while piece := stream.read(PIECE):
+                yield piece
     except OSError as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from None
         raise _broken(codec, error) from None
-    return bytes(plain)
 
 
 def _broken(codec: str, what: object) -> BadRecordError:
     return BadRecordError(f"the records cannot be decompressed ({codec}): {what}")
 
 
-def _too_large() -> BadRecordError:
-    return BadRecordError(f"the records decompress to more than {MOST_BYTES} bytes, the most a batch may have")
+def _too_large(most: int) -> BadRecordError:
+    return BadRecordError(f"the records decompress to more than {most} bytes", kind="large")

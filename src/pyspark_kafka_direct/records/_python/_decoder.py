@@ -39,22 +39,29 @@ class PythonDecoder:
         if self._rows is not None or self._failure is not None:
             raise RuntimeError("feed() before read() returned None")
         found = scan(records, self._next_offset, self._request.until_offset)
+        try:
+            complete = bytes(memoryview(records)[: found.extents[-1].end]) if found.extents else b""
+        except MemoryError:
+            raise self._no_memory(self._next_offset) from None
         self._next_offset = found.next_offset
         if found.extents or found.error:
-            complete = bytes(memoryview(records)[: found.extents[-1].end]) if found.extents else b""
             self._rows = _rows(complete, found, AbortedTransactions(aborted), self._request, self._progress)
 
     def read(self) -> pa.RecordBatch | None:
         """See ``RecordDecoder``."""
         rows: list[Row] = []
-        size = 0
+        first = self._progress.position
+        cost = 0
         try:
             while (row := self._next_row()) is not None:
-                if rows and (len(rows) == self._request.max_rows or size + row.size > self._request.max_bytes):
+                if rows and (len(rows) == self._request.max_rows or cost + row.cost > self._request.max_bytes):
                     self._pending = row
                     break
                 rows.append(row)
-                size += row.size
+                cost += row.cost
+        except MemoryError:
+            self._rows = None
+            self._failure = self._no_memory(rows[-1].offset + 1 if rows else self._progress.position)
         except BadRecordError as error:
             self._rows = None
             offset = error.offset if error.offset is not None else self._progress.position
@@ -65,8 +72,12 @@ class PythonDecoder:
         if rows:
             self._progress.position = max(self._progress.position, rows[-1].offset + 1)
             self._progress.records += len(rows)
-            self._progress.bytes += size
-            return build(rows, self._request)
+            self._progress.bytes += sum(row.size for row in rows)
+            try:
+                return build(rows, self._request)
+            except MemoryError:
+                self._rows = self._pending = None
+                self._failure = self._no_memory(first)
         if self._failure is not None:
             raise self._failure
         return None
@@ -88,6 +99,11 @@ class PythonDecoder:
         passed = min(so_far.position, self._request.until_offset) - self._request.from_offset
         holes = max(passed - so_far.records - so_far.control - so_far.aborted, 0)
         return DecodeCounts(so_far.records, so_far.bytes, so_far.control, so_far.aborted, holes)
+
+    def _no_memory(self, offset: int) -> RecordError:
+        place = self._request
+        what = "there is not enough memory for the records"
+        return record_error("memory", what, topic=place.topic, partition=place.partition, offset=offset)
 
     def _next_row(self) -> Row | None:
         row, self._pending = self._pending, None
@@ -135,7 +151,7 @@ def _rows(
         # What a batch that is passed over counts for: its records, as far as its part of the range goes.
         passed = min(header.records, max(after - max(progress.position, header.base_offset), 0))
         if header.is_control:
-            if marker and header.records and is_abort(header, batch):
+            if marker and header.records and is_abort(header, batch, request.max_batch_bytes):
                 aborted.end(header.producer_id)
             progress.control += passed
         elif header.is_transactional and header.producer_id in aborted:

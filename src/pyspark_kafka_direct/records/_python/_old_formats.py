@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python import _lz4_frame
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
 from pyspark_kafka_direct.records._python._batch import Row, checked_timestamp
 from pyspark_kafka_direct.records._python._codecs import decompress
+from pyspark_kafka_direct.records._python._plain import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,8 +81,11 @@ def rows_of_old_batch(batch: bytes, extent: Extent, from_offset: int, request: D
             if offset >= request.until_offset:
                 return
             if offset >= from_offset:
+                if message.size > request.max_batch_bytes:
+                    raise too_large(request.max_batch_bytes)
                 checked_timestamp(message.timestamp, request)
                 yield _row(message)
+            offset = extent.last_offset
     except BadRecordError as error:
         error.offset = offset
         raise
@@ -98,35 +101,50 @@ def _row(message: _Message) -> Row:
         message.value,
         None,
         message.size,
+        message.size,
     )
 
 
-def _unwrap(wrapper: _Message, request: DecodeRequest) -> list[_Message]:
-    """The messages inside a wrapper, with absolute offsets and the time that counts."""
+def _unwrap(wrapper: _Message, request: DecodeRequest) -> Iterator[_Message]:
+    """Yields the messages inside a wrapper, with absolute offsets and the time that counts.
+
+    A wrapper is decompressed as a whole, since the last message tells the offset of the first. Messages are made one
+    by one: as Python objects, small ones take many times their bytes.
+    """
     if wrapper.value is None:
         raise BadRecordError("a compressed message has no value")
     packed = wrapper.value
     if wrapper.codec == _LZ4 and wrapper.magic == 0:
         packed = _lz4_frame.with_right_checksum(packed)
-    plain = decompress(wrapper.codec, packed)
-    messages: list[_Message] = []
-    at = 0
+    plain = b"".join(decompress(wrapper.codec, packed, request.max_batch_bytes))
+    if not plain:
+        raise BadRecordError("a compressed message holds no messages")
+    shift = wrapper.offset - _last_offset(plain) if wrapper.magic == 1 else 0
+    at, last = 0, -1
     while at < len(plain):
         message = _read(plain, at, request)
         if message.magic != wrapper.magic or message.codec:
             raise BadRecordError("a message inside a compressed one has another format, or is compressed itself")
-        messages.append(message)
         at = message.end
-    if not messages:
-        raise BadRecordError("a compressed message holds no messages")
-    shift = wrapper.offset - messages[-1].offset if wrapper.magic == 1 else 0
-    messages = [message._replace(offset=message.offset + shift) for message in messages]
-    offsets = [message.offset for message in messages]
-    if offsets[0] < 0 or offsets[-1] > wrapper.offset or any(b <= a for a, b in pairwise(offsets)):
-        raise BadRecordError("the offsets inside a compressed message are out of order")
-    if wrapper.timestamp_type == 1:
-        messages = [message._replace(timestamp=wrapper.timestamp, attributes=_LOG_APPEND_TIME) for message in messages]
-    return messages
+        offset = message.offset + shift
+        if not last < offset <= wrapper.offset:
+            raise BadRecordError("the offsets inside a compressed message are out of order")
+        last = offset
+        if wrapper.timestamp_type == 1:
+            message = message._replace(timestamp=wrapper.timestamp, attributes=_LOG_APPEND_TIME)
+        yield message._replace(offset=offset)
+
+
+def _last_offset(messages: bytes) -> int:
+    at, last = 0, -1
+    while at < len(messages):
+        if len(messages) - at < _HEAD.size:
+            raise _cut_off()
+        last, size, *_ = _HEAD.unpack_from(messages, at)
+        if size < 0:
+            raise _cut_off()
+        at += _LOG_OVERHEAD + size
+    return last
 
 
 def _read(data: bytes, at: int, request: DecodeRequest) -> _Message:

@@ -19,9 +19,44 @@ bits, ten for 64.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
 
-Headers = list[tuple[str, bytes | None]]
+_HEADER_SLOT = 12
+_LONGEST_VARINT = 5
+
+
+class Headers(NamedTuple):
+    """The headers of a record, checked but not taken apart: Python objects would take a hundred times their bytes."""
+
+    number: int
+    data: bytes
+
+    @property
+    def extra(self) -> int:
+        """The most memory they take as columns, beyond their bytes.
+
+        A byte of a key that is no UTF-8 becomes three, and each header needs its slot: two ends and a null.
+        """
+        return 2 * len(self.data) + _HEADER_SLOT * self.number
+
+
+def record_size(records: bytes, at: int) -> int | None:
+    """The size of the record that starts at ``at``, its length field included; None when that is cut off.
+
+    Raises:
+        BadRecordError: It is no size.
+    """
+    try:
+        size, end = read_varint(records, at, len(records))
+    except BadRecordError:
+        if len(records) - at < _LONGEST_VARINT:
+            return None
+        raise _too_long() from None
+    if size < 0:
+        raise _too_long()
+    return end - at + size
 
 
 def read_head(records: bytes, at: int) -> tuple[int, int, int, int]:
@@ -36,7 +71,7 @@ def read_head(records: bytes, at: int) -> tuple[int, int, int, int]:
         size = -1
     end = at + size
     if size < 0 or end > len(records):
-        raise BadRecordError("a record's length does not fit its batch")
+        raise _too_long()
     timestamp_delta, at = read_varlong(records, at + 1, end)
     offset_delta, at = read_varint(records, at, end)
     return timestamp_delta, offset_delta, at, end
@@ -44,24 +79,22 @@ def read_head(records: bytes, at: int) -> tuple[int, int, int, int]:
 
 def read_fields(records: bytes, at: int, end: int) -> tuple[bytes | None, bytes | None, Headers | None]:
     """Reads key, value and headers (None when there are none); they have to add up to the record's length."""
-    key, at = _nullable(records, at, end)
-    value, at = _nullable(records, at, end)
+    key, at = read_nullable(records, at, end)
+    value, at = read_nullable(records, at, end)
     count, at = read_varint(records, at, end)
     if count < 0:
         raise _malformed()
     if count == 0 and at == end:
         return key, value, None
-    headers: Headers = []
+    start = at
     for _ in range(count):
-        name, at = _nullable(records, at, end)
+        name, at = read_nullable(records, at, end)
         if name is None:
             raise _malformed()
-        content, at = _nullable(records, at, end)
-        # Java's String(bytes, UTF_8), which Kafka's client uses, puts U+FFFD for what is no UTF-8.
-        headers.append((name.decode("utf-8", "replace"), content))
+        _, at = read_nullable(records, at, end)
     if at != end:
         raise _malformed()
-    return key, value, headers
+    return key, value, Headers(count, records[start:end])
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -88,6 +121,16 @@ def read_varlong(data: bytes, at: int, end: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), at
 
 
+def read_nullable(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    """Reads a length and that many bytes, None for a negative length; returns them and where they end."""
+    length, at = read_varint(data, at, end)
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise _malformed()
+    return data[at : at + length], at + length
+
+
 def _raw(data: bytes, at: int, end: int, most: int) -> tuple[int, int]:
     raw = shift = 0
     while at < end and shift < 7 * most:
@@ -100,13 +143,8 @@ def _raw(data: bytes, at: int, end: int, most: int) -> tuple[int, int]:
     raise _malformed()
 
 
-def _nullable(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = read_varint(data, at, end)
-    if length < 0:
-        return None, at
-    if at + length > end:
-        raise _malformed()
-    return data[at : at + length], at + length
+def _too_long() -> BadRecordError:
+    return BadRecordError("a record's length does not fit its batch")
 
 
 def _malformed() -> BadRecordError:

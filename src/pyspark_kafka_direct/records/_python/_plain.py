@@ -1,0 +1,79 @@
+"""The records of a format 2 batch, decompressed a piece at a time while they are read."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._codecs import PIECE, decompress
+from pyspark_kafka_direct.records._python._headers import HEADER, Header
+from pyspark_kafka_direct.records._python._record import record_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Plain:
+    """Hands out a batch's records as bytes that begin with a record: at first, and whenever one is cut off.
+
+    Args:
+        header: The batch's header.
+        batch: The whole batch.
+        most: The most bytes that it may decompress to, and that a record may have.
+    """
+
+    def __init__(self, header: Header, batch: bytes, most: int) -> None:
+        records = batch[HEADER.size :]
+        self._base_offset = header.base_offset
+        self._most = most
+        self._pieces: Iterator[bytes] = decompress(header.codec, records, most) if header.codec else iter((records,))
+
+    def first(self) -> bytes:
+        """The first piece."""
+        return self._extended(b"", PIECE)
+
+    def with_whole_record(self, records: bytes, at: int) -> bytes:
+        """The bytes from ``at`` on, where a record starts that cannot be read, with as many more as it needs.
+
+        Raises:
+            BadRecordError: It is too large, or its length is malformed.
+        """
+        records = records[at:]
+        size = record_size(records, 0)
+        if size is None:
+            records = self._extended(records, PIECE)
+            size = record_size(records, 0) or 0
+        if size > len(records):
+            if size > self._most and self.goes_on():
+                raise too_large(self._most)
+            records = self._extended(records, size)
+        return records
+
+    def goes_on(self) -> bool:
+        """Whether there is more: that of a good batch has been read to its end, or a codec finds it broken."""
+        piece = self._next()
+        if piece:
+            self._pieces = chain((piece,), self._pieces)
+        return bool(piece)
+
+    def _extended(self, records: bytes, wanted: int) -> bytes:
+        """The bytes with pieces behind them, ``wanted`` at least if there are so many."""
+        pieces, length = [records], len(records)
+        while length < wanted and (piece := self._next()):
+            pieces.append(piece)
+            length += len(piece)
+        return b"".join(pieces)
+
+    def _next(self) -> bytes:
+        """The next piece that is not empty, or nothing at the end."""
+        try:
+            return next(filter(None, self._pieces), b"")
+        except BadRecordError as error:
+            error.offset = self._base_offset  # no record can be blamed
+            raise
+
+
+def too_large(most: int) -> BadRecordError:
+    """The error about a record that takes more than ``most`` bytes."""
+    return BadRecordError(f"a record takes more than {most} bytes", kind="large")
