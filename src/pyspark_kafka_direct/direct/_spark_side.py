@@ -38,14 +38,14 @@ class SparkSide:
     Args:
         ssc: The context.
         constant: The constant stream in the JVM, part of the context's graph.
-        planner: The stream.
+        carried: The stream.
     """
 
-    def __init__(self, ssc: StreamingContext, constant: Any, planner: CarriedStream) -> None:
+    def __init__(self, ssc: StreamingContext, constant: Any, carried: CarriedStream) -> None:
         self._ssc = ssc
         self._context: SparkContext = ssc.sparkContext
         self._constant = constant
-        self._planner = planner
+        self._carried = carried
         self._lock = threading.Lock()
         self._rdds: dict[int, KafkaRDD] = {}
         self._reported: set[int] = set()
@@ -53,13 +53,13 @@ class SparkSide:
         self._scheduler = ssc._jssc.ssc().scheduler()
         self._remember_ms: int | None = None
         self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
-        if planner.controller is not None:
-            planner.controller.attach(ssc, self._input_id)
-        stop_with(ssc, planner)
+        if carried.controller is not None:
+            carried.controller.attach(ssc, self._input_id)
+        stop_with(ssc, carried)
 
     def rdd(self, time_ms: int) -> KafkaRDD:
         """The RDD of a batch: one object for all that ask."""
-        ranges = self._planner.batch(time_ms)
+        ranges = self._carried.batch(time_ms)
         with self._lock:
             rdd = self._rdds.get(time_ms)
             if rdd is None:
@@ -81,14 +81,14 @@ class SparkSide:
                 self._rdds.pop(time_ms, None)
 
     def _make_rdd(self, ranges: Sequence[OffsetRange]) -> KafkaRDD:
-        planner, spec = self._planner, self._planner.spec
-        leaders = planner.wire.cluster.known_leaders(each.topic_partition for each in ranges)
+        carried, spec = self._carried, self._carried.spec
+        leaders = carried.wire.cluster.known_leaders(each.topic_partition for each in ranges)
         rdd = kafka_rdd(
             self._context,
-            planner.wire.parameters,
+            carried.wire.parameters,
             ranges,
             hosts=preferred_hosts(spec.locations, leaders),
-            topic_ids=planner.topic_ids,
+            topic_ids=carried.topic_ids,
             leaders=leaders,
             key_decoder=spec.key_decoder,
             value_decoder=spec.value_decoder,
@@ -96,7 +96,7 @@ class SparkSide:
             poll_timeout=self._poll_timeout,
         )
         # Spark persists what it is given; then functions must start from there, and not from the tasks below it.
-        rdd.is_cached = planner.persisted
+        rdd.is_cached = carried.persisted
         return rdd
 
     def _report(self, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
@@ -112,7 +112,7 @@ class SparkSide:
         if self._remember_ms is None:
             # Known once the graph runs; windows and states have handed theirs up to the constant stream.
             self._remember_ms = self._constant.rememberDuration().milliseconds()
-        interval_ms = round(self._planner.spec.batch_seconds * 1000)
+        interval_ms = round(self._carried.spec.batch_seconds * 1000)
         # One call: as "1000 ms,2000 ms".
         pending = [int(text) for text in re.findall(r"\d+", self._scheduler.getPendingTimes().mkString(","))]
         processed = self._scheduler.jobGenerator().lastProcessedBatch()
@@ -122,7 +122,7 @@ class SparkSide:
             tuple(pending),
             self._remember_ms + interval_ms,
         )
-        forgotten = self._planner.forget(needs.batch)
+        forgotten = self._carried.forget(needs.batch)
         with self._lock:
             for time_ms in forgotten:
                 self._rdds.pop(time_ms, None)
@@ -140,11 +140,11 @@ def constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
     return constant, DStream(java, ssc, spark.serializer)
 
 
-def side_after_restore(planner: CarriedStream, rdd: RDD[Any]) -> SparkSide:
+def side_after_restore(carried: CarriedStream, rdd: RDD[Any]) -> SparkSide:
     """Connect a stream that came back from a checkpoint.
 
     Args:
-        planner: The stream.
+        carried: The stream.
         rdd: The constant stream's RDD, as it arrives with the first batch.
 
     Raises:
@@ -157,7 +157,7 @@ def side_after_restore(planner: CarriedStream, rdd: RDD[Any]) -> SparkSide:
                 continue
             if field(stream.getClass(), "rdd").get(stream).equals(constant_rdd):
                 _revive(constant_rdd, ssc)
-                return SparkSide(ssc, stream, planner)
+                return SparkSide(ssc, stream, carried)
     raise KafkaDirectError(
         "The stream came back from a checkpoint, but no StreamingContext of this process runs it. Get the context from "
         "StreamingContext.getOrCreate and keep it until it is stopped."

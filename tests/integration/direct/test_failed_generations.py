@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.streaming import StreamingContext
-from tests.integration.direct.running import DEADLINE, direct_stream
+from tests.integration.direct.running import DEADLINE, direct_stream, streaming
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.direct.rates import PerPartitionConfig
@@ -274,3 +274,21 @@ def test_a_notebook_cell_that_is_run_twice(
             ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises what went wrong
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
+
+
+def test_spark_still_refuses_a_context_without_outputs(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    with streaming(spark.sparkContext, 1) as ssc:
+        direct_stream(ssc, kafka.bootstrap_servers, make_topic(), None)
+        with pytest.raises(Exception, match="No output operations registered"):
+            ssc.start()
+
+
+def test_without_marks_no_batch_is_planned(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    """Failures could not be seen, so this is one."""
+    with streaming(spark.sparkContext, 1) as ssc:
+        direct_stream(ssc, kafka.bootstrap_servers, make_topic(), None).foreachRDD(lambda rdd: None)
+        ssc._jssc.start()
+        with pytest.raises(Exception, match=r"start the context by start\(\) of the object"):
+            ssc.awaitTerminationOrTimeout(DEADLINE)  # type: ignore[arg-type]
