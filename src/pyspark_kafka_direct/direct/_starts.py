@@ -51,6 +51,16 @@ def offsets_of_new(
     return _told(decide_starts_of_new(committed, _logs(cluster, partitions), reset=reset, group=_name(group)))
 
 
+def high_watermarks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where logs end, with what a transaction under way hides under ``read_committed``.
+
+    Raises:
+        KafkaDirectError: The cluster could not be asked.
+    """
+    settings = dataclasses.replace(cluster.settings, isolation_level="read_uncommitted")
+    return Cluster(settings).offsets(dict.fromkeys(partitions, LATEST))
+
+
 def _committed(group: Group | None, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     return {} if group is None or not partitions else group.committed(partitions)
 
@@ -59,13 +69,9 @@ def _logs(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[Topi
     if not partitions:
         return {}
     starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
-    latest = dict.fromkeys(partitions, LATEST)
-    readable = cluster.offsets(latest)
-    ends = readable
-    if cluster.settings.isolation_level == "read_committed":
-        # An offset behind the last stable one is in the log; who takes it for lost reads all again.
-        anything = dataclasses.replace(cluster.settings, isolation_level="read_uncommitted")
-        ends = Cluster(anything).offsets(latest)
+    readable = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    # An offset behind the last stable one is in the log; who takes it for lost reads all again.
+    ends = high_watermarks(cluster, partitions) if cluster.settings.isolation_level == "read_committed" else readable
     return {tp: LogSpan(starts[tp], readable[tp], ends[tp]) for tp in partitions}
 
 

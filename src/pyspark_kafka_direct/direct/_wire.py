@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.direct._commits import CommitQueue
-from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
+from pyspark_kafka_direct.direct._starts import high_watermarks, offsets_of_new, starting_offsets
 from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rates import max_messages_per_partition
 from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
@@ -103,6 +103,10 @@ class WireView:
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where their logs end."""
         return self._wire.cluster.offsets(dict.fromkeys(partitions, LATEST))
+
+    def written(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Their high watermarks."""
+        return high_watermarks(self._wire.cluster, partitions)
 
     def most(
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]

@@ -71,6 +71,9 @@ class DirectView(Protocol):
             TopicNotFoundError: One of them is gone.
         """
 
+    def written(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Their high watermarks. Under ``read_committed`` a transaction under way hides what lies behind ``latest``."""
+
     def most(
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
@@ -100,9 +103,7 @@ def plan_batch(at: Position, view: DirectView) -> Batch:
     except TopicNotFoundError:  # it went since the question before
         _check_still_there(at, _assigned_for_sure(at, view))
         raise
-    for tp in sorted(begins):
-        if latest[tp] < begins[tp]:
-            _losses().went_back(tp, begins[tp], latest[tp])
+    latest = {**latest, **_hidden(begins, latest, view)}
     ends = clamp(begins, latest, view.most(begins, latest))
     ranges = tuple(OffsetRange(tp.topic, tp.partition, begins[tp], ends[tp]) for tp in sorted(begins))
     return Batch(ranges, ids_of(assigned))
@@ -138,6 +139,18 @@ def _begin_new(
         return {}
     _log.info("new partitions: %s", listed(new))
     return view.starts_of_new(new)
+
+
+def _hidden(
+    begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], view: DirectView
+) -> Mapping[TopicPartition, int]:
+    """Partitions that begin behind what can be read: empty if the offset is in the log, as a committed one may be."""
+    behind = sorted(tp for tp in begins if latest[tp] < begins[tp])
+    written = view.written(behind) if behind else {}
+    for tp in behind:
+        if written[tp] < begins[tp]:
+            _losses().went_back(tp, begins[tp], written[tp])
+    return {tp: begins[tp] for tp in behind}
 
 
 def _losses() -> LossReport:

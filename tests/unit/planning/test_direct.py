@@ -21,11 +21,15 @@ ID, OTHER_ID = uuid4(), uuid4()
 
 @dataclass
 class View:
-    """Implements ``DirectView``: a log is (start, end). ``on_wait`` is what happens while the planner waits."""
+    """Implements ``DirectView``: a log is (start, end), ``high`` is what a transaction hides.
+
+    ``on_wait`` is what happens while the planner waits.
+    """
 
     logs: dict[TopicPartition, tuple[int, int]]
     ids: dict[str, UUID] = field(default_factory=dict)
     limit: int | None = None
+    high: dict[TopicPartition, int] = field(default_factory=dict)
     waits_left: int = 3
     on_wait: Callable[[View], None] = lambda view: None
     on_assigned: Callable[[View], None] = lambda view: None
@@ -43,6 +47,9 @@ class View:
             if tp not in self.logs:
                 raise TopicNotFoundError("gone in between", topic=tp.topic)
         return {tp: self.logs[tp][1] for tp in partitions}
+
+    def written(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: self.high.get(tp, self.logs[tp][1]) for tp in partitions}
 
     def most(
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
@@ -110,6 +117,13 @@ def test_a_log_that_was_cut_is_loss() -> None:
         plan(View({A0: (0, 5)}), at={A0: 6})
     assert (failure.value.topic, failure.value.partition) == ("a", 0)
     assert "failOnDataLoss" not in str(failure.value), "it is not asked here"
+
+
+def test_an_offset_behind_a_transaction_under_way_is_waited_for() -> None:
+    view = View({A0: (0, 5), A1: (0, 5)}, high={A0: 8, A1: 8})
+    assert spans(plan(view, at={A0: 7, A1: 4})) == {A0: (7, 7), A1: (4, 5)}
+    with pytest.raises(DataLossError, match="a-0's offset was changed from 9 to 8"):
+        plan(view, at={A0: 9, A1: 4})
 
 
 def test_a_topic_that_goes_between_two_questions() -> None:
