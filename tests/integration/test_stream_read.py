@@ -163,16 +163,23 @@ def test_a_minimum_waits_and_its_delay_ends_the_wait(
 ) -> None:
     topic = make_topic()
     put(topic, range(3))
-    query = stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger="15", maxTriggerDelay="15s")
+    query = stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger="15")
     query.start()
     query.wait_for(range(3))
     put(topic, range(3, 9))
-    put(topic, range(9, 21))
-    query.wait(lambda: len(query.values) == 21, "18 are enough")
-    put(topic, range(21, 31))
-    query.wait(lambda: len(query.values) == 31, "10 after the delay")
+    assert stream(subscribe=topic, startingOffsets="earliest").run() == [9], "time enough to read them"
+    assert query.values == ["0", "1", "2"], "six are too few"
+    put(topic, range(9, 18))
+    query.wait_for(range(18))
     query.stop()
-    assert [len(query.batches[number]) for number in sorted(query.batches)] in ([3, 18, 10], [3, 6, 12, 10])
+    assert [len(query.batches[number]) for number in sorted(query.batches)] == [3, 15], "no sooner than there were 15"
+    query.options["maxTriggerDelay"] = "3s"
+    query.start()
+    put(topic, range(18, 20))
+    query.wait_for(range(20))
+    put(topic, range(20, 22))
+    query.wait(lambda: len(query.values) == 22, "two more, after the delay")
+    query.stop()
 
 
 def test_once_with_a_start_that_moves_is_refused(
