@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.errors import TransientBrokerError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
 from pyspark_kafka_direct.wire.connection import Connection
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class _Key(NamedTuple):
 class _Failures(NamedTuple):
     connects: int  # failed ones in a row; none where only a request went unanswered
     last: float
+
+
+_NO_FAILURES = _Failures(0, 0.0)
 
 
 class ConnectionPool:
@@ -73,12 +76,12 @@ class ConnectionPool:
         """
         address = (connection.host, connection.port)
         if connection.timed_out:
-            self._give_up_on(address)
+            self._failures[address] = _Failures(self._failures_of(address).connects, time.monotonic())
+            self._close_idle(address)
         if not connection.idle:
             connection.close()
             return
-        failures = self._failures.get(address)
-        if failures is not None and failures.last < connection.last_used:
+        if self._failures_of(address).last < connection.last_used:
             self._failures.pop(address, None)
         key = _Key(connection.settings, *address)
         connection.last_used = time.monotonic()
@@ -107,8 +110,7 @@ class ConnectionPool:
 
     def failed_at(self, address: tuple[str, int]) -> float:
         """When a connection to a broker, or a request to it, failed last (monotonic time); 0 if it answered since."""
-        failures = self._failures.get(address)
-        return 0.0 if failures is None else failures.last
+        return self._failures_of(address).last
 
     def close(self) -> None:
         """Close all idle connections and forget the failures."""
@@ -135,12 +137,13 @@ class ConnectionPool:
             old.close()
         return connection
 
-    def _give_up_on(self, address: tuple[str, int]) -> None:
+    def _failures_of(self, address: tuple[str, int]) -> _Failures:
+        return self._failures.get(address, _NO_FAILURES)
+
+    def _close_idle(self, address: tuple[str, int]) -> None:
         with self._lock:
             numbers = [number for number, (key, _) in self._idle.items() if (key.host, key.port) == address]
             silent = [self._idle.pop(number)[1] for number in numbers]
-            before = self._failures.get(address)
-            self._failures[address] = _Failures(0 if before is None else before.connects, time.monotonic())
         for connection in silent:
             connection.close()
 
@@ -151,7 +154,7 @@ class ConnectionPool:
 
     def _open(self, key: _Key, deadline: Deadline) -> Connection:
         settings, address = key.settings, (key.host, key.port)
-        failures = self._failures.get(address, _Failures(0, 0.0))
+        failures = self._failures_of(address)
         allowed = settings.connect_timeout_ms
         if failures.connects:
             _wait_before_reconnecting(settings, failures, deadline)
@@ -159,8 +162,10 @@ class ConnectionPool:
             allowed = max(allowed, min(growing, settings.connect_timeout_max_ms))
         try:
             connection = Connection.open(settings, *address, deadline.sooner(allowed / 1000))
-        except TransientBrokerError:
+        except TransientBrokerError as error:
             self._failures[address] = _Failures(failures.connects + 1, time.monotonic())
+            if isinstance(error, BrokerTimeoutError):
+                self._close_idle(address)  # as after a request: see give_back
             raise
         self._failures.pop(address, None)
         return connection

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.wire import pool as pool_module
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
@@ -37,12 +37,15 @@ class Brokers:
         self.made: list[Connection] = []  # kept, so that no two connections share an id
         self.far_ends: dict[int, socket.socket] = {}
         self.down = False
+        self.silent = False
 
     def open(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
         self.opened.append((host, port))
         self.patience.append(deadline.remaining())
         if self.down:
             raise BrokerUnreachableError("down", broker=f"{host}:{port}")
+        if self.silent:
+            raise BrokerTimeoutError("silent", broker=f"{host}:{port}")
         near, far = socket.socketpair()
         connection = Connection(settings, near, host, port)
         self.made.append(connection)
@@ -206,6 +209,37 @@ def test_a_broker_that_failed_is_approached_slowly(
     borrow(pool, settings).close()
     borrow(pool, settings).close()
     assert slept == []  # success forgets the failures
+
+
+def test_a_silent_broker_loses_its_idle_connections(pool: ConnectionPool, brokers: Brokers) -> None:
+    """They look alive; whoever took one would wait as long again."""
+    mine, elsewhere = borrow(pool), borrow(pool, host="elsewhere")
+    pool.give_back(mine)
+    pool.give_back(elsewhere)
+    brokers.down = True
+    with pytest.raises(BrokerUnreachableError):
+        borrow(pool, replace(SETTINGS, client_id="other"))
+    assert not mine.closed  # one refused connection says little about the others
+    brokers.down, brokers.silent = False, True
+    with pytest.raises(BrokerTimeoutError):
+        borrow(pool, replace(SETTINGS, client_id="other"))
+    assert mine.closed
+    assert not elsewhere.closed
+    assert pool.failed_at(("broker", 9092)) > 0.0 == pool.failed_at(("elsewhere", 9092))
+
+
+def test_a_request_without_an_answer_counts_as_well(pool: ConnectionPool, brokers: Brokers) -> None:
+    slow, mine = borrow(pool), borrow(pool)
+    pool.give_back(mine)
+    slow.send(1, 4, "Fetch", b"", flexible=False, deadline=Deadline.after(20))
+    with pytest.raises(BrokerTimeoutError):
+        slow.receive(Deadline.after(0.01))
+    pool.give_back(slow)
+    assert mine.closed
+    assert pool.failed_at(("broker", 9092)) > 0.0
+    fresh = borrow(pool)  # at once: no connection has failed
+    assert pool.failed_at(("broker", 9092)) == 0.0
+    pool.give_back(fresh)
 
 
 def test_many_threads_share_the_pool(pool: ConnectionPool) -> None:
