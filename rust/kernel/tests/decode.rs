@@ -38,6 +38,61 @@ fn every_codec_gives_the_same_rows() {
 }
 
 #[test]
+fn records_go_on_from_piece_to_piece() {
+    let records: Vec<Record> = (0..200i32).map(|n| record(&format!("k{n}"), &format!("{n} ").repeat(5000))).collect();
+    let plain = body(&records);
+    assert!(plain.len() > 3 << 20);
+    for codec in 0..=4 {
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(feed(&mut decoder, &batch(0, codec, -1, 200, &compress(codec, &plain)), &[]));
+        let mut found = Vec::new();
+        while let Some(rows) = decoder.read().expect("good records") {
+            let values = rows.column(1).as_binary::<i32>();
+            found.extend((0..rows.num_rows()).map(|row| Some(values.value(row).to_vec())));
+        }
+        let sent: Vec<_> = records.iter().map(|record| record.value.clone()).collect();
+        assert!(found == sent, "codec {codec}");
+        assert_eq!(decoder.counts().bytes, plain.len() as i64);
+    }
+}
+
+#[test]
+fn what_lies_behind_the_records_of_a_large_batch_is_looked_at() {
+    let records: Vec<Record> = (0..300i32).map(|_| record("", &"v".repeat(10_000))).collect();
+    for codec in 1..=4 {
+        let mut plain = body(&records);
+        plain.resize(plain.len() + (2 << 20), 0);
+        let mut decoder = decoder(ALL, LIMITS);
+        assert!(feed(&mut decoder, &batch(0, codec, -1, 300, &compress(codec, &plain)), &[]));
+        assert_eq!(decoder.read().expect("good records").expect("rows").num_rows(), 300);
+        let error = decoder.read().expect_err("bytes behind");
+        assert_eq!((error.kind, error.offset), (ErrorKind::Corrupt, 299));
+    }
+}
+
+#[test]
+fn a_batch_and_a_record_have_a_largest_size() {
+    let records = [record("k", "value"), record("k", &"v".repeat(100))];
+    let plain = body(&records);
+    for codec in 0..=4 {
+        // What is not compressed is there already: only records count.
+        let most = if codec == 0 { body(&records[1..]).len() } else { plain.len() };
+        for (most, rows) in [(most, Some(2)), (most - 1, None)] {
+            let mut decoder = decoder(ALL, Limits { batch: most, ..LIMITS });
+            assert!(feed(&mut decoder, &batch(0, codec, -1, 2, &compress(codec, &plain)), &[]));
+            let first = decoder.read();
+            match rows {
+                Some(rows) => assert_eq!(first.expect("not too large").expect("rows").num_rows(), rows),
+                None => {
+                    let error = first.and_then(|_| decoder.read()).expect_err("too large");
+                    assert_eq!(error.kind, ErrorKind::TooLarge);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn headers_are_scanned_up_to_the_cut() {
     let mut bytes = numbered(0, 5);
     bytes.extend(numbered(5, 5));

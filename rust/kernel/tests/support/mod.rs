@@ -129,9 +129,11 @@ pub fn compress(codec: u8, plain: &[u8]) -> Vec<u8> {
         LZ4 => {
             let mut out = vec![0x04, 0x22, 0x4d, 0x18, 0x60, 0x40];
             out.push((twox_hash::XxHash32::oneshot(0, &out[4..6]) >> 8) as u8);
-            let block = lz4_flex::block::compress(plain);
-            out.extend((block.len() as u32).to_le_bytes());
-            out.extend(block);
+            for piece in plain.chunks(64 << 10) {
+                let block = lz4_flex::block::compress(piece);
+                out.extend((block.len() as u32).to_le_bytes());
+                out.extend(block);
+            }
             out.extend([0; 4]);
             out
         }
