@@ -69,6 +69,8 @@ def _of_setting(row: Setting) -> Iterator[Case]:
         return
     yield Case(row.name, context, texts[:1], "n N K p _ k_ t", _ONE_OF_EACH)
     yield Case(row.name, context, texts[-1:], "n N K", _ONE_OF_EACH)
+    yield from (Case(row.name, context, (text,), "v", PARAMETER_DOORS[0]) for text in values.TYPED)
+    yield Case(row.name, context, ("null",), "v", SOURCE_DOORS[0])
     ways = " ".join(["k+n", "k+K", "n+N", *(f"n+={alias}" for alias in row.aliases)])
     good = _twice(texts)
     yield Case(row.name, context, (good[0], good[0]), ways, _ONE_OF_EACH)
@@ -85,6 +87,9 @@ def _of_option(option: Option) -> Iterator[Case]:
             yield Case(option.name, context, (text,), "n", " ".join(SOURCE_DOORS))
     for text in texts if option.name.lower() in parameters._HANDLED else texts[:1]:
         yield Case(option.name, contexts[-1], (text,), "n", " ".join(PARAMETER_DOORS))
+    if option.name.lower() in parameters._HANDLED:
+        yield from (Case(option.name, contexts[-1], (text,), "v", PARAMETER_DOORS[0]) for text in values.TYPED)
+    yield Case(option.name, contexts[-1], ("null",), "v", " ".join(SOURCE_DOORS))
     good = _twice(texts)
     other = "N k p t _ k_" if "." in option.name else "N k p t"
     yield Case(option.name, contexts[-1], (texts[0],), other, _ONE_OF_EACH)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Final, cast
 
 from tests.behaviour.doors import SOURCE_DOORS
 from tests.behaviour.values import SECRET
@@ -56,6 +57,12 @@ SOURCE: Final[dict[str, dict[str, str]]] = {
 
 _ENABLED: Final = {"spark.streaming.backpressure.enabled": "true"}
 
+# Options of the log-in module, where the setting is one of these.
+_INSIDE: Final = {
+    "inside jaas": {"clientId": "i", "clientSecret": f"{SECRET} too"},
+    "inside jaas, unsigned": {"unsecuredLoginStringClaim_sub": "alice"},
+}
+
 # Names in a context that another name of the same setting takes the place of.
 _SAME: Final = {
     "metadata.broker.list": "bootstrap.servers",
@@ -77,23 +84,22 @@ def given(door: str, context: str, setting: str, spelled: str = "", values: Sequ
     """
     beside = {name: text for name, text in _beside(door, context).items() if _bare(name) != _SAME.get(setting, setting)}
     ways = spelled.split("+") if spelled else []
-    if context.startswith("inside jaas"):
-        options = [f'{setting}="{text}"' for text in values] or ['clientId="i" clientSecret="x"']
-        name = "unsecuredLoginStringClaim_user" if context.endswith("unsigned") else "clientId"
-        if setting != name:
-            options.append(f'{name}="i"')
-        if name == "clientId" and setting != "clientSecret":
-            options.append(f'clientSecret="{SECRET} too"')
-        return {**beside, "kafka.sasl.jaas.config": f"{_MODULE} required {' '.join(options)};"}
-    return {**beside, **{written(setting, way): text for way, text in zip(ways, values, strict=True)}}
+    if context in _INSIDE:
+        options = {name: text for name, text in _INSIDE[context].items() if name != setting}
+        options.update((setting, text) for text in values)
+        written_out = " ".join(f'{name}="{text}"' for name, text in options.items())
+        return {**beside, "kafka.sasl.jaas.config": f"{_MODULE} required {written_out};"}
+    added = {written(setting, way): _value(way, text) for way, text in zip(ways, values, strict=True)}
+    return {**beside, **added}
 
 
 def written(setting: str, way: str) -> str:
     """A setting's name: ``n`` as it is, ``k`` after ``kafka.``, ``N`` and ``K`` the same in capitals, ``_`` and ``k_``
-    with underscores for dots, ``p`` between blanks, ``t`` without the last letter; ``=name`` is another name.
+    with underscores for dots, ``p`` between blanks, ``t`` without the last letter; ``j`` inside a JAAS text; ``v`` with
+    a value that is no text but what its JSON says; ``=name`` is another name.
     """
     match way:
-        case "n" | "j":
+        case "n" | "j" | "v":
             return setting
         case "k":
             return f"kafka.{setting}"
@@ -111,6 +117,11 @@ def written(setting: str, way: str) -> str:
             return setting[:-1]
     assert way.startswith("="), way
     return way[1:]
+
+
+def _value(way: str, text: str) -> str:
+    # At some doors values may be numbers, booleans and lists; Python gives anything, whatever the types say.
+    return cast("str", json.loads(text)) if way == "v" else text
 
 
 def _beside(door: str, context: str) -> dict[str, str]:

@@ -11,6 +11,9 @@ _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
+TYPED: Final = ("5", "true", '["a", "b"]', "null", "1.5", '{"a": 1}')
+"""JSON of values that are no texts."""
+
 WORDS: Final = ("text-1", "", " ", " text-1 ")
 SECRETS: Final = (SECRET, "", f" {SECRET} ")
 FLAGS: Final = ("true", "false", "TRUE", " true ", "", "yes", "1", "tru")
