@@ -58,7 +58,6 @@ _DENIALS_TO_BELIEVE = 5
 # slow storage. Holes at the very end of a log are rare, for the segment that is written to is never compacted.
 _SILENCE_TO_BELIEVE = 0.5
 
-
 _UNKNOWN = -1  # a leader epoch
 
 
@@ -206,6 +205,7 @@ class FetchLoop:
     def _after_denial(self, position: int, error: KafkaDirectError) -> None:
         """The cluster says that there is no such topic or partition, or that it has another id."""
         self._replica.drop()
+        self._silent_since = None
         self._denials += 1
         if self._denials < _DENIALS_TO_BELIEVE:
             self._wait(error)
@@ -262,7 +262,7 @@ class FetchLoop:
     def _go_on_from(self, offset: int) -> None:
         self._consumer.skip_to(offset)
         self._epoch = _UNKNOWN
-        self._silent_since = None
+        self._progressed()
 
     def _wait(self, error: KafkaDirectError) -> None:
         self._counts.retries += 1

@@ -101,6 +101,15 @@ def test_a_hole_ends_where_read_committed_has_to_stop(counts: ReadCounts) -> Non
     assert counts.holes == counts.unproven == 35
 
 
+def test_a_hole_that_was_passed_leaves_the_whole_patience_for_what_follows(counts: ReadCounts) -> None:
+    """As where an open transaction ends between two of them."""
+    place = Place(*SILENCE)
+    place.silence = answer(last_stable_offset=30)
+    place.silent_before = 30
+    assert count(place, counts, poll_timeout=2, isolation_level="read_committed") == 0
+    assert counts.holes == counts.unproven == 40
+
+
 def test_records_in_tiered_storage_are_no_hole(counts: ReadCounts) -> None:
     """A broker that fetches them from there (KIP-405) answers with nothing until it has them."""
     place = Place(*SILENCE)
