@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from tests.behaviour import imports, inventory, requests, settings
 from tests.behaviour.store import complaint
 
+from pyspark_kafka_direct.records import IMPLEMENTATION
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,6 +33,8 @@ def main() -> int:
     unknown = set(given.parts) - set(_PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if IMPLEMENTATION != "native" and not {"workers", "tests"}.isdisjoint(given.parts or _PARTS):
+        parser.error("the native kernel is not built or not current (run make): imports and test ids would be others")
     complaints = []
     for part in given.parts or _PARTS:
         write, compare = _PARTS[part]

@@ -102,6 +102,7 @@ def _rdd(given: Mapping[str, str], warnings: list[str]) -> Tree:
             _DEFAULT_POLL_SECONDS if read.poll_timeout is None else read.poll_timeout,
             read.rack_environment_variable,
             read.fail_on_data_loss,
+            read.max_record_batch_bytes,
         ),
     )
 
