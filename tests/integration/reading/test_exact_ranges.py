@@ -150,3 +150,42 @@ def test_the_next_answer_is_on_its_way_while_this_one_is_used(bench: Workbench, 
     assert counter.records == sum(BATCH_SIZES[:2])
     assert replica._channel is channel  # the answer was the one that was wanted
     replica.drop()
+
+
+def test_records_larger_than_a_fetch(bench: Workbench) -> None:
+    topic = bench.make_topic(max_message_bytes=12 << 20)
+    values = [b"small", b"L" * (10 << 20), b"between", b"M" * (3 << 20), b""]
+    for value in values:
+        bench.write(topic, [value], message_max_bytes=12 << 20)
+    assert bench.read(topic, 0, 5).values == values
+    tiny = {"max.partition.fetch.bytes": 100, "fetch.max.bytes": 100, "receive.buffer.bytes": 4096}
+    assert bench.read(topic, 0, 5, kafka=tiny).values == values
+    assert bench.read(topic, 1, 2).values == values[1:2]
+
+
+def test_timestamps_of_the_broker(bench: Workbench) -> None:
+    topic = bench.make_topic(message_timestamp_type="LogAppendTime")
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=1)
+    producer = bench.producer()
+    for _ in range(3):
+        producer.produce(topic, b"v", partition=0, timestamp=1_000)
+    assert producer.flush(30) == 0
+    rows = bench.read(topic, 0, 3, columns=("timestamp", "timestampType")).rows
+    assert {row["timestampType"] for row in rows} == {1}
+    assert all(before < row["timestamp"] < before + datetime.timedelta(minutes=5) for row in rows)
+
+
+def test_the_log_line_at_the_end(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="pyspark_kafka_direct.reading"):
+        bench.read(topic, 2, 11)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "pyspark_kafka_direct.reading"]
+    assert line.startswith(f"{topic}-0 [2, 11): 9 records, ")
+    assert f"bytes in 1 fetches from {bench.bootstrap_servers}, " in line
+    assert line.endswith(" s waiting for brokers")
+
+
+def test_a_read_given_up_early_leaves_nothing_behind(bench: Workbench, topic: str) -> None:
+    batches = bench.open(bench.request(topic, 0, COUNT), max_partition_fetch_bytes=1)
+    assert next(iter(batches)).column("offset")[0].as_py() == 0
+    batches.close()  # type: ignore[attr-defined]
+    assert bench.read(topic, 0, COUNT).offsets == list(range(COUNT))
