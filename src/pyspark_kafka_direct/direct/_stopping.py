@@ -3,6 +3,9 @@
 All of it has to fit into half of the 30 seconds that Kubernetes gives a driver to end, with a broker that does not
 answer at all. Spark waits in ``stop`` until the batch at hand is planned, so planning gets a few seconds more and then
 fails. That loses nothing: where the stream begins next time is where the last planned batch ended.
+
+A graceful stop takes longer: Spark's timer goes on for up to two intervals, and then Spark waits for the last of these
+batches. Each has to be planned, however long ago the stop was, or Spark waits in vain for ten intervals.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class Stoppable(Protocol):
 
 
 class StopSignal:
-    """Whether a stream is being stopped, and until when its planning may take; for several threads.
+    """Whether a stream is being stopped, and how long its planning may take; for several threads.
 
     Attributes:
         gave_up: Whether a stop has waited for commits in vain. One stop is often followed by another, of the
@@ -56,7 +59,10 @@ class StopSignal:
         self._until = math.inf
 
     def give(self, seconds: float) -> None:
-        """The stream is being stopped: planning has so many seconds left, or fewer if that was said before."""
+        """The stream is being stopped: planning has so many seconds left, or fewer if that was said before.
+
+        A plan that begins later has ``_PLANNING_SECONDS``: brokers may well answer.
+        """
         with self._changed:
             self._until = min(self._until, time.monotonic() + seconds)
             self._changed.notify_all()
@@ -72,6 +78,7 @@ class StopSignal:
         """
         answers: list[_T] = []
         failures: list[BaseException] = []
+        at_least = time.monotonic() + _PLANNING_SECONDS
 
         def run() -> None:
             try:
@@ -83,8 +90,10 @@ class StopSignal:
 
         threading.Thread(target=run, name="pyspark-kafka-direct-planning", daemon=True).start()
         with self._changed:
+            began_stopped = not math.isinf(self._until)
             while not answers and not failures:
-                left = self._until - time.monotonic()
+                until = max(self._until, at_least) if began_stopped else self._until
+                left = until - time.monotonic()
                 if left <= 0:
                     raise KafkaDirectError(
                         "The stream was stopped before brokers had answered what the next batch is, so it was not "

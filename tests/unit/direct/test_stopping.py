@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyspark_kafka_direct.direct import _stopping
 from pyspark_kafka_direct.direct._commits import CommitQueue
 from pyspark_kafka_direct.direct._stopping import StopSignal, flush, stop_with
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError
@@ -99,7 +100,8 @@ def test_a_stop_ends_the_wait_for_an_answer() -> None:
     stopper.join(30)
 
 
-def test_after_a_stop_there_is_a_little_time_and_then_none() -> None:
+def test_after_a_stop_there_is_a_little_time_and_then_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_stopping, "_PLANNING_SECONDS", 0.05)
     signal = StopSignal()
     signal.give(60)
     assert signal.run(lambda: 5) == 5, "a graceful stop plans what is due"
@@ -107,6 +109,31 @@ def test_after_a_stop_there_is_a_little_time_and_then_none() -> None:
     signal.give(60)
     with pytest.raises(KafkaDirectError, match="was stopped"):
         signal.run(threading.Event().wait)
+
+
+def test_a_plan_that_begins_long_after_a_graceful_stop_has_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's timer goes on for up to two intervals, which may be minutes, and Spark waits for the last of them."""
+    monkeypatch.setattr(_stopping, "_PLANNING_SECONDS", 60.0)
+    signal = StopSignal()
+    signal.give(0)
+
+    def ask() -> int:
+        time.sleep(0.05)
+        return 5
+
+    assert signal.run(ask) == 5
+    assert signal.run(ask) == 5
+
+
+def test_a_plan_under_way_at_the_stop_has_no_longer_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_stopping, "_PLANNING_SECONDS", 120.0)
+    signal, answer = StopSignal(), threading.Event()
+    threading.Timer(0.1, signal.give, [0.05]).start()
+    began = time.monotonic()
+    with pytest.raises(KafkaDirectError, match="was stopped"):
+        signal.run(lambda: answer.wait(120))
+    assert time.monotonic() - began < 60
+    answer.set()
 
 
 @pytest.mark.parametrize("arguments", [(True, True), (True, False), (False, True), (False, False), ()])
