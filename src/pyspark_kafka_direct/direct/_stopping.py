@@ -67,6 +67,12 @@ class StopSignal:
             self._until = min(self._until, time.monotonic() + seconds)
             self._changed.notify_all()
 
+    def withdraw(self) -> None:
+        """The stream goes on: Spark has refused to stop it."""
+        with self._changed:
+            self._until = math.inf
+        self.gave_up = False
+
     def run(self, ask: Callable[[], _T]) -> _T:
         """Run a function that asks brokers, and wait for its end or for that of the time after a stop.
 
@@ -127,9 +133,14 @@ class _Stop:
         for stream in self.streams:
             stream.stopping.give(_GRACEFUL_PLANNING_SECONDS if gracefully else _PLANNING_SECONDS)
         try:
-            self._stop(*args, **kwargs)
-        finally:
-            flush(self.streams, _FLUSH_SECONDS)
+            try:
+                self._stop(*args, **kwargs)
+            finally:
+                flush(self.streams, _FLUSH_SECONDS)
+        except Exception:  # as that of a stop within a listener, where Spark goes on
+            for stream in self.streams:
+                stream.stopping.withdraw()
+            raise
 
 
 def _wrap(context: StreamingContext | SparkContext, stream: Stoppable) -> None:

@@ -167,6 +167,27 @@ def test_a_stop_that_fails_sends_commits_too() -> None:
     assert coordinator.commits == [{A: 5}]
 
 
+def test_a_stop_that_spark_refuses_limits_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not stop within a listener of its own: it raises, and goes on with its batches."""
+    monkeypatch.setattr(_stopping, "_PLANNING_SECONDS", 0.05)
+
+    class Refusing(Context):
+        def stop(self, *args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("Cannot stop StreamingContext within listener bus thread.")
+
+    ssc: Any = Refusing(Context())
+    stream = Stream(Coordinator())
+    stop_with(ssc, stream)
+    with pytest.raises(RuntimeError, match="within listener"):
+        ssc.stop()
+
+    def ask() -> int:
+        time.sleep(0.3)
+        return 5
+
+    assert stream.stopping.run(ask) == 5
+
+
 def test_the_signal_is_given_before_spark_waits_for_the_plan() -> None:
     """A graceful stop leaves more time than the other."""
     left: list[float] = []
