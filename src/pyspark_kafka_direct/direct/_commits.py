@@ -51,6 +51,7 @@ class CommitQueue:
         self._queued: list[_Call] = []
         self._due: list[_Call] = []
         self._running = False
+        self._syncs = 0  # calls of commit_sync that are under way, with what they have taken along
         self._deadline: Deadline | None = None
         self._committing = threading.Lock()  # one request at a time, so that none overtakes an older one
 
@@ -92,9 +93,9 @@ class CommitQueue:
         self._run()
 
     def wait(self, deadline: Deadline) -> bool:
-        """Wait until all that ``send`` has begun is sent and told; returns whether that came in time."""
+        """Wait until all that is under way is sent and told; returns whether that came in time."""
         with self._changed:
-            done = self._changed.wait_for(lambda: not self._running, deadline.remaining())
+            done = self._changed.wait_for(lambda: not self._running and not self._syncs, deadline.remaining())
         if not done:
             _log.warning("the offsets of the last batches were not committed in the time that a stop has for it")
         return done
@@ -115,13 +116,20 @@ class CommitQueue:
         """
         self._require_group("commitSync")
         own = _Call(_ends(ranges, "commitSync"), None)
-        with self._committing:
+        with self._changed:
+            self._syncs += 1
+        try:
+            with self._committing:
+                with self._changed:
+                    # What is older must not be sent after this.
+                    earlier = [*self._due, *self._queued]
+                    self._due, self._queued = [], []
+                offsets, error = self._commit([*earlier, own], None)
+            _tell(earlier, offsets, error)
+        finally:
             with self._changed:
-                # What is older must not be sent after this.
-                earlier = [*self._due, *self._queued]
-                self._due, self._queued = [], []
-            offsets, error = self._commit([*earlier, own], None)
-        _tell(earlier, offsets, error)
+                self._syncs -= 1
+                self._changed.notify_all()
         if error is not None:
             raise error
 
@@ -188,5 +196,5 @@ def _tell(calls: Sequence[_Call], offsets: dict[TopicPartition, int], error: Exc
             continue
         try:
             call.callback(dict(offsets), error)
-        except (Exception, SystemExit):  # sys.exit() there would end the thread, and no later commit would be sent
+        except BaseException:  # sys.exit() there would end the thread, and no later commit would be sent
             _log.warning("a callback of commitAsync failed", exc_info=True)

@@ -293,3 +293,32 @@ def test_many_threads(coordinator: Coordinator, queue: CommitQueue) -> None:
     assert queue.flush(30)
     assert len(told.calls) == 400
     assert max(commit[A] for commit in coordinator.commits) == 400
+
+
+def test_a_stop_waits_for_what_a_commit_sync_has_taken_along(coordinator: Coordinator, queue: CommitQueue) -> None:
+    told = Told()
+    queue.add(ranges(a=5), told)
+    coordinator.open.clear()
+    syncing = threading.Thread(target=queue.commit_sync, args=(ranges(b=7),))
+    syncing.start()
+    assert coordinator.asked.acquire(timeout=30)
+    assert not queue.flush(0.05), "it is under way, on another thread"
+    coordinator.open.set()
+    assert queue.flush(30)
+    assert (coordinator.commits, told.calls) == ([{A: 5, B: 7}], [({A: 5, B: 7}, None)])
+    syncing.join(30)
+
+
+class Cancelled(BaseException):
+    """Not an ``Exception``, as ``asyncio.CancelledError`` is none."""
+
+
+def test_no_error_of_a_callback_ends_the_commits(coordinator: Coordinator, queue: CommitQueue) -> None:
+    def cancelled(offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
+        raise Cancelled
+
+    queue.add(ranges(a=5), cancelled)
+    assert queue.flush(30)
+    queue.add(ranges(a=6))
+    assert queue.flush(30)
+    assert coordinator.commits == [{A: 5}, {A: 6}]
