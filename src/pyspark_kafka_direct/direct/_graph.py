@@ -9,7 +9,6 @@ followed by the last one is a generation that failed; this is known before anyth
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming.dstream import TransformedDStream
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
 def mark_generations(ssc: StreamingContext, ticks: DStream[Any], begins: Mark, ends: Mark) -> None:
     """Have functions called before and after each generation, from the start of the context on.
 
-    They are placed by ``ssc.start``, as only then all output streams are there. A graph that comes back from a
-    checkpoint has them in their places.
+    They are placed when Python calls the JVM's ``start``, as only then all output streams are there: the ``start`` of a
+    subclass may add some. A graph that comes back from a checkpoint has them in their places.
     """
     first, last = (_jvm_stream(TransformedDStream(ticks, mark)) for mark in (begins, ends))  # type: ignore[arg-type]
-    start = ssc.start
+    java = ssc._jssc
+    start = java.start
 
-    @functools.wraps(start)
     def place_and_start() -> None:
-        if ssc._jssc.getState().toString() == "INITIALIZED":
+        if java.getState().toString() == "INITIALIZED":
             _place(ssc, first, last)
         start()
 
-    ssc.start = place_and_start  # type: ignore[method-assign]
+    java.start = place_and_start
 
 
 def forget_generated(ssc: StreamingContext, constant: Any, times_ms: Sequence[int]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark import RDD
     from pyspark.sql import SparkSession
+    from pyspark.streaming import DStream
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -289,6 +290,35 @@ def test_without_marks_no_batch_is_planned(spark: SparkSession, kafka: EmbeddedK
     """Failures could not be seen, so this is one."""
     with streaming(spark.sparkContext, 1) as ssc:
         direct_stream(ssc, kafka.bootstrap_servers, make_topic(), None).foreachRDD(lambda rdd: None)
-        ssc._jssc.start()
+        ssc._jssc.ssc().start()
         with pytest.raises(Exception, match=r"start the context by start\(\) of the object"):
             ssc.awaitTerminationOrTimeout(DEADLINE)  # type: ignore[arg-type]
+
+
+class AddsOutputs(StreamingContext):
+    """A subclass whose ``start`` makes the last outputs, as a class of an application may."""
+
+    checked: DStream[Any]
+
+    def start(self) -> None:
+        self.checked.foreachRDD(Note("checked").put)
+        super().start()
+
+
+def test_an_output_that_start_adds_may_fail_too(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic()
+    ssc = AddsOutputs(spark.sparkContext, SECONDS)
+    one = direct_stream(ssc, kafka.bootstrap_servers, topic, None).transform(values)
+    one.foreachRDD(Note("one").put)
+    ssc.checked = one.transform(function_fails)
+    OUTPUTS.armed.add("function")
+    put(topic, range(5))
+    ssc.start()
+    try:
+        wait_until(lambda: bool(OUTPUTS.failed), "the failure", DEADLINE)
+        for name in ("one", "checked"):
+            wait_until(lambda name=name: OUTPUTS.of(name) == list(range(5)), name, DEADLINE)  # type: ignore[misc]
+    finally:
+        ssc.stop(stopSparkContext=False, stopGraceFully=False)
