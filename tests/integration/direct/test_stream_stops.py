@@ -102,3 +102,47 @@ def test_a_spark_context_that_is_stopped_by_itself_sends_commits(
     assert ended.returncode == 0, ended.stderr
     group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), topic)
     assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
+
+
+STOPS_AT_SIGTERM = """
+import signal, sys, threading
+from pyspark import SparkConf, SparkContext
+from pyspark.streaming import StreamingContext
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
+
+servers, topic = sys.argv[1:]
+sc = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("sigterm").set("spark.ui.enabled", "false"))
+ssc = StreamingContext(sc, 1)
+params = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
+stream = KafkaUtils.createDirectStream(
+    ssc, LocationStrategies.PreferConsistent, ConsumerStrategies.Subscribe([topic], params)
+)
+
+def handle(rdd):
+    stream.commitAsync(rdd.offsetRanges())
+    print("batch", flush=True)
+
+stream.foreachRDD(handle)
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=ssc.stop, args=(True, True)).start())
+ssc.start()
+ssc.awaitTermination()
+print("end", flush=True)
+"""
+
+
+def test_sigterm_as_the_docs_advise(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    command = [sys.executable, "-W", "ignore", "-c", STOPS_AT_SIGTERM, kafka.bootstrap_servers, topic]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as application:
+        assert application.stdout is not None
+        try:
+            assert application.stdout.readline() == "batch\n"
+            application.send_signal(signal.SIGTERM)
+            printed, _ = application.communicate(timeout=300)
+        finally:
+            application.kill()
+    assert (application.returncode, printed.split()[-1]) == (0, "end")
+    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), topic)
+    assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
