@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, CorruptRecordError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, CorruptRecordError, ProtocolError
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Asked:
         broker: ``host:port`` of the broker asked.
         on_leader: Whether it is the partition's leader.
         read_committed: Whether open transactions hold records back.
+        compared: Whether the broker was told what was read last, to compare it with its log.
     """
 
     partition: TopicPartition
@@ -52,6 +53,7 @@ class Asked:
     broker: str | None
     on_leader: bool
     read_committed: bool
+    compared: bool = False
 
     @property
     def place(self) -> dict[str, Any]:
@@ -145,8 +147,13 @@ def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
 
     Raises:
         CorruptRecordError: There are bytes, but no whole batch: a broker always sends one (KIP-74).
+        ProtocolError: The log is said to differ from what nobody named.
     """
     if fetched.diverging_epoch is not None and asked.on_leader:
+        if not asked.compared:  # believed, it would be believed for ever: nothing moves on with it
+            raise ProtocolError(
+                "The broker says that its log differs from what was read, but was not told what that is.", **asked.place
+            )
         return Cut(fetched.diverging_epoch.end_offset)
     if fetched.preferred_read_replica >= 0:
         return GoTo(fetched.preferred_read_replica)

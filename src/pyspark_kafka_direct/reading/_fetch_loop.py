@@ -171,6 +171,7 @@ class FetchLoop:
             self._replica.broker,
             self._replica.on_leader,
             self._settings.isolation_level == "read_committed",
+            self._epoch != _UNKNOWN,
         )
         return after_error(asked, fetched.error_code) if fetched.error_code else after_nothing(asked, fetched)
 

@@ -115,7 +115,9 @@ def test_an_open_transaction_is_no_hole_and_no_loss() -> None:
 
 def test_a_log_that_was_cut_is_no_hole() -> None:
     cut = answer(diverging_epoch=EpochEnd(2, 15))
-    assert after_nothing(LEADER, cut) == Cut(15)
+    assert after_nothing(replace(LEADER, compared=True), cut) == Cut(15)
+    with pytest.raises(ProtocolError, match="was not told what that is"):
+        after_nothing(LEADER, cut)
     step = after_nothing(FOLLOWER, cut)
     assert isinstance(step, TryAgain)
     assert (step.look_up, step.at_once) == (True, True)

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
     DataLossError,
+    ProtocolError,
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.planning.loss import LogState
@@ -142,6 +143,18 @@ def test_what_was_read_of_a_log_that_was_cut_is_loss(counts: ReadCounts) -> None
     place = Place(*script, records(27, 50))
     assert count(place, counts, fail=False) == 40
     assert (counts.lost, place.asked[-1], place.epochs[-2:]) == (5, 30, [3, -1])
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_cut_that_nobody_asked_about_is_nonsense(counts: ReadCounts, fail: bool) -> None:
+    """A broker that says so in each answer would be asked for ever, as each cut is progress."""
+    cut = answer(diverging_epoch=EpochEnd(2, 5))
+    with pytest.raises(ProtocolError, match="was not told what that is"):
+        count(Place(cut), counts, fail=fail)
+    assert counts.lost == 0
+    with pytest.raises(ProtocolError):
+        count(Place(records(10, 30), BrokerUnreachableError("gone"), cut, cut), counts, fail=False)
+    assert counts.lost == 20
 
 
 def test_a_follower_that_is_behind_tells_nothing_of_a_cut() -> None:
