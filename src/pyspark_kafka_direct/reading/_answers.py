@@ -161,9 +161,11 @@ def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
         raise CorruptRecordError(
             f"The broker sent {len(fetched.records)} bytes that hold no complete record batch.", **asked.place
         )
-    if fetched.high_watermark < 0:  # throttled: the broker itself makes us wait
+    if fetched.high_watermark < 0:
+        if fetched.throttle_ms <= 0:
+            return TryAgain(BrokerTimeoutError("the broker does not say where its log ends.", **asked.place))
         error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **asked.place)
-        return TryAgain(error, at_once=True, throttled=True)
+        return TryAgain(error, at_once=True, throttled=True)  # the broker itself makes us wait
     end = _visible_end(asked, fetched)
     if not asked.on_leader:
         return TryAgain(_nothing_came(asked, end), look_up=True, at_once=True)

@@ -84,9 +84,16 @@ def test_a_preferred_replica_is_gone_to() -> None:
 
 
 def test_a_throttled_broker_makes_us_wait_itself() -> None:
-    step = after_nothing(LEADER, answer(high_watermark=-1))
+    step = after_nothing(LEADER, answer(high_watermark=-1, throttle_ms=100))
     assert isinstance(step, TryAgain)
     assert (step.throttled, step.at_once, step.look_up) == (True, True, False)
+
+
+def test_a_broker_that_does_not_know_its_end_is_asked_again_after_a_pause() -> None:
+    """Asked at once, it was asked 40,000 times in half a second."""
+    step = after_nothing(LEADER, answer(high_watermark=-1))
+    assert isinstance(step, TryAgain)
+    assert (step.throttled, step.at_once, step.error.offset) == (False, False, 20)
 
 
 def test_bytes_without_a_whole_batch_are_malformed() -> None:

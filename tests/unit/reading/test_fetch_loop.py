@@ -59,7 +59,7 @@ def test_a_follower_in_trouble_is_left_for_the_leader(counts: ReadCounts, code: 
 
 
 def test_a_quota_is_waited_for(counts: ReadCounts) -> None:
-    assert count(Place(answer(high_watermark=-1), REST), counts) == 40
+    assert count(Place(answer(high_watermark=-1, throttle_ms=100), REST), counts) == 40
     assert (counts.throttled, counts.retries) == (1, 0)
 
 
