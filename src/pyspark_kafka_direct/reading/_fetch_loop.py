@@ -60,6 +60,10 @@ _SILENCE_TO_BELIEVE = 0.5
 
 _UNKNOWN = -1  # a leader epoch
 
+# How often in a row the leader must refuse an offset that its log has, before the epoch of what was read is no longer
+# named. A broker that does not know where that epoch ended, as its record of epochs is lost, refuses so for ever.
+_REFUSALS_OF_EPOCH = 5
+
 
 class Consumer(Protocol):
     """Takes the record batches of a range: a decoder, or a counter."""
@@ -105,6 +109,7 @@ class FetchLoop:
         self._ahead = ahead
         self._patience = Patience(settings, request)
         self._denials = 0
+        self._refusals = 0
         self._silent_since: float | None = None
         self._epoch = _UNKNOWN  # of the last batch before the position
 
@@ -256,6 +261,9 @@ class FetchLoop:
             _log.warning("%s", verdict.message)
         self._counts.lost += verdict.lost
         if verdict.next_offset == position:
+            self._refusals += 1
+            if self._refusals >= _REFUSALS_OF_EPOCH:
+                self._epoch = _UNKNOWN
             self._wait(error)
         else:
             self._go_on_from(verdict.next_offset)
@@ -273,4 +281,5 @@ class FetchLoop:
     def _progressed(self) -> None:
         self._patience.renew()
         self._denials = 0
+        self._refusals = 0
         self._silent_since = None

@@ -173,6 +173,15 @@ def test_offsets_that_were_skipped_have_no_epoch() -> None:
     assert place.epochs == [-1, -1, -1, -1]
 
 
+def test_an_epoch_that_the_broker_has_forgotten_is_not_named_for_ever(counts: ReadCounts) -> None:
+    """Kafka calls the offset out of range then, though its log has it (``Partition.readRecords``)."""
+    forgotten = [answer(ErrorCode.OFFSET_OUT_OF_RANGE)] * 5
+    place = Place(records(10, 30), BrokerUnreachableError("gone"), *forgotten, records(30, 50))
+    assert count(place, counts) == 40
+    assert place.epochs == [-1, -1, 3, 3, 3, 3, 3, -1]
+    assert counts.lost == 0
+
+
 def test_a_topic_is_gone_when_that_is_said_five_times_in_a_row(counts: ReadCounts) -> None:
     unknown = TopicNotFoundError("unknown")
     there = BrokerUnreachableError("it is there, but has no leader")
