@@ -124,4 +124,4 @@ def test_the_versions_of_each_release(
     used[fetch.API_KEY] = channel.version
     assert {key: used[key] for key in newest} == newest
     assert (metadata.topic_id is None) == (newest[3] < 10)
-    assert (metadata.partitions[0].leader_epoch == -1) == (newest[3] < 7)
+    assert (metadata.partitions[0].leader_epoch == -1) == (newest[3] < 9)

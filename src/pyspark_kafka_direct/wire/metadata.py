@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _NO_TOPIC_ID = UUID(int=0)
 
+# From here on (Kafka 2.4) the epochs of leaders can be relied on. Older brokers tell outdated ones while partitions are
+# moved (KAFKA-9212), and the leader refuses every request that names one. Java's client does not name them either.
+_EPOCHS_FROM = 9
+_UNKNOWN_EPOCH = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -59,7 +64,7 @@ class PartitionMetadata:
     Attributes:
         partition: Its number.
         leader: Broker id of the leader; ``None`` while there is none.
-        leader_epoch: Counts the leaders; -1 if the broker does not say (Kafka before 2.1).
+        leader_epoch: Counts the leaders; -1 if the broker does not say reliably (Kafka before 2.4).
         replicas: Broker ids of all replicas.
         in_sync: Broker ids of the replicas that have caught up.
         offline: Broker ids of the replicas that are down.
@@ -128,7 +133,7 @@ def ask_metadata(connection: Connection, names: Collection[str] | None, deadline
     if any(topic.name is None for topic in response.topics):
         connection.close()
         raise ProtocolError("The answer to Metadata has a topic without a name.", broker=connection.broker)
-    return _read(response)
+    return _read(response, epochs=connection.version(METADATA) >= _EPOCHS_FROM)
 
 
 def newest(known: TopicMetadata | None, told: TopicMetadata) -> TopicMetadata:
@@ -152,7 +157,7 @@ def newest(known: TopicMetadata | None, told: TopicMetadata) -> TopicMetadata:
     return replace(told, partitions=partitions)
 
 
-def _read(response: Any) -> ClusterMetadata:
+def _read(response: Any, *, epochs: bool) -> ClusterMetadata:
     nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
     topics: dict[str, TopicMetadata] = {}
     errors: dict[str, int] = {}
@@ -163,19 +168,19 @@ def _read(response: Any) -> ClusterMetadata:
                 topic.name,
                 None if topic_id == _NO_TOPIC_ID else topic_id,
                 topic.is_internal,
-                {entry.partition_index: _read_partition(entry) for entry in topic.partitions},
+                {entry.partition_index: _read_partition(entry, epochs) for entry in topic.partitions},
             )
         elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             errors[topic.name] = topic.error_code
     return ClusterMetadata(nodes, topics, errors, response.cluster_id, response.error_code)
 
 
-def _read_partition(entry: Any) -> PartitionMetadata:
+def _read_partition(entry: Any, epochs: bool) -> PartitionMetadata:
     # A partition error (no leader, no listener) comes with leader -1; a replica that is missing is no error for us.
     return PartitionMetadata(
         entry.partition_index,
         entry.leader_id if entry.leader_id >= 0 else None,
-        entry.leader_epoch,
+        entry.leader_epoch if epochs else _UNKNOWN_EPOCH,
         entry.replica_nodes,
         entry.isr_nodes,
         entry.offline_replicas,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from tests.unit.wire.scripted import PARTITION, TOPIC, TOPIC_ID, Broker, then
+from tests.unit.wire.scripted import PARTITION, TOPIC, TOPIC_ID, VERSIONS, Broker, then
 
 from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
@@ -161,6 +161,16 @@ def test_a_broker_that_lags_behind_is_not_believed(broker: Broker, other: Broker
     assert cluster.leader(PARTITION).id == 1
     broker.epoch = other.epoch = 6
     assert cluster.topics([TOPIC])[TOPIC].partitions[0].leader == 2
+
+
+@pytest.mark.parametrize(("version", "named"), [(7, -1), (8, -1), (9, 5), (13, 5)])
+def test_an_old_broker_is_not_believed_about_epochs(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, version: int, named: int
+) -> None:
+    """Before 2.4 it may tell an outdated one, with which the leader refuses all requests (KAFKA-9212)."""
+    monkeypatch.setitem(VERSIONS, 3, (0, version))
+    broker.offsets = lambda epoch: (0 if epoch == named else ErrorCode.FENCED_LEADER_EPOCH, 42)
+    assert latest(Cluster(broker.settings, retries=1)) == 42
 
 
 def test_another_broker_answers_when_one_is_doubted(broker: Broker, other: Broker) -> None:
