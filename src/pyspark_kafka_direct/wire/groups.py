@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark_kafka_direct.errors import BrokerError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.errors import BrokerError, ProtocolError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire._any_broker import patience
 from pyspark_kafka_direct.wire._retry import Retry
@@ -24,11 +24,12 @@ from pyspark_kafka_direct.wire.metadata import Node
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.messages import Api
 
 _T = TypeVar("_T")
 
@@ -163,9 +164,9 @@ class Group:
             for entry in topic.partitions:
                 tp = TopicPartition(topic.name, entry.partition_index)
                 self._check(entry.error_code, "asking for committed offsets", tp, connection.broker)
-                if entry.committed_offset != _NO_OFFSET:
-                    found[tp] = entry.committed_offset
-        return found
+                found[tp] = entry.committed_offset
+        _check_complete(OFFSET_FETCH, partitions, found, connection)
+        return {tp: found[tp] for tp in partitions if found[tp] != _NO_OFFSET}
 
     def _commit(self, connection: Connection, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         # Without a generation, a member and metadata: whoever commits is no member of the group.
@@ -180,10 +181,13 @@ class Group:
             for topic, numbers in _by_topic(offsets).items()
         ]
         response = connection.call(OFFSET_COMMIT, {"group_id": self.group_id, "topics": topics}, deadline)
+        answered = set()
         for topic in response.topics:
             for entry in topic.partitions:
                 tp = TopicPartition(topic.name, entry.partition_index)
                 self._check(entry.error_code, "committing offsets", tp, connection.broker)
+                answered.add(tp)
+        _check_complete(OFFSET_COMMIT, offsets, answered, connection)
 
     def _check(self, code: int, doing: str, tp: TopicPartition | None, broker: str) -> None:
         if code == ErrorCode.NONE:
@@ -208,6 +212,20 @@ class _TryAgain(Exception):  # noqa: N818 (caught here, never seen outside)
     def __init__(self, error: KafkaDirectError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _check_complete(
+    api: Api, asked: Iterable[TopicPartition], answered: Container[TopicPartition], connection: Connection
+) -> None:
+    for tp in asked:
+        if tp not in answered:  # neither committed nor without an offset: nobody knows
+            connection.close()
+            raise ProtocolError(
+                f"The answer to {api.name} lacks a partition.",
+                topic=tp.topic,
+                partition=tp.partition,
+                broker=connection.broker,
+            )
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -167,13 +167,15 @@ class Broker:
         answer = topic.OffsetFetchResponsePartition(
             partition_index=0, committed_offset=7, committed_leader_epoch=-1, metadata="", error_code=0
         )
-        return OffsetFetchResponse(version=version, error_code=0, topics=[topic(name=TOPIC, partitions=[answer])])
+        topics = [] if self.forgetful else [topic(name=TOPIC, partitions=[answer])]
+        return OffsetFetchResponse(version=version, error_code=0, topics=topics)
 
     def _commit(self, version: int, _: bytes) -> OffsetCommitResponse:
         self.asked["OffsetCommit"] += 1
         topic = OffsetCommitResponse.OffsetCommitResponseTopic
         answer = topic.OffsetCommitResponsePartition(partition_index=0, error_code=self.commit_error())
-        return OffsetCommitResponse(version=version, topics=[topic(name=TOPIC, partitions=[answer])])
+        topics = [] if self.forgetful else [topic(name=TOPIC, partitions=[answer])]
+        return OffsetCommitResponse(version=version, topics=topics)
 
 
 def then(*codes: int, finally_: int = 0) -> Callable[[], int]:

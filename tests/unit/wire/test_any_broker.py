@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.wire.scripted import PARTITION, TOPIC, Broker, then
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, TopicNotFoundError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.wire import _any_broker
 from pyspark_kafka_direct.wire._any_broker import in_turn, patience, share
@@ -241,3 +241,13 @@ def test_a_commit_for_a_partition_that_is_gone_is_given_up(
         group.commit({PARTITION: 1})
     assert (caught.value.topic, caught.value.partition) == PARTITION
     assert three[0].asked["OffsetCommit"] == 7
+
+
+def test_a_partition_left_out_by_a_coordinator_is_not_without_offset_nor_committed(three: list[Broker]) -> None:
+    group = Group(cluster_of(three), "group")
+    three[0].forgetful = True
+    with pytest.raises(ProtocolError, match="The answer to OffsetFetch lacks a partition") as caught:
+        group.committed([PARTITION])
+    assert (caught.value.topic, caught.value.partition) == PARTITION
+    with pytest.raises(ProtocolError, match="The answer to OffsetCommit lacks a partition"):
+        group.commit({PARTITION: 1})
