@@ -13,6 +13,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.wire._any_broker import ask_any, patience
 from pyspark_kafka_direct.wire._list_offsets import Question, ask_offsets, offsets_answer
 from pyspark_kafka_direct.wire._retry import Retry
@@ -258,7 +259,12 @@ class Cluster:
                 except TransientBrokerError as error:
                     failures.update(dict.fromkeys(partitions, error))
                     continue
-                found.update(answered)
+                for partition, position, _ in questions:
+                    if partition in answered and answered[partition] < 0 and position in (EARLIEST, LATEST):
+                        # Every log has a start and an end; only a time may have no offset.
+                        codes[partition] = ErrorCode.OFFSET_NOT_AVAILABLE
+                    elif partition in answered:
+                        found[partition] = answered[partition]
                 for partition, code in codes.items():
                     failures[partition] = _failure(code, "listing offsets", partition, connection.broker)
                     if not lookup(code).retriable:

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.metadata import PartitionMetadata, TopicMetadata, newest
@@ -131,6 +131,17 @@ def test_a_partition_left_out_of_the_answer_is_an_error(broker: Broker) -> None:
     with pytest.raises(ProtocolError, match="lacks a partition") as caught:
         latest(Cluster(broker.settings))
     assert (caught.value.topic, caught.value.partition) == PARTITION
+
+
+@pytest.mark.parametrize("position", [EARLIEST, LATEST])
+def test_no_log_starts_or_ends_at_minus_one(broker: Broker, position: int) -> None:
+    offsets = then(-1, -1, finally_=42)
+    broker.offsets = lambda _: (0, offsets())
+    assert Cluster(broker.settings).offsets({PARTITION: position}) == {PARTITION: 42}
+    broker.offsets = lambda _: (0, -1)
+    with pytest.raises(BrokerUnreachableError, match="OFFSET_NOT_AVAILABLE while listing offsets"):
+        Cluster(broker.settings, retries=1).offsets({PARTITION: position})
+    assert Cluster(broker.settings).offsets({PARTITION: 1000}) == {PARTITION: -1}, "no record is that new"
 
 
 def test_a_topic_whose_leader_is_being_elected_is_asked_for_again(broker: Broker) -> None:
