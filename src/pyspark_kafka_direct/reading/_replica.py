@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.errors import ProtocolError, TopicNotFoundError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -125,11 +125,16 @@ class Replica:
     def local_start(self, deadline: Deadline) -> int:
         """First offset on the leader's own disk; what lies before it is in tiered storage, and slow to come.
 
+        0 where the broker refuses the question: it has no such storage, or none that it tells of.
+
         Raises:
             TopicNotFoundError: The partition does not exist.
             BrokerError: The leader could not be asked.
         """
-        return self._list_offset(_EARLIEST_LOCAL, deadline)
+        try:
+            return self._list_offset(_EARLIEST_LOCAL, deadline)
+        except (ProtocolError, UnsupportedBrokerError):
+            return 0
 
     def prefer(self, broker_id: int) -> None:
         """Go on at another replica (KIP-392)."""

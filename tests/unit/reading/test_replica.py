@@ -1,0 +1,43 @@
+"""What a task asks of its partition's leader, with a broker that answers by a script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.wire.scripted import PARTITION, TOPIC_ID, Broker
+
+from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.reading._replica import Replica
+from pyspark_kafka_direct.wire.codes import ErrorCode
+from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.pool import POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+    POOL.close()
+
+
+def local_start(broker: Broker, code: int, offset: int = -1) -> int:
+    broker.offsets = lambda _: (code, offset)
+    return Replica(broker.settings, PARTITION, TOPIC_ID).local_start(Deadline.after(60))
+
+
+def test_the_leader_says_what_is_on_its_own_disk(broker: Broker) -> None:
+    assert local_start(broker, 0, 7) == 7
+    with pytest.raises(BrokerUnreachableError):
+        local_start(broker, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+def test_a_leader_that_knows_no_tiered_storage_does_not_end_the_read(broker: Broker, code: int) -> None:
+    """It is asked only when the log's end may be a hole, and was never asked before."""
+    assert local_start(broker, code) == 0
