@@ -261,6 +261,7 @@ class FetchLoop:
             _log.warning("%s", verdict.message)
         self._counts.lost += verdict.lost
         if verdict.next_offset == position:
+            self._silent_since = None  # it may be another leader's log that was asked for
             self._refusals += 1
             if self._refusals >= _REFUSALS_OF_EPOCH:
                 self._epoch = _UNKNOWN

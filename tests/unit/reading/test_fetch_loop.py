@@ -17,6 +17,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.planning.loss import LogState
+from pyspark_kafka_direct.reading import _fetch_loop
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.fetch import EpochEnd, FetchedPartition
@@ -125,6 +126,31 @@ def test_silence_that_trouble_interrupts_begins_anew(counts: ReadCounts) -> None
     with pytest.raises(BrokerTimeoutError):
         count(Place(*interrupted * 5_000), counts, poll_timeout=0.5)
     assert counts.holes == 0
+
+
+class Elected(Place):
+    """A leader that is silent for most of the time that it takes to be believed; after that another one."""
+
+    began_at = elected_at = 0.0
+
+    def answer(self, deadline: object) -> FetchedPartition:
+        fetched = super().answer(deadline)
+        self.began_at = self.began_at or time.monotonic()
+        if self.elected_at or time.monotonic() - self.began_at < 0.9:
+            return fetched
+        self.elected_at = time.monotonic()
+        return answer(high_watermark=10)
+
+
+def test_silence_of_a_leader_does_not_count_for_the_next(
+    counts: ReadCounts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new one knows its end late, so its log is looked at; it has been silent since then only."""
+    monkeypatch.setattr(_fetch_loop, "_SILENCE_TO_BELIEVE", 0.02)
+    place = Elected(*SILENCE)
+    assert count(place, counts, poll_timeout=60) == 0
+    (told,) = re.findall(r"for (\d+\.\d) s its leader", caplog.text)
+    assert 1.2 <= float(told) <= time.monotonic() - place.elected_at + 0.1
 
 
 def test_a_new_look_at_the_leader_says_what_was_read(counts: ReadCounts) -> None:
