@@ -53,6 +53,10 @@ _log = logging.getLogger("pyspark_kafka_direct.reading")
 # default back-off that takes about 1.5 s.
 _DENIALS_TO_BELIEVE = 5
 
+# How often in a row a leader of before Kafka 2.2 must say that its log ends before what was planned: right after its
+# election it says so of a log that has the records.
+_SHORT_ENDS_TO_BELIEVE = 5
+
 # For which share of the patience the leader must send nothing, although its log goes on, before that is taken for a
 # hole. Nothing proves one. Apache's brokers answer so only at a hole, but others do while they fetch old records from
 # slow storage. Holes at the very end of a log are rare, for the segment that is written to is never compacted.
@@ -110,6 +114,7 @@ class FetchLoop:
         self._patience = Patience(settings, request)
         self._denials = 0
         self._refusals = 0
+        self._short_ends = 0
         self._silent_since: float | None = None
         self._epoch = _UNKNOWN  # of the last batch before the position
 
@@ -187,7 +192,12 @@ class FetchLoop:
             case TryAgain():
                 self._try_again(step)
             case AskLeader(error):
-                self._follow_log(position, self._replica.log_state(self._patience.deadline), error)
+                log = self._replica.log_state(self._patience.deadline)
+                if position >= log.end and self._replica.end_may_lag and self._short_ends < _SHORT_ENDS_TO_BELIEVE:
+                    self._short_ends += 1
+                    self._wait(error)
+                else:
+                    self._follow_log(position, log, error)
             case Hole():
                 self._wait_or_believe(position, step)
             case Cut(offset):
@@ -283,4 +293,5 @@ class FetchLoop:
         self._patience.renew()
         self._denials = 0
         self._refusals = 0
+        self._short_ends = 0
         self._silent_since = None

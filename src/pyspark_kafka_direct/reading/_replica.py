@@ -10,6 +10,7 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.fetch import TOPIC_IDS_FROM, FetchChannel
+from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
+
+# ListOffsets: from here on (Kafka 2.2) a new leader says so while it does not know its end yet (KIP-207).
+_ENDS_CERTAIN_FROM = 5
 
 _EARLIEST_LOCAL = -4  # ListOffsets: first offset on the broker's own disk, not in tiered storage (KIP-405)
 
@@ -41,6 +45,7 @@ class Replica:
         on_leader: Whether we fetch from the leader. Only then the answer may be believed about what is lost.
         broker: ``host:port`` of the broker fetched from last.
         recreated_as: The topic's id, if the cluster knows it under another id than the wanted one.
+        end_may_lag: Whether a broker of this age tells too low an end right after it was elected.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Replica:
     ) -> None:
         self.on_leader = True
         self.broker: str | None = None
+        self.end_may_lag = False
         self._leader_epoch = -1
         self.recreated_as: UUID | None = None
         self._settings = settings
@@ -166,6 +172,7 @@ class Replica:
         self.on_leader = node.id == leader.id
         self.broker = str(node)
         connection = self._cluster.connect(node, deadline)
+        self.end_may_lag = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < _ENDS_CERTAIN_FROM
         # Without a rack the leader serves us itself instead of sending us to a follower.
         settings = dataclasses.replace(self._settings, client_rack="") if self._leader_only else self._settings
         self._channel = FetchChannel(

@@ -60,6 +60,7 @@ class Place:
     def __init__(self, *script: FetchedPartition | Exception) -> None:
         self.on_leader = True
         self.broker = "broker:9092"
+        self.end_may_lag = False
         self.recreated_as: UUID | None = None
         self.told: list[str] = []
         self.asked: list[int] = []

@@ -208,6 +208,22 @@ def test_an_epoch_that_the_broker_has_forgotten_is_not_named_for_ever(counts: Re
     assert counts.lost == 0
 
 
+def test_an_old_leader_that_was_just_elected_may_not_know_its_end(counts: ReadCounts) -> None:
+    """From Kafka 2.2 on it says so (KIP-207); before, it tells a lower one."""
+    behind = [answer(high_watermark=25)] * 5
+    place = Place(records(10, 30), BrokerUnreachableError("gone"), *behind, records(30, 50))
+    place.log, place.end_may_lag = LogState(0, 25, TOPIC_ID), True
+    assert count(place, counts) == 40
+    place = Place(records(10, 30), BrokerUnreachableError("gone"), *behind, answer(high_watermark=25))
+    place.log, place.end_may_lag = LogState(0, 25, TOPIC_ID), True
+    with pytest.raises(DataLossError, match="beyond the end"):
+        count(place, counts)
+    place = Place(records(10, 30), answer(high_watermark=25))
+    place.log = LogState(0, 25, TOPIC_ID)
+    with pytest.raises(DataLossError, match="beyond the end"):
+        count(place, counts)
+
+
 def test_a_topic_is_gone_when_that_is_said_five_times_in_a_row(counts: ReadCounts) -> None:
     unknown = TopicNotFoundError("unknown")
     there = BrokerUnreachableError("it is there, but has no leader")

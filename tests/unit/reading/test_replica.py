@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.wire.scripted import PARTITION, TOPIC_ID, Broker
+from tests.unit.wire.scripted import PARTITION, TOPIC_ID, VERSIONS, Broker
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
@@ -41,3 +42,14 @@ def test_the_leader_says_what_is_on_its_own_disk(broker: Broker) -> None:
 def test_a_leader_that_knows_no_tiered_storage_does_not_end_the_read(broker: Broker, code: int) -> None:
     """It is asked only when the log's end may be a hole, and was never asked before."""
     assert local_start(broker, code) == 0
+
+
+@pytest.mark.parametrize(("newest", "may_lag"), [(4, True), (5, False)])
+def test_brokers_before_kafka_2_2_may_not_know_their_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, newest: int, may_lag: bool
+) -> None:
+    monkeypatch.setitem(VERSIONS, LIST_OFFSETS.key, (1, newest))
+    replica = Replica(broker.settings, PARTITION, TOPIC_ID)
+    replica.ask(0, 100, Deadline.after(60))
+    replica.drop()
+    assert replica.end_may_lag == may_lag
