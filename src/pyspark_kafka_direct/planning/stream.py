@@ -269,6 +269,11 @@ class StreamPlanner:
         for tp in fresh.keys() - begun.keys():
             del latest[tp]
         begins = {tp: start[tp] for tp in latest if tp not in fresh} | begun
+        for tp in begun.keys() & start.keys():
+            if begun[tp] != start[tp]:
+                # Of a recreated topic this batch only tells the checkpoint where it begins: planned again by another
+                # process, which does not know the id of before, it would begin at the offset of the old topic.
+                latest[tp] = begun[tp]
         if unlimited:
             end = latest
         # With frozen ends nothing new comes, so a minimum would hold the last records back for ever. And what was lost
@@ -279,9 +284,6 @@ class StreamPlanner:
             end = self._limits.cut(start, begins, latest)
         if not end:
             return start  # an empty end would forget where the others were (SPARK-41375)
-        for tp in end.keys() & start.keys():
-            if tp.topic in anew and begins[tp] < end[tp] == start[tp]:
-                end[tp] -= 1  # equal offsets would look like no progress
         if end == start:
             self._memory.put(start, Seen(dict(looked.topic_ids), before.made, before.recreated))
         else:

@@ -228,6 +228,20 @@ def test_a_recreated_topic_is_read_from_its_start_when_loss_is_allowed(ends: lis
     assert sum("created again" in warning for warning in view.warnings) == 1
 
 
+@pytest.mark.parametrize("size", [3, 5, 200])
+def test_a_recreated_topic_is_read_from_its_start_by_a_restart_within_the_batch_too(size: int) -> None:
+    """The restarted planner does not know the old id: only the end in the checkpoint can tell it where to begin."""
+    view = cluster(5)
+    stream = planner(view, fail=False)
+    start = stream.next_end(stream.initial())
+    view.recreate("t", 2, [size])
+    stream._idle = None
+    end = stream.next_end(start)
+    again = planner(view, fail=False)  # killed before the batch was done
+    assert planned(again.plan(start, end)) == planned(stream.plan(start, end)) == []
+    assert planned(again.plan(end, again.next_end(end))) == [("t", 0, 0, size)]
+
+
 def test_old_metadata_about_a_topic_is_no_recreation() -> None:
     view = cluster(5)
     stream = planner(view, fail=True)
