@@ -25,7 +25,7 @@ from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFo
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.ranges import split_ranges
-from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest
+from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest, check_not_recreated
 from pyspark_kafka_direct.planning.stream_limits import BatchLimits
 from pyspark_kafka_direct.planning.stream_look import Looked, Looks, recreated
 from pyspark_kafka_direct.planning.stream_loss import LossReport
@@ -208,7 +208,9 @@ class StreamPlanner:
             return self._replan(start, end)
         if self._looks.frozen is not None:
             check_against_frozen(end, self._looks.frozen)
-            check_against_latest(end, self._looks.now(end).latest)
+            looked = self._looks.now(end)
+            check_against_latest(end, looked.latest)
+            check_not_recreated(recreated(seen.topic_ids, looked.topic_ids))
         begins = {tp: offset for tp, offset in start.items() if tp.topic not in seen.recreated}
         self._losses.gone(start.keys() - end.keys())
         unread = {tp: offset for tp, offset in end.items() if tp not in begins}

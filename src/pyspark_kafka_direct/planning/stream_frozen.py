@@ -1,8 +1,9 @@
 """Trigger.AvailableNow: the ends are frozen when the query starts, and every batch is checked against them.
 
 The four checks are those of Spark's ``KafkaMicroBatchStream.verifyEndOffsetForTriggerAvailableNow`` (SPARK-41996), with
-its conditions. They hold whatever ``failOnDataLoss`` says: a query that must end could otherwise wait for ever for
-records that are gone. A batch that an earlier run planned is not checked (SPARK-53560).
+its conditions; a fifth knows a topic that was created again although its new log is as long as the old one. They hold
+whatever ``failOnDataLoss`` says: a query that must end could otherwise wait for ever for records that are gone. A batch
+that an earlier run planned is not checked (SPARK-53560).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark_kafka_direct.offsets import partition_offsets_to_json
 from pyspark_kafka_direct.planning._hints import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -62,6 +63,23 @@ def check_against_latest(end: Mapping[TopicPartition, int], latest: Mapping[Topi
             "topic-partitions end before a batch of a running query with Trigger.AvailableNow does; "
             f"latest offset: {partition_offsets_to_json(latest)}, end offset: {partition_offsets_to_json(end)}; "
             f"{_RESTART} (END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW)"
+        )
+
+
+def check_not_recreated(topics: Collection[str]) -> None:
+    """Check that what a batch is to read is still the same.
+
+    Args:
+        topics: Those of the batch that have another id now, asked again after a pause.
+
+    Raises:
+        DataLossError: There are any.
+    """
+    if topics:
+        raise DataLossError(
+            "topics were deleted and created again while a query with Trigger.AvailableNow was running: "
+            f"{listed(sorted(topics))}; their offsets in the checkpoint are those of the old ones",
+            topic=min(topics),
         )
 
 

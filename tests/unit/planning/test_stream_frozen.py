@@ -197,6 +197,21 @@ def test_offsets_that_are_lost_meanwhile(fail: bool) -> None:
 
 
 @pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_is_created_again_meanwhile_with_a_longer_log(fail: bool) -> None:
+    """Its offsets would pass for those of the old one, and the next run, which knows no id, would go on behind them."""
+    view = cluster(15)
+    stream = planner(view, fail=fail, max_offsets=5)
+    stream.freeze()
+    start = stream.initial()
+    end = stream.next_end(start)
+    assert planned(stream.plan(start, end)) == [(0, 0, 5)]
+    view.recreate("t", 2, [30])
+    with pytest.raises(DataLossError, match=r"deleted and created again while .*Trigger.AvailableNow was running: t;"):
+        stream.plan(end, stream.next_end(end))
+    assert view.waits == 2, "metadata could be old"
+
+
+@pytest.mark.parametrize("fail", [True, False])
 def test_ends_that_do_not_fit_the_frozen_ones(fail: bool) -> None:
     view = cluster(5)
     stream = planner(view, fail=fail)
