@@ -223,15 +223,16 @@ class StreamPlanner:
     def _replan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> StreamPlan:
         """A batch whose end an earlier run decided."""
         topic_ids = self._view.assigned(strict=False).topic_ids
-        if self._initial is not None and start == self._initial and not self._started:
+        first = self._initial is not None and start == self._initial and not self._started
+        if first:
             # The first batch. Its start was looked up again: it may lie after the end, and may know partitions that
-            # the logged end could not.
+            # the logged end could not. One that it does not know may be missed by the look: it is no added one.
             begins = {tp: min(offset, end[tp]) for tp, offset in start.items() if tp in end}
         else:
             self._losses.gone(start.keys() - end.keys())
             begins = dict(start)
         added = {tp: offset for tp, offset in end.items() if tp not in begins}
-        begins.update(self._begin_added(added, added.keys()))
+        begins.update(self._begin_added(added, () if first else added.keys()))
         return StreamPlan(self._ranges(begins, end), topic_ids)
 
     def _ranges(

@@ -18,10 +18,10 @@ from pyspark_kafka_direct.planning.positions import (
 )
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
 from pyspark_kafka_direct.planning.stream_start import Committed
+from pyspark_kafka_direct.planning.stream_view import Assigned
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.stream_start import StreamStart
-    from pyspark_kafka_direct.planning.stream_view import Assigned
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
@@ -108,6 +108,22 @@ def test_a_topic_was_deleted_meanwhile(position: StreamStart, fail: bool) -> Non
         return
     assert planned(again.plan(start, end)) == [("t-0", 4, 10)]
     assert ["u-0 cannot be found" in warning for warning in view.warnings] == [True]
+
+
+def test_a_partition_that_the_look_for_the_start_missed_is_no_added_one() -> None:
+    """Its log may begin anywhere: retention had been at work before the query began."""
+
+    class Stale(Cluster):
+        def assigned(self, *, strict: bool) -> Assigned:
+            found = super().assigned(strict=strict)
+            return found if self.looks > 1 else Assigned(found.partitions - {T1}, found.topic_ids)
+
+    view = Stale({T0: (0, 10), T1: (3, 10)})
+    again = planner(view, Earliest())
+    start = again.initial()
+    assert start == {T0: 0}
+    assert planned(again.plan(start, {T0: 10, T1: 10})) == [("t-0", 0, 10), ("t-1", 3, 10)]
+    assert view.warnings == []
 
 
 def test_a_partition_whose_offset_was_given_is_left_to_its_task() -> None:
