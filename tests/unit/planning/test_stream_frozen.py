@@ -116,13 +116,14 @@ class Stale(Cluster):
         return found if self.looks > 1 else Assigned(frozenset({T0}), found.topic_ids)
 
 
+@pytest.mark.parametrize("read", [7, 0])
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_first_look_that_misses_a_partition_is_not_believed(fail: bool) -> None:
+def test_a_first_look_that_misses_a_partition_is_not_believed(fail: bool, read: int) -> None:
     """What the query had read is no loss, and not to be read again from its start by the next run."""
     view = Stale({T0: (0, 10), T1: (0, 10)}, {"t": UUID(int=1)})
     stream = planner(view, fail=fail)
     stream.freeze()
-    assert run(stream, {T0: 5, T1: 7}) == [[(0, 5, 10), (1, 7, 10)]]
+    assert run(stream, {T0: 5, T1: read}) == [[(0, 5, 10), (1, read, 10)]]
     assert (view.waits, view.warnings) == (0, [])
 
 

@@ -103,6 +103,17 @@ def test_an_end_that_went_back_is_looked_at_again_and_then_lost() -> None:
 
 
 @pytest.mark.parametrize("fail", [True, False])
+def test_a_partition_of_which_nothing_was_read_yet_is_looked_for_again(fail: bool) -> None:
+    def appear(view: Cluster) -> None:
+        view.logs[T1] = (0, 9)
+
+    view = cluster(9)
+    view.on_wait = appear
+    assert planner(view, fail=fail).next_end({T0: 9, T1: 0}) == {T0: 9, T1: 9}
+    assert (view.waits, view.warnings) == (1, [])
+
+
+@pytest.mark.parametrize("fail", [True, False])
 def test_an_end_that_only_lagged_is_no_loss(fail: bool) -> None:
     def catch_up(view: Cluster) -> None:
         view.logs = {T0: (0, 9), T1: (0, 9)}
