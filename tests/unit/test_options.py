@@ -19,6 +19,7 @@ from pyspark_kafka_direct.options import (
     parse_options,
     parse_stream_options,
 )
+from pyspark_kafka_direct.planning._hints import is_misspelt
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,
@@ -294,6 +295,15 @@ def test_unknown_options_bring_a_warning_with_a_hint() -> None:
 def test_a_misspelt_option_is_refused(check: Callable[[dict[str, str]], object], given: str, meant: str) -> None:
     with pytest.raises(OptionError, match=f"the option {given.lower()} is unknown; did you mean '{meant}'\\?"):
         check({"kafka.bootstrap.servers": "b:1", "subscribe": "t", given.lower(): "earliest"})
+
+
+@pytest.mark.parametrize("name", sorted(option.name for option in TABLE if len(option.name) > 9 and option.uses))
+def test_no_wrong_letter_of_a_long_name_goes_unnoticed(name: str) -> None:
+    """Of `assign` and `subscribe` it is noticed as well: nothing would be selected then."""
+    for i in range(len(name)):
+        begin, letter, rest = name[:i], name[i], name[i + 1 :]
+        for wrong in (rest, "z" + rest, "z" + letter + rest, rest[:1] + letter + rest[1:]):
+            assert begin + wrong == name or is_misspelt(begin + wrong, [name]), begin + wrong
 
 
 def test_sparks_own_options_pass_in_silence() -> None:

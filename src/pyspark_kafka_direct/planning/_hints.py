@@ -17,7 +17,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 
 def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
-    """Whether the word is so close to a candidate that nothing else can be meant: a letter or two apart."""
+    """Whether the word is so close to a candidate that nothing else can be meant: a letter apart, in a long one two."""
     return bool(difflib.get_close_matches(word.lower(), [candidate.lower() for candidate in candidates], 1, 0.9))
 
 
