@@ -223,16 +223,16 @@ def test_a_topic_without_permission_is_named(guarded: EmbeddedKafka, topics_on: 
 def test_a_session_is_renewed_before_it_ends(
     guarded: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, renewed: bool
 ) -> None:
-    from pyspark_kafka_direct.wire import _sasl
+    from pyspark_kafka_direct.wire.security import sasl
 
     logins: list[float | None] = []
-    authenticate = _sasl.authenticate
+    authenticate = sasl.authenticate
 
     def counting(connection: Connection, deadline: Deadline) -> float | None:
         logins.append(authenticate(connection, deadline))
         return logins[-1] if renewed else None
 
-    monkeypatch.setattr(_sasl, "authenticate", counting)
+    monkeypatch.setattr(sasl, "authenticate", counting)
     settings = logged_in(guarded)
     host, port = settings.bootstrap_servers[0]
     connection = Connection.open(settings, host, port, soon())

@@ -7,6 +7,6 @@ Importing it imports nothing more. Its faces are
 - ``wire.fetch``: fetch requests of one partition;
 - ``wire.pool``: the process's connections; ``wire.connection``: one of them.
 
-Names that begin with an underscore are the room's own: TLS (``_tls``, ``_certificates``), SASL (``_sasl``, ``_scram``,
-``_oauth``), the table of client settings (``_table``). ``messages`` has Kafka's protocol messages.
+``security`` makes connections safe, ``messages`` has Kafka's protocol messages. Names that begin with an underscore are
+the room's own; ``_table`` is the table of client settings.
 """

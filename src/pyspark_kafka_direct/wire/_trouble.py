@@ -68,7 +68,7 @@ def broken(when: Circumstances, error: OSError) -> BrokerError:
     if when.settings.security.tls is not None:
         import ssl
 
-        from pyspark_kafka_direct.wire._tls_failures import explain_tls_failure, has_ended
+        from pyspark_kafka_direct.wire.security.tls_failures import explain_tls_failure, has_ended
 
         if isinstance(error, ssl.SSLError):
             # Once the broker has answered it has accepted us: what TLS dislikes now ends this connection only.

@@ -115,7 +115,7 @@ class Connection:
         sock = connect(settings, host, port, deadline)
         try:
             if settings.security.protocol.endswith("SSL"):
-                from pyspark_kafka_direct.wire._tls import wrap_socket
+                from pyspark_kafka_direct.wire.security.tls import wrap_socket
 
                 sock = wrap_socket(sock, settings, host, deadline)
             connection = cls(settings, sock, host, port)
@@ -271,7 +271,7 @@ class Connection:
     def _log_in(self, deadline: Deadline) -> None:
         if self.settings.security.sasl is None:
             return
-        from pyspark_kafka_direct.wire._sasl import authenticate
+        from pyspark_kafka_direct.wire.security.sasl import authenticate
 
         self._logging_in = True
         started = time.monotonic()

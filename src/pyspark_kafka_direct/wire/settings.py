@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire._secret import Secret
-from pyspark_kafka_direct.wire._security import (
+from pyspark_kafka_direct.wire.security.secret import Secret
+from pyspark_kafka_direct.wire.security.settings import (
     PLAINTEXT,
     OAuthSettings,
     SaslSettings,
@@ -101,8 +101,8 @@ def connection_settings(
     Raises:
         OptionError: A setting is missing, refused, or has a value that can't be used.
     """
-    from pyspark_kafka_direct.wire._security_reader import security_settings
     from pyspark_kafka_direct.wire._table import read_settings
+    from pyspark_kafka_direct.wire.security.reader import security_settings
 
     read = read_settings(params, handled=handled)
     security, notes = security_settings(read.values, read.given, oauth_token_provider)

@@ -17,11 +17,11 @@ from tests.unit.wire.test_tls import BROKER, CA
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError, TlsError
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.wire._certificates import private_file
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.pool import POOL
+from pyspark_kafka_direct.wire.security._certificates import private_file
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:

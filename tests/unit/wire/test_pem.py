@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.wire._pem import read_pem
+from pyspark_kafka_direct.wire.security._pem import read_pem
 
 BODY = base64.b64encode(bytes(range(100))).decode()
 LINES = "\n".join([BODY[:64], BODY[64:128], BODY[128:]])

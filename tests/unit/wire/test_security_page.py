@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafka_direct.wire._security_reader import security_settings
 from pyspark_kafka_direct.wire._table import read_settings
+from pyspark_kafka_direct.wire.security.reader import security_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

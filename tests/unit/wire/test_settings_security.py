@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire._security_reader import security_settings
 from pyspark_kafka_direct.wire._table import SETTINGS, read_settings
+from pyspark_kafka_direct.wire.security.reader import security_settings
 from pyspark_kafka_direct.wire.settings import (
     OAuthSettings,
     SaslSettings,

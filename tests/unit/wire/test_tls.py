@@ -27,9 +27,9 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
-from pyspark_kafka_direct.wire._certificates import private_file
-from pyspark_kafka_direct.wire._tls import explain_tls_failure, tls_context, wrap_socket
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.security._certificates import private_file
+from pyspark_kafka_direct.wire.security.tls import explain_tls_failure, tls_context, wrap_socket
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
-from pyspark_kafka_direct.wire._token import OAuthTokenProvider, Token
-from pyspark_kafka_direct.wire._token_endpoint import from_url
-from pyspark_kafka_direct.wire._token_provider import from_provider
-from pyspark_kafka_direct.wire._token_unsecured import unsecured_token
+from pyspark_kafka_direct.wire.security._token import OAuthTokenProvider, Token
+from pyspark_kafka_direct.wire.security._token_endpoint import from_url
+from pyspark_kafka_direct.wire.security._token_provider import from_provider
+from pyspark_kafka_direct.wire.security._token_unsecured import unsecured_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.wire._security import OAuthSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.security.settings import OAuthSettings
 
 __all__ = ["OAuthTokenProvider", "Token", "token_for"]
 

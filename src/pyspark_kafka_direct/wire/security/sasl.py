@@ -12,15 +12,15 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
-from pyspark_kafka_direct.wire._scram import ScramClient, ScramError
-from pyspark_kafka_direct.wire._secret import MASK
 from pyspark_kafka_direct.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from pyspark_kafka_direct.wire.security._scram import ScramClient, ScramError
+from pyspark_kafka_direct.wire.security.secret import MASK
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire._security import SaslSettings
-    from pyspark_kafka_direct.wire._token import Token
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.security._token import Token
+    from pyspark_kafka_direct.wire.security.settings import SaslSettings
 
 # Error codes of the protocol guide.
 _NONE: Final = 0
@@ -52,7 +52,7 @@ def authenticate(connection: Connection, deadline: Deadline) -> float | None:
     # The token first: fetching it may take a while, and brokers close connections that dawdle over a handshake.
     token = None
     if sasl.oauth is not None:
-        from pyspark_kafka_direct.wire._oauth import token_for
+        from pyspark_kafka_direct.wire.security._oauth import token_for
 
         token = token_for(sasl.oauth, deadline, connection.broker)
     exchange = _Exchange(connection, sasl, deadline, token)

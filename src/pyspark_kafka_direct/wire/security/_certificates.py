@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire._pem import looks_like_pem, read_pem
+from pyspark_kafka_direct.wire.security._pem import looks_like_pem, read_pem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.wire._secret import Secret
-    from pyspark_kafka_direct.wire._security import TlsSettings
+    from pyspark_kafka_direct.wire.security.secret import Secret
+    from pyspark_kafka_direct.wire.security.settings import TlsSettings
 
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
