@@ -17,6 +17,7 @@ MOST_LINES = 600
 PURE = frozenset({"errors", "options", "offsets", "planning"})
 JOINED = PURE | {"wire", "records"}
 BELOW = JOINED | {"reading", "writing"}
+FLOOR = BELOW | {"runtime"}
 ON_TOP = ("structured", "direct", "continuous", "log", "monitor")
 
 ARROWS: dict[str, frozenset[str]] = {
@@ -28,20 +29,21 @@ ARROWS: dict[str, frozenset[str]] = {
     "records": PURE,
     "reading": JOINED,
     "writing": JOINED,
-    **dict.fromkeys(ON_TOP, BELOW),
+    "runtime": BELOW,
+    **dict.fromkeys(ON_TOP, FLOOR),
     "broker": frozenset({"errors"}),
-    "cli": BELOW | {*ON_TOP, "broker"},
+    "cli": FLOOR | {*ON_TOP, "broker"},
     # The package's face: names of the pure rooms at once, everything else when it is asked for (tested below).
-    "__init__": BELOW | {*ON_TOP},
+    "__init__": FLOOR | {*ON_TOP},
 }
 """Room to the rooms it may import, apart from itself."""
 
 LIBRARIES: dict[str, frozenset[str]] = {
     "kafka": frozenset(),
     "confluent_kafka": frozenset(),
-    "pyarrow": frozenset({"records", "reading", "writing", *ON_TOP, "cli"}),
+    "pyarrow": frozenset({"records", "reading", "writing", "runtime", *ON_TOP, "cli"}),
     # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
-    "pyspark": frozenset({*ON_TOP, "broker", "cli"}),
+    "pyspark": frozenset({"runtime", *ON_TOP, "broker", "cli"}),
     "py4j": frozenset({*ON_TOP, "broker", "cli"}),
 }
 """Heavy library to the rooms that may import it."""
@@ -110,6 +112,8 @@ def test_imports_follow_the_arrows(file: Path) -> None:
         ("records", "from kafka.record import x"),
         ("reading", "from pyspark.sql import SparkSession"),
         ("reading", f"from {PACKAGE}.structured import batch"),
+        ("reading", f"from {PACKAGE}.runtime import worker"),
+        ("runtime", f"from {PACKAGE}.direct import KafkaUtils"),
         ("structured", f"from {PACKAGE}.direct import KafkaUtils"),
         ("direct", f"from {PACKAGE}.log import KafkaTable"),
         ("monitor", "import kafka"),

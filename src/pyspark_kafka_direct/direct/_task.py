@@ -62,7 +62,7 @@ class Reading:
     def prepare(self, task: RangeTask, columns: tuple[str, ...]) -> tuple[ConnectionSettings, RangeRequest]:
         """What ``reading`` needs for a task, in the task's own process."""
         from pyspark_kafka_direct.reading.request import RangeRequest, with_rack
-        from pyspark_kafka_direct.reading.worker import begin_task
+        from pyspark_kafka_direct.runtime.worker import begin_task
 
         begin_task()
         _start_over_on_retry()
@@ -132,7 +132,7 @@ class CountRecords:
 
 def _read(settings: ConnectionSettings, request: RangeRequest) -> Iterator[pa.RecordBatch]:
     from pyspark_kafka_direct.reading.range_reader import read_range
-    from pyspark_kafka_direct.reading.worker import end_task
+    from pyspark_kafka_direct.runtime.worker import end_task
 
     yield from read_range(settings, request)
     end_task()

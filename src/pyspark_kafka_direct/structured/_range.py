@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafka_direct.reading.worker import begin_task, end_task
+from pyspark_kafka_direct.runtime.worker import begin_task, end_task
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:

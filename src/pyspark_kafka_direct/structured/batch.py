@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
-from pyspark_kafka_direct.reading.worker import end_task
+from pyspark_kafka_direct.runtime.worker import end_task
 from pyspark_kafka_direct.structured import _batch_plan, _pushdown
 from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
 

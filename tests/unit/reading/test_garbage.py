@@ -6,13 +6,13 @@ import gc
 import subprocess
 import sys
 
-from pyspark_kafka_direct.reading._garbage import spare_collections
+from pyspark_kafka_direct.runtime._garbage import spare_collections
 
 # The daemon is told by the name of the module that was run.
 IN_WORKER = """
 import gc, sys, types
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")
-from pyspark_kafka_direct.reading._garbage import spare_collections
+from pyspark_kafka_direct.runtime._garbage import spare_collections
 spare_collections()
 frozen = gc.get_freeze_count()
 class Loop: pass

@@ -6,13 +6,13 @@ import socket
 import subprocess
 import sys
 
-from pyspark_kafka_direct.reading._daemon import socket_to_jvm
+from pyspark_kafka_direct.runtime._daemon import socket_to_jvm
 
 # PySpark's daemon, in short: a module named so, and a function `worker` with the socket, under which all tasks run.
 IN_WORKER = """
 import gc, socket, sys, types
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")
-from pyspark_kafka_direct.reading._no_delay import send_at_once
+from pyspark_kafka_direct.runtime._no_delay import send_at_once
 
 def worker(sock):
     def task():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 
-from pyspark_kafka_direct.reading._daemon import in_daemons_worker
+from pyspark_kafka_direct.runtime._daemon import in_daemons_worker
 
 
 def spare_collections() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.reading._early_end import allow_early_end
-from pyspark_kafka_direct.reading._garbage import spare_collections
-from pyspark_kafka_direct.reading._no_delay import send_at_once
+from pyspark_kafka_direct.runtime._early_end import allow_early_end
+from pyspark_kafka_direct.runtime._garbage import spare_collections
+from pyspark_kafka_direct.runtime._no_delay import send_at_once
 
 __all__ = ["begin_task", "end_task"]
 

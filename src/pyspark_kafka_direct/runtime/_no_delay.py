@@ -16,7 +16,7 @@ import functools
 import gc
 import socket
 
-from pyspark_kafka_direct.reading._daemon import socket_to_jvm
+from pyspark_kafka_direct.runtime._daemon import socket_to_jvm
 
 _OLDEST = 2  # the generation of a full collection
 

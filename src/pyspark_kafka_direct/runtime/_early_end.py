@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import Any
 
-from pyspark_kafka_direct.reading._daemon import in_daemons_worker
+from pyspark_kafka_direct.runtime._daemon import in_daemons_worker
 
 
 def allow_early_end() -> None:
