@@ -12,10 +12,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.direct import _conf, parameters, rates
-from pyspark_kafka_direct.direct._task import Reading
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options import parse_options, parse_stream_options
+from pyspark_kafka_direct.runtime.range_task import Reading
 from pyspark_kafka_direct.wire import settings as wire_settings
 from pyspark_kafka_direct.wire.settings import connection_settings
 

@@ -200,9 +200,10 @@ def test_fewer_offsets_are_planned(kafka: EmbeddedKafka, topic: str) -> None:
         assert isinstance(reader, FilteringBatchReader)
         left = list(reader.pushFilters(list(pushed)))
         found = {}
-        for task in reader.partitions():
-            assert isinstance(task, RangePartition)
-            found[task.offsets.partition] = (task.offsets.from_offset, task.offsets.until_offset)
+        for planned in reader.partitions():
+            assert isinstance(planned, RangePartition)
+            offsets = planned.task.offsets
+            found[offsets.partition] = (offsets.from_offset, offsets.until_offset)
         return found, left
 
     everything = {0: (0, 40), 1: (0, 40), 2: (0, 9)}

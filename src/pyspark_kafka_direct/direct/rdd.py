@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pyspark.core.rdd import RDD, PipelinedRDD
 
 from pyspark_kafka_direct.direct._placement import executors_of, place, tasks_rdd
-from pyspark_kafka_direct.direct._task import CountRecords, RangeTask, ReadArrow, Reading, ReadRecords
+from pyspark_kafka_direct.direct._task import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.direct.record import KafkaRecord
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.runtime.range_task import RangeTask, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

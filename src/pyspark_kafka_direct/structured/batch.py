@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
+from pyspark_kafka_direct.runtime.range_task import RangeTask
 from pyspark_kafka_direct.runtime.worker import end_task
 from pyspark_kafka_direct.structured import _batch_plan, _pushdown
 from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
@@ -50,10 +51,12 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         end_task()  # the process that plans is a worker of the daemon, too
         return [
             RangePartition(
-                wanted,
-                topics[wanted.topic].topic_id,
-                leaders.get(wanted.topic_partition),
-                wanted in plan.from_earliest,
+                RangeTask(
+                    wanted,
+                    topics[wanted.topic].topic_id,
+                    leaders.get(wanted.topic_partition),
+                    wanted in plan.from_earliest,
+                )
             )
             for wanted in plan.ranges
         ]

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
 from pyspark_kafka_direct.planning.stream_start import moves
+from pyspark_kafka_direct.runtime.range_task import RangeTask
 from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         plan = self._planner().plan(_from_spark(start), _from_spark(end), empty=_EMPTY_BATCH in end)
         leaders = self._view().leaders({wanted.topic_partition for wanted in plan.ranges})
         return [
-            RangePartition(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition), False)
+            RangePartition(RangeTask(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition)))
             for wanted in plan.ranges
         ]
 

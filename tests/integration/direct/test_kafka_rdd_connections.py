@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from tests.integration.reading.conftest import bench
 
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
-from pyspark_kafka_direct.direct._task import CountRecords, RangeTask, ReadArrow, Reading, ReadRecords
+from pyspark_kafka_direct.direct._task import CountRecords, ReadArrow, ReadRecords
+from pyspark_kafka_direct.runtime.range_task import RangeTask, Reading
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyspark_kafka_direct import OffsetRange
-from pyspark_kafka_direct.direct._task import CountRecords, RangeTask, ReadArrow, Reading, ReadRecords
+from pyspark_kafka_direct.direct._task import CountRecords, ReadArrow, ReadRecords
+from pyspark_kafka_direct.runtime.range_task import RangeTask, Reading
 from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.wire.settings import connection_settings
 

@@ -41,9 +41,10 @@ def test_a_task_gets_what_reading_takes() -> None:
     _, reader = made(pushDownFilters="true")
     task = pickle.loads(pickle.dumps(reader))
     assert isinstance(task, TaskReader)
-    assert (task.fail_on_data_loss, task.poll_timeout, task.rack_environment_variable) == (False, 1.5, "RACK")
-    assert task.max_batch_bytes == 70_000
-    assert task.settings.bootstrap_servers == (("nowhere.invalid", 9092),)
+    reading = task.reading
+    assert (reading.fail_on_data_loss, reading.poll_timeout, reading.rack_environment_variable) == (False, 1.5, "RACK")
+    assert reading.max_batch_bytes == 70_000
+    assert reading.settings.bootstrap_servers == (("nowhere.invalid", 9092),)
     assert task.schema.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafka_direct.reading.request import with_rack
+from pyspark_kafka_direct.runtime.range_task import Reading
 from pyspark_kafka_direct.structured._range import TaskReader
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 from pyspark_kafka_direct.wire.settings import connection_settings
@@ -29,5 +30,5 @@ def test_without_that_variable_the_option_counts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_partition_that_spark_makes_up_for_an_empty_plan_holds_nothing() -> None:
-    reader = TaskReader(SETTINGS, read_schema(full_schema(False)), True, 1.0, None, 1 << 30)
+    reader = TaskReader(Reading(SETTINGS, 1.0), read_schema(full_schema(False)))
     assert list(reader.read(InputPartition(None))) == []
