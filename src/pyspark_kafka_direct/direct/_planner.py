@@ -10,7 +10,7 @@ from pyspark_kafka_direct.errors import OffsetPlanError
 class StreamPlanner:
     """Stands where a checkpoint of version 1 looks for its stream.
 
-    That form knew nothing of generations that fail (``_generation.py``): its graph has no marks, and none can be added
+    That form knew nothing of generations that fail (``_graph.py``): its graph has no marks, and none can be added
     to a graph that comes from a checkpoint.
     """
 

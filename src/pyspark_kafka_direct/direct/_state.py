@@ -87,7 +87,7 @@ class StreamState:
 
         Raises:
             OffsetPlanError: They were forgotten.
-            KafkaDirectError: They are not known, and Spark generates nothing.
+            KafkaDirectError: They are not known, and Spark generates nothing, or an earlier batch.
         """
         known = self._batches.get(time_ms)
         if known is not None:
@@ -101,6 +101,8 @@ class StreamState:
             return ()
         if self._generation is None:
             raise KafkaDirectError(_NO_GENERATION.format(time_ms=time_ms))
+        if time_ms > self._generation:
+            raise KafkaDirectError(_TOO_EARLY.format(time_ms=time_ms, generation=self._generation))
         unasked = self._unasked_since is not None and time_ms >= self._unasked_since
         if time_ms == self._generation or unasked:
             return None
@@ -222,4 +224,9 @@ _NO_GENERATION = (
     "the batch of {time_ms} ms was asked for while Spark generated none. A direct stream plans only then, so that it "
     "knows which batches Spark failed to generate: start the context by start() of the object that createDirectStream "
     "was given, and take slices only of batches that there have been"
+)
+
+_TOO_EARLY = (
+    "the batch of {time_ms} ms was asked for before Spark generated it: it is at that of {generation} ms. Take slices "
+    "only of batches that there have been"
 )

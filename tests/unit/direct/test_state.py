@@ -118,6 +118,15 @@ def test_a_generation_that_never_began_is_empty_too() -> None:
     assert state.ranges(3000) is None
 
 
+def test_a_slice_of_the_future_stops_no_batch() -> None:
+    """A thread of the application may ask while Spark generates; it must not make the batches up to there empty."""
+    state = started()
+    state.begin(1000)
+    with pytest.raises(KafkaDirectError, match="the batch of 9000 ms was asked for before"):
+        state.ranges(9000)
+    assert state.ranges(1000) is None
+
+
 def test_batches_that_nobody_asked_for_are_planned_when_a_window_slides_over_them() -> None:
     state = started()
     for time_ms in (1000, 2000):
