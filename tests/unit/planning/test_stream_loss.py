@@ -253,6 +253,15 @@ def test_a_recreated_topic_is_read_from_its_start_by_a_restart_within_the_batch_
     assert planned(again.plan(end, again.next_end(end))) == [("t", 0, 0, size)]
 
 
+def test_a_recreated_topic_of_which_nothing_was_read_costs_no_batch() -> None:
+    view = cluster(0)
+    stream = planner(view, fail=False)
+    start = stream.next_end(stream.initial())
+    view.recreate("t", 2, [7])
+    stream._idle = None
+    assert planned(stream.plan(start, stream.next_end(start))) == [("t", 0, 0, 7)]
+
+
 def test_old_metadata_about_a_topic_is_no_recreation() -> None:
     view = cluster(5)
     stream = planner(view, fail=True)
