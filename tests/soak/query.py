@@ -112,8 +112,13 @@ class SoakQuery:
             later = self._read(
                 *(changes if self._deleted else []), *([self._late] if self._outcome.changes["created"] else [])
             )
-            if sorted(int(record.value) for record in first + later) != list(range(written)):
-                raise SoakError("the logs do not hold what was written, each record once: not the query's fault")
+            logged = Counter(int(record.value) for record in first + later)
+            missing, double = set(range(written)) - logged.keys(), [each for each, times in logged.items() if times > 1]
+            if missing or double:
+                raise SoakError(
+                    f"the logs do not hold what was written, each record once: {len(missing)} are missing "
+                    f"({sorted(missing)[:5]}), {len(double)} there twice ({sorted(double)[:5]}); not the query's fault"
+                )
             start = {
                 "earliest": {(topic, number): 0 for topic in self._topics for number in range(PARTITIONS)},
                 "timestamp": offsets_at(first, timestamp),

@@ -45,12 +45,8 @@ class Writer:
         self._topics = list(topics)
         self._changing = threading.Lock()
         self._at_a_time = max(1, round(rate * _PAUSE))
-        self._producer = Producer({
-            "bootstrap.servers": servers,
-            "enable.idempotence": True,
-            "message.timeout.ms": int(_DEADLINE * 1000),
-            "reconnect.backoff.max.ms": 500,
-        }, logger=_quiet())  # fmt: skip
+        self._servers = servers
+        self._producer = self._connect()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._failures: list[str] = []
@@ -84,15 +80,28 @@ class Writer:
             self._topics.append(topic)
 
     def remove(self, topic: str) -> None:
-        """Write to this one no more; all that was written is in its log."""
+        """Write to this one no more; all that was written is in its log.
+
+        A new producer goes on: should the topic come back, the sequence numbers of the old one, by which a broker knows
+        what was sent twice, mean nothing to the new log.
+        """
         with self._changing:
             self._topics.remove(topic)
             assert self._producer.flush(_DEADLINE) == 0
+            self._producer = self._connect()
 
     @property
     def acknowledged(self) -> int:
         """How many records are known to be in the log."""
         return self._acknowledged
+
+    def _connect(self) -> Producer:
+        return Producer({
+            "bootstrap.servers": self._servers,
+            "enable.idempotence": True,
+            "message.timeout.ms": int(_DEADLINE * 1000),
+            "reconnect.backoff.max.ms": 500,
+        }, logger=_quiet())  # fmt: skip
 
     def _run(self) -> None:
         while not self._ended.is_set():
