@@ -35,9 +35,9 @@ SAMPLE = {"planning": 4, "wire": 3}
 
 # Files whose tests are named after another one.
 _TESTED_WITH = {
-    "_java_classes": "patterns",
-    "_java_regex": "patterns",
-    "_java_tokens": "patterns",
+    "_classes": "patterns",
+    "_tokens": "patterns",
+    "_translator": "patterns",
     "limits": "stream_limits",
     "stream_start": "stream",
     "_certificates": "tls",

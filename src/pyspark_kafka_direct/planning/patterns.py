@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from pyspark_kafka_direct.errors import OffsetPlanError
-from pyspark_kafka_direct.planning._java_regex import translate
+from pyspark_kafka_direct.planning.java_patterns import translate
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

@@ -1,7 +1,7 @@
 r"""From Java's regular expressions to Python's, for topic names only: exactly alike, or refused.
 
 Both are backtracking matchers with ordered choice, so most constructs mean the same once character classes are sets
-of topic characters (``_java_classes``) and flags are resolved. What could differ is rewritten or refused:
+of topic characters (``_classes``) and flags are resolved. What could differ is rewritten or refused:
 
 * ``$``, ``\Z`` and ``\z`` are the end: a topic's name holds no line ends.
 * A possessive quantifier on a group keeps each turn's first match in Java, so each turn is made atomic.
@@ -16,7 +16,7 @@ import re
 import string
 from dataclasses import dataclass
 
-from pyspark_kafka_direct.planning._java_classes import (
+from pyspark_kafka_direct.planning.java_patterns._classes import (
     ALPHABET,
     Chars,
     Flags,
@@ -26,7 +26,7 @@ from pyspark_kafka_direct.planning._java_classes import (
     predefined,
     property_class,
 )
-from pyspark_kafka_direct.planning._java_tokens import Cursor
+from pyspark_kafka_direct.planning.java_patterns._tokens import Cursor
 
 _MAX_REPEAT = (1 << 31) - 1
 _NEVER = "[^\\x00-\\U0010ffff]"  # matches no character, but has the width of one

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.planning._java_tokens import Cursor
+    from pyspark_kafka_direct.planning.java_patterns._tokens import Cursor
 
 Chars: TypeAlias = frozenset[str]
 
