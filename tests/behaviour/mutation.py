@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
+PACKAGE = SOURCES / "pyspark_kafka_direct"
 RECORD = Path(__file__).parent / "data" / "mutation.json"
 SEED = 20260101
 
-# What is recorded: the files of a folder that have tests, and how many changes to each are tried.
+# What is recorded: the files of a room that have tests, and how many changes to each are tried.
 SAMPLE = {"planning": 4, "wire": 3}
 
 # Files whose tests are named after another one.
@@ -50,7 +51,7 @@ _TESTED_WITH = {
     "_setting": "settings",
     "_socket": "connection",
     "_table": "settings",
-    "_tls_failures": "tls",
+    "tls_failures": "tls",
     "_tls_reader": "settings_security",
     "_token": "oauth",
     "_token_endpoint": "oauth",
@@ -137,7 +138,7 @@ class Workshop:
 def tests_of(file: Path) -> list[str]:
     """The unit tests of a file, if they are in one file: ``wire/_retry.py`` has ``tests/unit/wire/test_retry.py``."""
     name = _TESTED_WITH.get(file.stem, file.stem.removeprefix("_"))
-    found = ROOT / "tests" / "unit" / file.parent.name / f"test_{name}.py"
+    found = ROOT / "tests" / "unit" / _room(file) / f"test_{name}.py"
     return [str(found.relative_to(ROOT))] if found.is_file() else []
 
 
@@ -152,8 +153,7 @@ def main() -> None:
         "--record", action="store_true", help="score the sample, or the files of it, and keep it in data"
     )
     given = parser.parse_args()
-    package = SOURCES / "pyspark_kafka_direct"
-    files = given.files or [file for room in SAMPLE if given.record for file in sorted((package / room).glob("*.py"))]
+    files = given.files or [file for room in SAMPLE if given.record for file in sorted((PACKAGE / room).rglob("*.py"))]
     with tempfile.TemporaryDirectory() as folder:
         workshop = Workshop(Path(folder))
         for file in files:
@@ -161,12 +161,17 @@ def main() -> None:
             if not tests:
                 print(f"{file.stem}: no tests of that name")
                 continue
-            most = SAMPLE[file.resolve().parent.name] if given.record else given.most
+            most = SAMPLE[_room(file)] if given.record else given.most
             score = workshop.score(file, tests, most, given.seed)
             name = str(file.resolve().relative_to(ROOT))
             print(f"{name}: {score.noticed} of {score.tried} noticed", *score.survivors, sep="\n    ", flush=True)
             if given.record:
                 _record(name, {"tests": tests, **score._asdict()})
+
+
+def _room(file: Path) -> str:
+    """The folder of the package that a file lies in, however deep."""
+    return file.resolve().relative_to(PACKAGE).parts[0]
 
 
 def _record(name: str, score: dict[str, object]) -> None:
