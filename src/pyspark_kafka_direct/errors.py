@@ -14,6 +14,7 @@
     │   ├── AuthorizationError (PermissionError)  the principal may not do this (ACL)
     │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
     │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
+    ├── ToolError (RuntimeError)              a program that the embedded Kafka needs is missing, too old, or failed
     └── RecordError (ValueError)              records that cannot be used
         ├── CorruptRecordError                malformed bytes or a wrong CRC
         ├── UnsupportedRecordError            a record format or codec that is not supported
@@ -115,6 +116,10 @@ class UnsupportedBrokerError(BrokerError):
 
 class ProtocolError(BrokerError):
     """A broker's answer could not be understood, or carried an error code nothing can be done about."""
+
+
+class ToolError(KafkaDirectError, RuntimeError):
+    """A program that the embedded Kafka needs (Java, its keytool) is missing, too old, or failed."""
 
 
 class RecordError(KafkaDirectError, ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.broker._java import find_java
 from pyspark_kafka_direct.broker._tools import run_together
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,7 @@ def make_certificates(folder: Path, hosts: Sequence[str] = ("localhost", "127.0.
         hosts: Names and addresses that the broker's certificate is for.
 
     Raises:
-        BrokerError: Java's ``keytool`` failed.
+        ToolError: Java's ``keytool`` is missing or failed.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = Certificates(folder)
@@ -212,14 +212,17 @@ def _write_java_stores(made: Certificates) -> None:
     trust = [tool, "-importcert", "-noprompt", "-alias", "ca", "-file", str(made.ca), "-storepass", _PASSWORD]
     convert = [tool, "-importkeystore", "-noprompt", "-srckeystore", str(made.client_p12), "-srcstorepass", _PASSWORD]
     convert += ["-destkeystore", str(made.client_jks), "-deststoretype", "JKS", "-deststorepass", _PASSWORD]
-    commands = [
-        [*trust, "-keystore", str(made.truststore_p12), "-storetype", "PKCS12"],
-        [*trust, "-keystore", str(made.truststore_jks), "-storetype", "JKS"],
-        convert,
-    ]
-    for command, (code, said) in zip(commands, run_together(commands, _KEYTOOL_DEADLINE), strict=True):
+    commands = {
+        made.truststore_p12: [*trust, "-keystore", str(made.truststore_p12), "-storetype", "PKCS12"],
+        made.truststore_jks: [*trust, "-keystore", str(made.truststore_jks), "-storetype", "JKS"],
+        made.client_jks: convert,
+    }
+    for store, (code, said) in zip(commands, run_together(list(commands.values()), _KEYTOOL_DEADLINE), strict=True):
         if code != 0:
-            raise BrokerError(f"Java's keytool could not write {command[command.index('-storepass') - 1]}: {said}")
+            raise ToolError(
+                f"{tool} could not write {store} (exit code {code}): {said.strip()}. "
+                "Look at what it says, or let JAVA_HOME name another Java."
+            )
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

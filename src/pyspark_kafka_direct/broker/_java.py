@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import ToolError
 
 OLDEST_JAVA = 17  # Kafka 4 brokers and Spark 4.2 both ask for it
 
@@ -19,18 +19,18 @@ def find_java() -> Path:
     """Return the ``java`` of ``JAVA_HOME`` or, without one, of ``PATH``.
 
     Raises:
-        BrokerError: There is none, or it is older than Java 17.
+        ToolError: There is none, or it is older than Java 17.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if found is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set and PATH has no java"
-        raise BrokerError(f"No Java found for the embedded Kafka: {where}. Install Java {OLDEST_JAVA} or newer.")
+        raise ToolError(f"No Java found for the embedded Kafka: {where}. Install Java {OLDEST_JAVA} or newer.")
     answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False, timeout=60)
     version = java_major_version(answer.stderr + answer.stdout)
     if version is None or version < OLDEST_JAVA:
         told = f"Java {version}" if version is not None else f"of an unknown version: {answer.stderr.strip()[:200]}"
-        raise BrokerError(
+        raise ToolError(
             f"The embedded Kafka needs Java {OLDEST_JAVA} or newer; {found} is {told}. Point JAVA_HOME at a newer one."
         )
     return Path(found)

@@ -122,7 +122,8 @@ class EmbeddedKafka:
         """Start the cluster and wait until it serves.
 
         Raises:
-            BrokerError: No Java, no jars, or a broker that ended at once; its log is kept and named.
+            BrokerError: No jars, or a broker that ended at once; its log is kept and named.
+            ToolError: No Java, or one that is too old; or one of Java's tools failed.
             BrokerTimeoutError: It did not serve in time.
         """
         if not self._running and self._cluster is None:

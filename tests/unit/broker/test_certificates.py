@@ -9,8 +9,11 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
 
 from pyspark_kafka_direct.broker import Certificates, make_certificates
+from pyspark_kafka_direct.broker._java import find_java
+from pyspark_kafka_direct.errors import BrokerError, ToolError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -43,6 +46,18 @@ def server_context(made: Certificates, *, ask: bool = False) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(made.ca)
     return context
+
+
+@pytest.fixture
+def java_without_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a Java that has no keytool beside it."""
+    find_java.cache_clear()
+    folder = tmp_path / "java" / "bin"
+    folder.mkdir(parents=True)
+    _script(folder / "java", "echo 'openjdk version \"21.0.1\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(folder.parent))
+    yield folder
+    find_java.cache_clear()
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -91,3 +106,36 @@ def test_keys_are_private_and_passwords_are_not_shown(made: Certificates) -> Non
 def test_the_broker_may_be_certified_for_other_hosts(tmp_path: Path) -> None:
     made = make_certificates(tmp_path, ["broker.example"])
     handshake(server_context(made), ssl.create_default_context(cafile=str(made.ca)), "broker.example")
+
+
+def test_a_keytool_that_fails_is_named_with_the_store_and_its_words(tmp_path: Path, java_without_tools: Path) -> None:
+    _script(
+        java_without_tools / "keytool", 'case "$*" in *importkeystore*) echo "keytool error: no luck"; exit 3;; esac'
+    )
+    with pytest.raises(ToolError) as failure:
+        make_certificates(tmp_path / "made")
+    told = str(failure.value)
+    assert str(java_without_tools / "keytool") in told
+    assert f"could not write {tmp_path / 'made' / 'client.jks'} (exit code 3): keytool error: no luck." in told
+    assert "JAVA_HOME" in told
+    assert "store-secret" not in told
+    assert not isinstance(failure.value, BrokerError)
+
+
+def test_a_keytool_that_is_missing_is_named(tmp_path: Path, java_without_tools: Path) -> None:
+    with pytest.raises(ToolError, match=f"{java_without_tools}/keytool cannot be run: No such file"):
+        make_certificates(tmp_path / "made")
+
+
+def test_a_keytool_that_hangs_is_ended(
+    tmp_path: Path, java_without_tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _script(java_without_tools / "keytool", "exec sleep 100")
+    monkeypatch.setattr("pyspark_kafka_direct.broker._certificates._KEYTOOL_DEADLINE", 0.2)
+    with pytest.raises(ToolError, match=r"keytool took longer than 0\.2 s"):
+        make_certificates(tmp_path / "made")
+
+
+def _script(file: Path, line: str) -> None:
+    file.write_text(f"#!/bin/sh\n{line}\n")
+    file.chmod(0o755)

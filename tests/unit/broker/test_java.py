@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_kafka_direct.broker._java import find_java, java_major_version
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,15 +50,15 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = java_that_says(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(BrokerError, match=f"needs Java 17 or newer; {java} is Java 11"):
+    with pytest.raises(ToolError, match=f"needs Java 17 or newer; {java} is Java 11"):
         find_java()
 
 
 def test_no_java_is_said_with_the_place_that_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(BrokerError, match="has no bin/java"):
+    with pytest.raises(ToolError, match="has no bin/java"):
         find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BrokerError, match="PATH has no java"):
+    with pytest.raises(ToolError, match="PATH has no java"):
         find_java()
