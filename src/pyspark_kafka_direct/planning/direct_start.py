@@ -92,7 +92,7 @@ def decide_starts(
                 rule = f"auto.offset.reset={reset}"
                 warnings.append(f"{_out_of_log(tp, offset, log, group)}; it begins at {offsets[tp]} ({rule})")
         elif offset is not None:
-            _refuse(tp, offset, log, group)
+            _refuse_committed(tp, offset, log, group)
     missing = sorted(tp for tp in wanted if tp not in offsets)
     if missing:
         where = "there is no group.id" if group is None else f"the group {group!r} has committed no offset"
@@ -123,7 +123,7 @@ def decide_starts_of_new(
         offset = committed.get(tp)
         if offset is not None and not log.holds(offset):
             if reset == "none":
-                _refuse(tp, offset, log, group)
+                _refuse_committed(tp, offset, log, group)
             rule = "as a partition that has appeared under the stream"
             warnings.append(f"{_out_of_log(tp, offset, log, group)}; it begins at {log.start}, {rule}")
             offset = None
@@ -133,23 +133,25 @@ def decide_starts_of_new(
 
 def _check_given(tp: TopicPartition, offset: int, log: LogSpan) -> None:
     if not log.holds(offset):
-        raise OffsetPlanError(
+        _refuse(
+            tp,
+            offset,
             f"the offset {offset} to start at is not in the log, which holds {log}; give one from there, or none to "
             "start where auto.offset.reset says",
-            topic=tp.topic,
-            partition=tp.partition,
-            offset=offset,
         )
 
 
-def _refuse(tp: TopicPartition, offset: int, log: LogSpan, group: str | None) -> NoReturn:
-    raise OffsetPlanError(
+def _refuse_committed(tp: TopicPartition, offset: int, log: LogSpan, group: str | None) -> NoReturn:
+    _refuse(
+        tp,
+        offset,
         f"{_out_of_log(tp, offset, log, group)}, and auto.offset.reset is none; commit an offset that is in the log, "
         "give one to the consumer strategy, or set auto.offset.reset to earliest or latest",
-        topic=tp.topic,
-        partition=tp.partition,
-        offset=offset,
     )
+
+
+def _refuse(tp: TopicPartition, offset: int, reason: str) -> NoReturn:
+    raise OffsetPlanError(reason, topic=tp.topic, partition=tp.partition, offset=offset)
 
 
 def _out_of_log(tp: TopicPartition, offset: int, log: LogSpan, group: str | None) -> str:
