@@ -14,14 +14,15 @@ from pyspark_kafka_direct.records._failures import record_error
 from pyspark_kafka_direct.records._protocol import DEFAULT_LARGEST_BATCH
 from pyspark_kafka_direct.records._python._aborted import AbortedTransactions
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch import is_abort, read_header
-from pyspark_kafka_direct.records._python._headers import Scan, scan
+from pyspark_kafka_direct.records._python._batch_format import read_header
+from pyspark_kafka_direct.records._python._batch_reader import is_abort
+from pyspark_kafka_direct.records._python._batch_scan import Scan, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.records import AbortedTransaction
-    from pyspark_kafka_direct.records._python._headers import Extent
+    from pyspark_kafka_direct.records._python._batch_scan import Extent
 
 _HEADER = 61
 

@@ -9,8 +9,9 @@ from pyspark_kafka_direct.records._failures import record_error
 from pyspark_kafka_direct.records._protocol import DecodeCounts
 from pyspark_kafka_direct.records._python._aborted import AbortedTransactions
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch import Row, check_batch, is_abort, read_header, rows_of_batch
-from pyspark_kafka_direct.records._python._headers import Scan, scan
+from pyspark_kafka_direct.records._python._batch_format import read_header
+from pyspark_kafka_direct.records._python._batch_reader import Row, check_batch, is_abort, rows_of_batch
+from pyspark_kafka_direct.records._python._batch_scan import Scan, scan
 from pyspark_kafka_direct.records._python._old_formats import rows_of_old_batch
 from pyspark_kafka_direct.records._python._rows import build
 

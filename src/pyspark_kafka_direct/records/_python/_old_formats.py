@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python import _lz4_frame
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch import Row, checked_timestamp
+from pyspark_kafka_direct.records._python._batch_reader import Row, checked_timestamp
 from pyspark_kafka_direct.records._python._codecs import decompress
 from pyspark_kafka_direct.records._python._plain import too_large
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.records._protocol import DecodeRequest
-    from pyspark_kafka_direct.records._python._headers import Extent
+    from pyspark_kafka_direct.records._python._batch_scan import Extent
 
 _HEAD = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")

@@ -6,8 +6,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._batch_format import HEADER, Header
 from pyspark_kafka_direct.records._python._codecs import PIECE, decompress
-from pyspark_kafka_direct.records._python._headers import HEADER, Header
 from pyspark_kafka_direct.records._python._record import record_size
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.records._protocol import DecodeRequest
-    from pyspark_kafka_direct.records._python._batch import Row
+    from pyspark_kafka_direct.records._python._batch_reader import Row
 
 
 def build(rows: Sequence[Row], request: DecodeRequest) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._headers import CRC_FROM, HEADER, Header
+from pyspark_kafka_direct.records._python._batch_format import CRC_FROM, Header
 from pyspark_kafka_direct.records._python._plain import Plain, too_large
 from pyspark_kafka_direct.records._python._record import Headers, read_fields, read_head
 
@@ -34,11 +34,6 @@ class Row(NamedTuple):
     headers: Headers | None
     size: int  # its own bytes
     cost: int  # what counts for the limits
-
-
-def read_header(batch: bytes) -> Header:
-    """Reads the header of a complete batch."""
-    return Header(*HEADER.unpack_from(batch))
 
 
 def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
