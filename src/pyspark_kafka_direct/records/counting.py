@@ -14,7 +14,7 @@ from pyspark_kafka_direct.records._failures import record_error
 from pyspark_kafka_direct.records._protocol import DEFAULT_LARGEST_BATCH
 from pyspark_kafka_direct.records._python._aborted import AbortedTransactions
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch_format import read_header
+from pyspark_kafka_direct.records._python._batch_format import HEADER, MAGIC, read_header
 from pyspark_kafka_direct.records._python._batch_reader import is_abort
 from pyspark_kafka_direct.records._python._batch_scan import Scan, scan
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.records import AbortedTransaction
     from pyspark_kafka_direct.records._python._batch_scan import Extent
-
-_HEADER = 61
 
 
 class RecordCounter:
@@ -83,10 +81,10 @@ class RecordCounter:
     def _count(self, records: memoryview, found: Scan, aborted: AbortedTransactions) -> None:
         to_decode: list[Extent] = []  # neighbours, so that they are decoded together
         for extent in found.extents:
-            if extent.magic < 2:
+            if extent.magic < MAGIC:
                 to_decode.append(extent)
                 continue
-            header = read_header(bytes(records[extent.start : extent.start + _HEADER]))
+            header = read_header(bytes(records[extent.start : extent.start + HEADER.size]))
             aborted.advance_to(extent.last_offset)
             if header.is_control:
                 if aborted and header.records:

@@ -1,6 +1,6 @@
-"""The header of a record batch, message format 2 (KIP-98; ``DefaultRecordBatch`` in Kafka), big-endian.
+"""The layout of a record batch, and the numbers in it, for all that read or write one.
 
-::
+Message format 2 (KIP-98; ``DefaultRecordBatch`` in Kafka), big-endian::
 
      0  baseOffset            int64
      8  batchLength           int32   bytes that follow this field
@@ -17,17 +17,54 @@
     57  recordsCount          int32
     61  records, compressed as a whole where there is a codec
 
-Formats 0 and 1 share the first twelve bytes and have their magic at 16, too; the rest is in ``_old_formats``.
+The layout of a single record is in ``_record``. Message formats 0 and 1 share the first twelve bytes, the place of the
+magic, and the numbers here; the rest of their layout is in ``_old_formats``.
+
+A control batch holds one record, the marker that ends a transaction. Its key is version int16, type int16.
 """
 
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import NamedTuple
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LOG_OVERHEAD = 12
+"""Bytes up to and including ``batchLength``, which does not count them."""
+LEADER_EPOCH_AT = 12
 CRC_FROM = 21
+LAST_OFFSET_DELTA_AT = 23
+
+MAGIC = 2
+"""The message format of this page."""
+
+CODEC_BITS = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+NO_TIMESTAMP_TYPE = -1
+"""Spark's numbers for a record's ``timestampType``; the last one is for message format 0, which has no timestamps."""
+
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+MARKER_KEY = struct.Struct(">hh")
+ABORT_MARKER = 0
+"""The type of the marker that ends an aborted transaction."""
+
+
+class Codec(IntEnum):
+    """What the codec bits of a batch's attributes say. The names are those of ``compression.type``, in capitals."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
 
 
 class Header(NamedTuple):
@@ -54,23 +91,23 @@ class Header(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """Number of the codec; 0 is none."""
-        return self.attributes & 0x07
+        """Return the codec's number; brokers may send one that ``Codec`` does not know."""
+        return self.attributes & CODEC_BITS
 
     @property
     def is_log_append_time(self) -> bool:
         """Whether all records have the broker's time, ``max_timestamp``."""
-        return bool(self.attributes & 0x08)
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
     def is_transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & 0x10)
+        return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
         """Whether its records are transaction markers."""
-        return bool(self.attributes & 0x20)
+        return bool(self.attributes & CONTROL_BIT)
 
 
 def read_header(batch: bytes) -> Header:

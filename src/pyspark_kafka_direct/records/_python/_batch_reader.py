@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch_format import CRC_FROM, Header
+from pyspark_kafka_direct.records._python._batch_format import (
+    ABORT_MARKER,
+    CRC_FROM,
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    MARKER_KEY,
+    Header,
+)
 from pyspark_kafka_direct.records._python._plain import Plain, too_large
 from pyspark_kafka_direct.records._python._record import Headers, read_fields, read_head
 
@@ -15,11 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.records._protocol import DecodeRequest
 
-_CREATE_TIME = 0
-_LOG_APPEND_TIME = 1
 _SAFE_MILLISECONDS = (1 << 63) // 1000  # less than this, either way, fits 64-bit microseconds
-_ABORT = 0  # type of the control record that ends an aborted transaction
-_MARKER_KEY = struct.Struct(">hh")  # version, type
 
 
 class Row(NamedTuple):
@@ -57,7 +59,7 @@ def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
 
 
 def is_abort(header: Header, batch: bytes, most: int) -> bool:
-    """Whether a control batch holds an ABORT marker: its first record's key is version int16, type int16.
+    """Whether a control batch holds an ABORT marker.
 
     ``most`` are the bytes that it may decompress to.
     """
@@ -65,12 +67,12 @@ def is_abort(header: Header, batch: bytes, most: int) -> bool:
         records = Plain(header, batch, most).first()
         _, _, fields, end = read_head(records, 0)
         key, _, _ = read_fields(records, fields, end)
-        if key is None or len(key) < _MARKER_KEY.size:
+        if key is None or len(key) < MARKER_KEY.size:
             raise BadRecordError("a control record's key is shorter than its version and type")
     except BadRecordError as error:
         error.offset = header.base_offset
         raise
-    return bool(_MARKER_KEY.unpack_from(key)[1] == _ABORT)
+    return bool(MARKER_KEY.unpack_from(key)[1] == ABORT_MARKER)
 
 
 def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: DecodeRequest) -> Iterator[Row]:
@@ -85,7 +87,7 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
         records = plain.first()
         wants_headers = "headers" in request.columns
         append_time = header.is_log_append_time
-        timestamp_type = _LOG_APPEND_TIME if append_time else _CREATE_TIME
+        timestamp_type = LOG_APPEND_TIME if append_time else CREATE_TIME
         last_delta, end = -1, 0
         for _ in range(header.records):
             # Until its own is known, a record's offset is the one after its predecessor's.

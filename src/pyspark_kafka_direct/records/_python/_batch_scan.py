@@ -6,13 +6,18 @@ import struct
 from typing import NamedTuple
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch_format import HEADER, LOG_OVERHEAD
+from pyspark_kafka_direct.records._python._batch_format import (
+    HEADER,
+    LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_LEADER_EPOCH,
+)
 
 _UP_TO_MAGIC = struct.Struct(">qiib")
 _LEADER_EPOCH = struct.Struct(">i")
-_LEADER_EPOCH_AT = 12
 _LAST_OFFSET_DELTA = struct.Struct(">i")
-_LAST_OFFSET_DELTA_AT = 23
 _LEAST_OLD_LENGTH = 14  # crc, magic, attributes, key length, value length
 _LAST_OF_ALL = (1 << 63) - 1
 
@@ -62,9 +67,9 @@ def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> 
 def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int:
     """Returns the leader epoch of the last complete batch; -1 if there is none, or if its format is older than 2."""
     extents = scan(records, 0).extents
-    if not extents or extents[-1].magic < 2:
-        return -1
-    epoch: int = _LEADER_EPOCH.unpack_from(records, extents[-1].start + _LEADER_EPOCH_AT)[0]
+    if not extents or extents[-1].magic < MAGIC:
+        return NO_LEADER_EPOCH
+    epoch: int = _LEADER_EPOCH.unpack_from(records, extents[-1].start + LEADER_EPOCH_AT)[0]
     return epoch
 
 
@@ -74,13 +79,13 @@ def _extent(records: memoryview | bytearray | bytes, start: int) -> Extent | Non
     if rest < _UP_TO_MAGIC.size:
         return None
     base_offset, length, _, magic = _UP_TO_MAGIC.unpack_from(records, start)
-    if not 0 <= magic <= 2:
+    if not 0 <= magic <= MAGIC:
         raise BadRecordError(f"a record batch has the unknown message format {magic}")
-    if length < (HEADER.size - LOG_OVERHEAD if magic == 2 else _LEAST_OLD_LENGTH):
+    if length < (HEADER.size - LOG_OVERHEAD if magic == MAGIC else _LEAST_OLD_LENGTH):
         raise BadRecordError(f"a record batch claims an impossible length of {length} bytes")
     if rest < LOG_OVERHEAD + length:
         return None
-    delta: int = _LAST_OFFSET_DELTA.unpack_from(records, start + _LAST_OFFSET_DELTA_AT)[0] if magic == 2 else 0
+    delta: int = _LAST_OFFSET_DELTA.unpack_from(records, start + LAST_OFFSET_DELTA_AT)[0] if magic == MAGIC else 0
     if base_offset < 0 or delta < 0 or base_offset + delta >= _LAST_OF_ALL:
         raise BadRecordError(f"a record batch claims impossible offsets: base {base_offset}, last offset delta {delta}")
     return Extent(start, start + LOG_OVERHEAD + length, base_offset, base_offset + delta, magic)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records._python import _lz4_frame
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._batch_format import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,9 @@ _NO_MEMORY = "not enough memory"  # how zstd tells that malloc failed
 
 
 def decompress(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
-    """Decompresses by the codec's number in a batch's attributes (not 0), piece by piece, ``most`` bytes in all.
+    """Yield what the records of a batch decompress to, piece by piece, ``most`` bytes in all.
+
+    ``codec`` is the number in the batch's attributes, and not ``Codec.NONE``.
 
     Raises:
         BadRecordError: The bytes are malformed, decompress to too much, or the codec is unknown.
@@ -39,14 +42,14 @@ def decompress(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
 
 
 def _pieces(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
-    if codec == 1:
+    if codec == Codec.GZIP:
         return _gzip(packed)
-    if codec == 2:
+    if codec == Codec.SNAPPY:
         return _snappy(packed, most)
-    if codec == 3:
+    if codec == Codec.LZ4:
         _lz4_frame.check(packed)
         return _stream("lz4", packed)
-    if codec == 4:
+    if codec == Codec.ZSTD:
         return _stream("zstd", packed)
     raise BadRecordError(f"the record batch is compressed with the unknown codec {codec}", kind="unsupported")
 

@@ -9,7 +9,7 @@ from pyspark_kafka_direct.records._failures import record_error
 from pyspark_kafka_direct.records._protocol import DecodeCounts
 from pyspark_kafka_direct.records._python._aborted import AbortedTransactions
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch_format import read_header
+from pyspark_kafka_direct.records._python._batch_format import MAGIC, read_header
 from pyspark_kafka_direct.records._python._batch_reader import Row, check_batch, is_abort, rows_of_batch
 from pyspark_kafka_direct.records._python._batch_scan import Scan, scan
 from pyspark_kafka_direct.records._python._old_formats import rows_of_old_batch
@@ -132,12 +132,12 @@ def _rows(
     """The wanted rows of one fetch response; moves ``progress`` over what has none."""
     until = request.until_offset
     for extent in found.extents:
-        if extent.base_offset >= until and extent.magic == 2:
+        if extent.base_offset >= until and extent.magic == MAGIC:
             progress.position = max(progress.position, until)
             return
         batch = records[extent.start : extent.end]
         after = max(min(extent.last_offset + 1, until), progress.position)
-        if extent.magic < 2:
+        if extent.magic < MAGIC:
             if extent.last_offset >= progress.position:
                 yield from rows_of_old_batch(batch, extent, progress.position, request)
             progress.position = max(progress.position, after)

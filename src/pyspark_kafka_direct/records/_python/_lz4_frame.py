@@ -20,6 +20,16 @@ from pyspark_kafka_direct.records._python._bad_record import BadRecordError
 _MAGIC = 0x184D2204
 _STORED = 1 << 31
 
+_VERSION = 1
+_BLOCK_CHECKSUMS = 0x10
+_CONTENT_SIZE = 0x08
+_CONTENT_CHECKSUM = 0x04
+_RESERVED_FLAG = 0x02
+_DICTIONARY = 0x01
+
+_RESERVED_BLOCK_BITS = 0x8F
+_SMALLEST_BLOCK = 4
+
 
 def check(frame: bytes) -> None:
     """Checks that the bytes are one whole frame, with a header of a known kind.
@@ -30,12 +40,12 @@ def check(frame: bytes) -> None:
     if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _MAGIC:
         raise _broken("this is no LZ4 frame")
     flags, block = frame[4], frame[5]
-    if flags >> 6 != 1 or flags & 0x02 or block & 0x8F or block >> 4 < 4:
+    if flags >> 6 != _VERSION or flags & _RESERVED_FLAG or block & _RESERVED_BLOCK_BITS or block >> 4 < _SMALLEST_BLOCK:
         raise _broken("the frame's header has an unknown version or reserved bits")
-    if flags & 0x01:
+    if flags & _DICTIONARY:
         raise _broken("the frame wants a dictionary")
     at = header_size(frame)
-    checksum = 4 if flags & 0x10 else 0
+    checksum = 4 if flags & _BLOCK_CHECKSUMS else 0
     while True:
         size = int.from_bytes(frame[at : at + 4], "little")
         if at + 4 > len(frame):
@@ -44,7 +54,7 @@ def check(frame: bytes) -> None:
         if size == 0:
             break
         at += (size & ~_STORED) + checksum
-    end = at + (4 if flags & 0x04 else 0)
+    end = at + (4 if flags & _CONTENT_CHECKSUM else 0)
     if end != len(frame):
         raise _broken("the frame is cut off" if end > len(frame) else "there are bytes behind the frame")
 
@@ -63,7 +73,7 @@ def with_right_checksum(frame: bytes) -> bytes:
 
 def header_size(frame: bytes) -> int:
     """Bytes up to and including the header's checksum."""
-    return 15 if frame[4] & 0x08 else 7
+    return 15 if frame[4] & _CONTENT_SIZE else 7
 
 
 def _xxhash32_of_few(data: bytes) -> int:

@@ -23,6 +23,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.records._python import _lz4_frame
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._batch_format import (
+    CODEC_BITS,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    NO_TIMESTAMP_TYPE,
+    Codec,
+)
 from pyspark_kafka_direct.records._python._batch_reader import Row, checked_timestamp
 from pyspark_kafka_direct.records._python._codecs import decompress
 from pyspark_kafka_direct.records._python._plain import too_large
@@ -37,13 +47,6 @@ _HEAD = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _CRC_FROM = 16
-_LOG_OVERHEAD = 12
-_CODECS = 0x07
-_LZ4 = 3
-_LOG_APPEND_TIME = 0x08
-_NO_TIMESTAMP = -1
-_NO_TIMESTAMP_TYPE = -1
-_NO_LEADER_EPOCH = -1
 
 
 class _Message(NamedTuple):
@@ -58,13 +61,13 @@ class _Message(NamedTuple):
 
     @property
     def codec(self) -> int:
-        return self.attributes & _CODECS
+        return self.attributes & CODEC_BITS
 
     @property
     def timestamp_type(self) -> int:
         if self.magic == 0:
-            return _NO_TIMESTAMP_TYPE
-        return int(bool(self.attributes & _LOG_APPEND_TIME))
+            return NO_TIMESTAMP_TYPE
+        return int(bool(self.attributes & LOG_APPEND_TIME_BIT))
 
 
 def rows_of_old_batch(batch: bytes, extent: Extent, from_offset: int, request: DecodeRequest) -> Iterator[Row]:
@@ -76,7 +79,7 @@ def rows_of_old_batch(batch: bytes, extent: Extent, from_offset: int, request: D
     offset = extent.last_offset
     try:
         outer = _read(batch, 0, request)
-        for message in _unwrap(outer, request) if outer.codec else [outer]:
+        for message in _unwrap(outer, request) if outer.codec != Codec.NONE else [outer]:
             offset = message.offset
             if offset >= request.until_offset:
                 return
@@ -96,7 +99,7 @@ def _row(message: _Message) -> Row:
         message.offset,
         message.timestamp,
         message.timestamp_type,
-        _NO_LEADER_EPOCH,
+        NO_LEADER_EPOCH,
         message.key,
         message.value,
         None,
@@ -114,7 +117,7 @@ def _unwrap(wrapper: _Message, request: DecodeRequest) -> Iterator[_Message]:
     if wrapper.value is None:
         raise BadRecordError("a compressed message has no value")
     packed = wrapper.value
-    if wrapper.codec == _LZ4 and wrapper.magic == 0:
+    if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         packed = _lz4_frame.with_right_checksum(packed)
     plain = b"".join(decompress(wrapper.codec, packed, request.max_batch_bytes))
     if not plain:
@@ -123,15 +126,15 @@ def _unwrap(wrapper: _Message, request: DecodeRequest) -> Iterator[_Message]:
     at, last = 0, -1
     while at < len(plain):
         message = _read(plain, at, request)
-        if message.magic != wrapper.magic or message.codec:
+        if message.magic != wrapper.magic or message.codec != Codec.NONE:
             raise BadRecordError("a message inside a compressed one has another format, or is compressed itself")
         at = message.end
         offset = message.offset + shift
         if not last < offset <= wrapper.offset:
             raise BadRecordError("the offsets inside a compressed message are out of order")
         last = offset
-        if wrapper.timestamp_type == 1:
-            message = message._replace(timestamp=wrapper.timestamp, attributes=_LOG_APPEND_TIME)
+        if wrapper.timestamp_type == LOG_APPEND_TIME:
+            message = message._replace(timestamp=wrapper.timestamp, attributes=LOG_APPEND_TIME_BIT)
         yield message._replace(offset=offset)
 
 
@@ -143,7 +146,7 @@ def _last_offset(messages: bytes) -> int:
         last, size, *_ = _HEAD.unpack_from(messages, at)
         if size < 0:
             raise _cut_off()
-        at += _LOG_OVERHEAD + size
+        at += LOG_OVERHEAD + size
     return last
 
 
@@ -152,7 +155,7 @@ def _read(data: bytes, at: int, request: DecodeRequest) -> _Message:
     if len(data) - at < _HEAD.size:
         raise _cut_off()
     offset, size, crc, magic, attributes = _HEAD.unpack_from(data, at)
-    end = at + _LOG_OVERHEAD + size
+    end = at + LOG_OVERHEAD + size
     if size < 0 or end > len(data):
         raise _cut_off()
     if magic not in (0, 1):
@@ -162,7 +165,7 @@ def _read(data: bytes, at: int, request: DecodeRequest) -> _Message:
             f"the CRC of a message does not match its bytes: it says {crc:#010x}, the bytes give {computed:#010x}"
         )
     where = at + _HEAD.size
-    timestamp = _NO_TIMESTAMP
+    timestamp = NO_TIMESTAMP
     if magic == 1:
         if where + _TIMESTAMP.size > end:
             raise _cut_off()

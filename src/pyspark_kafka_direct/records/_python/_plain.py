@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
-from pyspark_kafka_direct.records._python._batch_format import HEADER, Header
+from pyspark_kafka_direct.records._python._batch_format import HEADER, Codec, Header
 from pyspark_kafka_direct.records._python._codecs import PIECE, decompress
 from pyspark_kafka_direct.records._python._record import record_size
 
@@ -27,7 +27,9 @@ class Plain:
         records = batch[HEADER.size :]
         self._base_offset = header.base_offset
         self._most = most
-        self._pieces: Iterator[bytes] = decompress(header.codec, records, most) if header.codec else iter((records,))
+        self._pieces: Iterator[bytes] = (
+            decompress(header.codec, records, most) if header.codec != Codec.NONE else iter((records,))
+        )
 
     def first(self) -> bytes:
         """The first piece."""

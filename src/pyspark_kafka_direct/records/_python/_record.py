@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 from pyspark_kafka_direct.records._python._bad_record import BadRecordError
 
-_HEADER_SLOT = 12
+_HEADER_SLOT = 12  # what a header takes beside its bytes, as columns: two ends and a null
 _LONGEST_VARINT = 5
+_LONGEST_VARLONG = 10
 
 
 class Headers(NamedTuple):
@@ -37,7 +38,7 @@ class Headers(NamedTuple):
     def extra(self) -> int:
         """The most memory they take as columns, beyond their bytes.
 
-        A byte of a key that is no UTF-8 becomes three, and each header needs its slot: two ends and a null.
+        A byte of a key that is no UTF-8 becomes three, and each header needs its slot.
         """
         return 2 * len(self.data) + _HEADER_SLOT * self.number
 
@@ -107,7 +108,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         if second < 0x80:
             raw = raw & 0x7F | second << 7
             return (raw >> 1) ^ -(raw & 1), at + 2
-    raw, at = _raw(data, at, end, 5)
+    raw, at = _raw(data, at, end, _LONGEST_VARINT)
     if raw >> 32:
         raise _malformed()
     return (raw >> 1) ^ -(raw & 1), at
@@ -115,7 +116,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def read_varlong(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Reads a 64-bit varint; returns it and where it ends."""
-    raw, at = _raw(data, at, end, 10)
+    raw, at = _raw(data, at, end, _LONGEST_VARLONG)
     if raw >> 64:
         raise _malformed()
     return (raw >> 1) ^ -(raw & 1), at
