@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafka_direct._version import __version__ as __version__
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -35,8 +36,6 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor import enable
     from pyspark_kafka_direct.structured.source import KafkaDirectSource as DefaultSource
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AuthenticationError",

@@ -18,6 +18,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from pyspark_kafka_direct._version import __version__
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
 from pyspark_kafka_direct.wire import messages
 from pyspark_kafka_direct.wire._cursor import MalformedError
@@ -242,8 +243,6 @@ class Connection:
         check_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
 
     def _ask_version(self, version: int, deadline: Deadline) -> Any:
-        from pyspark_kafka_direct import __version__
-
         software = {"client_software_name": "pyspark-kafka-direct", "client_software_version": __version__}
         self._submit(messages.API_VERSIONS, version, software, deadline)
         return self._complete(messages.API_VERSIONS, version, deadline)
