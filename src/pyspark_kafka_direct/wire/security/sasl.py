@@ -9,7 +9,7 @@ Both are ordinary requests (KIP-152). The same exchange on a connection in use r
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
 from pyspark_kafka_direct.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -17,10 +17,13 @@ from pyspark_kafka_direct.wire.security._scram import ScramClient, ScramError
 from pyspark_kafka_direct.wire.security.secret import MASK
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire.connection import Connection
+    from collections.abc import Mapping
+
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.security._token import Token
     from pyspark_kafka_direct.wire.security.settings import SaslSettings
+    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Error codes of the protocol guide.
 _NONE: Final = 0
@@ -31,7 +34,22 @@ _SASL_AUTHENTICATION_FAILED: Final = 58
 _LONGEST_REASON: Final = 500
 
 
-def authenticate(connection: Connection, deadline: Deadline) -> float | None:
+class Caller(Protocol):
+    """What a log-in needs of a connection.
+
+    Attributes:
+        settings: Has the credentials.
+        broker: ``host:port``, for errors.
+    """
+
+    settings: ConnectionSettings
+    broker: str
+
+    def call(self, api: Api, values: Mapping[str, Any], deadline: Deadline) -> Any:
+        """Send a request and wait for its response; see ``Connection.call``."""
+
+
+def authenticate(connection: Caller, deadline: Deadline) -> float | None:
     """Log in over an open connection, or log in again.
 
     Args:
@@ -70,7 +88,7 @@ def authenticate(connection: Connection, deadline: Deadline) -> float | None:
 class _Exchange:
     """One log-in on one connection."""
 
-    def __init__(self, connection: Connection, sasl: SaslSettings, deadline: Deadline, token: Token | None) -> None:
+    def __init__(self, connection: Caller, sasl: SaslSettings, deadline: Deadline, token: Token | None) -> None:
         self._connection = connection
         self._sasl = sasl
         self._deadline = deadline
