@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -10,14 +10,22 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily
 
-    from pyspark_kafka_direct.monitor.monitor import Monitor
+    from pyspark_kafka_direct.monitor._lag import QueryLag
 
 _MISSING = (
     "the Prometheus client is not installed: pip install 'pyspark-kafka-direct[prometheus]' (or prometheus-client)"
 )
 
 
-def register(monitor: Monitor, registry: CollectorRegistry | None) -> None:
+class HasLags(Protocol):
+    """Knows where queries are; ``Monitor`` does."""
+
+    @property
+    def lags(self) -> tuple[QueryLag, ...]:
+        """The lag of every query."""
+
+
+def register(monitor: HasLags, registry: CollectorRegistry | None) -> None:
     """Let a registry ask the monitor.
 
     Raises:
@@ -37,7 +45,7 @@ class LagCollector:
         monitor: Where the lags are.
     """
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: HasLags) -> None:
         self._monitor = monitor
 
     def describe(self) -> list[GaugeMetricFamily]:
