@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_kafka_direct.direct._spec import StreamSpec
 from pyspark_kafka_direct.direct._state import StreamState, check_version
@@ -20,17 +20,30 @@ from pyspark_kafka_direct.direct._wire import Wire, WireView, connect
 from pyspark_kafka_direct.planning.direct import plan_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from pyspark_kafka_direct.direct._commits import CommitQueue
-    from pyspark_kafka_direct.direct._spark_side import SparkSide
     from pyspark_kafka_direct.direct.rates import RateController
+    from pyspark_kafka_direct.direct.rdd import KafkaRDD
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 
 VERSION = 2
+
+
+class BatchRdds(Protocol):
+    """The stream's connection with its StreamingContext: the RDDs of its batches; ``SparkSide`` is it."""
+
+    def rdd(self, time_ms: int) -> KafkaRDD:
+        """The RDD of a batch: one object for all that ask."""
+
+    def generated(self, time_ms: int) -> KafkaRDD:
+        """The RDD of a batch that Spark generates now."""
+
+    def forget_generated(self, times_ms: Sequence[int]) -> None:
+        """Forget the RDDs of batches that Spark failed to generate."""
 
 
 class CarriedStream:
@@ -53,7 +66,7 @@ class CarriedStream:
 
     _made: Wire | None
     _warned: bool
-    spark: SparkSide | None
+    spark: BatchRdds | None
     stopping: StopSignal
 
     def __init__(self, stream_id: str, spec: StreamSpec, controller: RateController | None) -> None:

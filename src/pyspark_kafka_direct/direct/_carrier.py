@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark import RDD
 
-    from pyspark_kafka_direct.direct._carried import CarriedStream
-    from pyspark_kafka_direct.direct._spark_side import SparkSide
+    from pyspark_kafka_direct.direct._carried import BatchRdds, CarriedStream
     from pyspark_kafka_direct.direct.rdd import KafkaRDD
 
 
@@ -107,7 +106,7 @@ def _batch(stream_id: str, time: datetime) -> KafkaRDD:
     return _spark_side(stream_id).rdd(milliseconds(time))
 
 
-def _spark_side(stream_id: str) -> SparkSide:
+def _spark_side(stream_id: str) -> BatchRdds:
     spark = stream_of(stream_id).spark
     assert spark is not None, "a stream is entered when it is connected"
     return spark

@@ -9,9 +9,11 @@ running, as when ``getOrCreate`` is called twice.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.direct._stopping import FLUSH_SECONDS, flush
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -47,3 +49,11 @@ def streams() -> list[CarriedStream]:
     """All streams of this process."""
     with _lock:
         return list(_streams.values())
+
+
+def _flush_at_exit() -> None:
+    """An application that ends without a stop, as after an error of ``awaitTermination``."""
+    flush(streams(), FLUSH_SECONDS)
+
+
+atexit.register(_flush_at_exit)

@@ -10,13 +10,11 @@ batches. Each has to be planned, however long ago the stop was, or Spark waits i
 
 from __future__ import annotations
 
-import atexit
 import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pyspark_kafka_direct.direct import _registry
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.wire.deadline import Deadline
 
@@ -32,7 +30,8 @@ _T = TypeVar("_T")
 
 _PLANNING_SECONDS = 3.0  # far more than planning takes with brokers that answer
 _GRACEFUL_PLANNING_SECONDS = 10.0
-_FLUSH_SECONDS = 5.0
+FLUSH_SECONDS = 5.0
+"""How long a stop, or the end of the interpreter, waits for commits."""
 
 
 class Stoppable(Protocol):
@@ -136,7 +135,7 @@ class _Stop:
             try:
                 self._stop(*args, **kwargs)
             finally:
-                flush(self.streams, _FLUSH_SECONDS)
+                flush(self.streams, FLUSH_SECONDS)
         except Exception:  # as that of a stop within a listener, where Spark goes on
             for stream in self.streams:
                 stream.stopping.withdraw()
@@ -158,11 +157,3 @@ def flush(streams: Iterable[Stoppable], seconds: float) -> None:
             queue.send(deadline)
     for stopping, queue in queues:
         stopping.gave_up = queue is not None and not queue.wait(deadline)
-
-
-def _flush_at_exit() -> None:
-    """An application that ends without a stop, as after an error of ``awaitTermination``."""
-    flush(_registry.streams(), _FLUSH_SECONDS)
-
-
-atexit.register(_flush_at_exit)

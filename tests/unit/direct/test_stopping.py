@@ -219,7 +219,7 @@ def test_a_silent_coordinator_holds_up_nobody_else_and_is_waited_for_once(caplog
 
 
 EXITS = """
-from pyspark_kafka_direct.direct import _registry, _stopping
+from pyspark_kafka_direct.direct import _registry
 from tests.unit.direct.test_stopping import Coordinator, Stream
 
 class Printing(Coordinator):
