@@ -1,26 +1,34 @@
-"""Who may import whom: the arrows of docs/architecture.md, and files that stay small."""
+"""Who may import whom: the arrows of docs/architecture.md, no circles, and files that stay small."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from pyspark_kafka_direct import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "pyspark_kafka_direct"
 SOURCE = ROOT / "src" / PACKAGE
 MOST_LINES = 600
 
-PURE = frozenset({"errors", "options", "offsets", "planning"})
+PURE = frozenset({"_version", "errors", "options", "offsets", "planning"})
 JOINED = PURE | {"wire", "records"}
 BELOW = JOINED | {"reading", "writing"}
 FLOOR = BELOW | {"runtime"}
 ON_TOP = ("structured", "direct", "continuous", "log", "monitor")
 
 ARROWS: dict[str, frozenset[str]] = {
+    "_version": frozenset(),
     "errors": frozenset(),
     "offsets": PURE,
     "options": PURE,
@@ -56,18 +64,21 @@ def room_of(file: Path) -> str:
     return PRIVATE_MODULES.get(first, first)
 
 
-def imported(source: str, package: str) -> set[str]:
-    """Absolute names of all modules a file imports, also within functions and for type checking."""
-    names: set[str] = set()
+def imports(source: str, package: str) -> Iterator[tuple[str, str | None]]:
+    """What a file imports, also within functions and for type checking: modules, and names from modules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            names.add(module)
-            names.update(f"{module}.{alias.name}" for alias in node.names)
-    return names
+            yield from ((module, alias.name) for alias in node.names)
+
+
+def imported(source: str, package: str) -> set[str]:
+    """Absolute names of all modules a file may import; some of them may be names in a module."""
+    pairs = set(imports(source, package))
+    return {module for module, _ in pairs} | {f"{module}.{name}" for module, name in pairs if name is not None}
 
 
 def violations(room: str, source: str, package: str) -> list[str]:
@@ -139,6 +150,84 @@ def test_an_allowed_import_passes(room: str, line: str) -> None:
     assert violations(room, line, f"{PACKAGE}.{room}") == []
 
 
+def all_modules() -> dict[str, tuple[str, str]]:
+    """Module to the package that its relative imports start from, and its source."""
+    found = {}
+    for file in [*source_files(), *SOURCE.rglob("*.pyi")]:
+        parts = [PACKAGE, *file.relative_to(SOURCE).parts[:-1]]
+        name = parts if file.name == "__init__.py" else [*parts, file.stem]
+        found[".".join(name)] = (".".join(parts), file.read_text(encoding="utf-8"))
+    return found
+
+
+def import_graph(modules: Mapping[str, tuple[str, str]]) -> dict[str, set[str]]:
+    """Module to the modules that it imports: at once, within functions, or for type checking only.
+
+    ``from a import b`` is an import of ``a.b`` where that is a module, else one of ``a``. To import ``a.b.c`` runs
+    ``a`` and ``a.b`` too, so these count as well; not where the importer is inside of them, for then they run already.
+    """
+    graph: dict[str, set[str]] = {}
+    for importer, (package, source) in modules.items():
+        graph[importer] = set()
+        for module, name in imports(source, package):
+            target = f"{module}.{name}" if f"{module}.{name}" in modules else module
+            parts = target.split(".")
+            above = {".".join(parts[:length]) for length in range(1, len(parts))}
+            graph[importer] |= {target} | {each for each in above if not f"{importer}.".startswith(f"{each}.")}
+        graph[importer] &= modules.keys() - {importer}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that reach one another (strongly connected components), each group sorted."""
+    reached = {name: reachable(graph, name) for name in graph}
+    groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph[ahead.pop()] - found
+        found |= new
+        ahead += new
+    return found
+
+
+def test_no_files_import_one_another() -> None:
+    assert circles(import_graph(all_modules())) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "circle"),
+    [
+        ({"p.a": "import p.b", "p.b": "import p.a"}, ["p.a", "p.b"]),
+        ({"p.a": "def f():\n    from p import b", "p.b": "from p.a import x"}, ["p.a", "p.b"]),
+        (
+            {"p.a": "if x:\n    from . import b", "p.b": "from p import c", "p.c": "from .a import x"},
+            ["p.a", "p.b", "p.c"],
+        ),
+        ({"p": "import p.a", "p.a": "from p import x"}, ["p", "p.a"]),
+        ({"p.r": "import p.b", "p.r.a": "", "p.b": "import p.r.a"}, ["p.b", "p.r"]),
+    ],
+)
+def test_a_circle_would_be_seen(sources: dict[str, str], circle: list[str]) -> None:
+    assert circles(import_graph({name: ("p", source) for name, source in sources.items()})) == [circle]
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"p.a": "import p.b, p.c", "p.b": "import p.c", "p.c": "import sys"},
+        # A room's face imports the files in it, which import one another; others import the face.
+        {"p": "", "p.r": "import p.r.a", "p.r.a": "from p.r.b import x", "p.r.b": "", "p.c": "from p.r import x"},
+    ],
+)
+def test_imports_without_a_circle_pass(sources: dict[str, str]) -> None:
+    assert circles(import_graph({name: ("p", source) for name, source in sources.items()})) == []
+
+
 @pytest.mark.parametrize("module", ["", ".errors", ".offsets", ".options", ".planning.batch", ".planning.patterns"])
 def test_importing_is_cheap(module: str) -> None:
     """Spark imports the package at a session's first look for a data source."""
@@ -146,6 +235,11 @@ def test_importing_is_cheap(module: str) -> None:
     code = f"import sys, {PACKAGE}{module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_written_alike() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
 
 
 def test_files_stay_small() -> None:
