@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import ProtocolError
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.wire.codes import ErrorCode
+from pyspark_kafka_direct.wire.leaders import Answer, Entry
 from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
@@ -17,28 +19,54 @@ if TYPE_CHECKING:
 _ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
-class Question(NamedTuple):
-    """What to ask about one partition.
+class ListOffsets:
+    """The question for offsets, as ``ask_leaders`` asks it.
 
-    Attributes:
-        partition: The topic-partition.
-        position: -2 for the log start, -1 for the end, else a time in milliseconds.
-        leader_epoch: Epoch of the leader we believe in; the broker refuses if it knows another (KIP-320). -1: any.
+    Its values are -2 for the log start, -1 for the end, else a time in milliseconds.
+
+    Args:
+        timeout_ms: How long a broker may look.
     """
 
-    partition: TopicPartition
-    position: int
-    leader_epoch: int
+    doing = "listing offsets"
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+
+    def is_slow(self, values: Iterable[int]) -> bool:
+        """Looking for a time may mean to search a log, which takes what it takes."""
+        return any(position >= 0 for position in values)
+
+    def submit(self, connection: Connection, entries: Sequence[Entry[int]], deadline: Deadline) -> None:
+        """See ``ask_offsets``."""
+        ask_offsets(connection, entries, self._timeout_ms, deadline)
+
+    def complete(self, connection: Connection, entries: Sequence[Entry[int]], deadline: Deadline) -> Answer[int]:
+        """See ``offsets_answer``. Every log has a start and an end; only a time may have no offset."""
+        answered, codes = offsets_answer(connection, [entry.partition for entry in entries], deadline)
+        found: dict[TopicPartition, int] = {}
+        for partition, position, _ in entries:
+            if partition in answered and answered[partition] < 0 and position in (EARLIEST, LATEST):
+                codes[partition] = ErrorCode.OFFSET_NOT_AVAILABLE
+            elif partition in answered:
+                found[partition] = answered[partition]
+        return Answer(found, codes)
 
 
-def ask_offsets(connection: Connection, questions: Iterable[Question], timeout_ms: int, deadline: Deadline) -> None:
+def ask_offsets(connection: Connection, entries: Iterable[Entry[int]], timeout_ms: int, deadline: Deadline) -> None:
     """Send the ListOffsets request for some partitions, all led by the connection's broker.
+
+    Args:
+        connection: The connection.
+        entries: What to ask of each partition; see ``ListOffsets``.
+        timeout_ms: How long the broker may look.
+        deadline: End of the wait until it is sent.
 
     Raises:
         BrokerError: The connection broke, or the broker speaks no version that will do.
     """
     topics: dict[str, list[dict[str, int]]] = {}
-    for (topic, partition), position, leader_epoch in questions:
+    for (topic, partition), position, leader_epoch in entries:
         topics.setdefault(topic, []).append(
             {"partition_index": partition, "current_leader_epoch": leader_epoch, "timestamp": position}
         )

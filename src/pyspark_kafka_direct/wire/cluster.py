@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_kafka_direct.errors import (
-    KafkaDirectError,
-    TopicNotFoundError,
-    TransientBrokerError,
-)
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.wire._any_broker import ask_any, patience
-from pyspark_kafka_direct.wire._list_offsets import Question, ask_offsets, offsets_answer
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.wire._any_broker import ask_any
+from pyspark_kafka_direct.wire._list_offsets import ListOffsets
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.leaders import ask_leaders
 from pyspark_kafka_direct.wire.metadata import (
     Node,
     PartitionLeader,
@@ -135,14 +129,40 @@ class Cluster:
         """
         deadline = deadline or self._deadline()
         retry = self._retry(deadline)
-        topics = self._known_topics({partition.topic}, deadline)
-        while True:
+        found = self.leaders([partition], deadline)[partition]
+        while found is None:
+            topic, number = partition
+            doing = "looking for its leader"
+            retry.after(error_for(ErrorCode.LEADER_NOT_AVAILABLE, doing, topic=topic, partition=number))
+            found = self.leaders([partition], deadline, fresh=retry)[partition]
+        return found.node
+
+    def leaders(
+        self, partitions: Collection[TopicPartition], deadline: Deadline, *, fresh: Retry | None = None
+    ) -> dict[TopicPartition, PartitionLeader | None]:
+        """The leaders of partitions, each at most ``metadata.max.age.ms`` old; ``None`` where there is none now.
+
+        Args:
+            partitions: The partitions.
+            deadline: End of the wait.
+            fresh: Ask anew, and count and pace the tries by this.
+
+        Raises:
+            TopicNotFoundError: A topic or partition does not exist.
+            BrokerError: The cluster could not be asked.
+        """
+        names = {partition.topic for partition in partitions}
+        if fresh is None:
+            topics = self._known_topics(names, deadline)
+        else:
+            topics = self._ask_topics(sorted(names), deadline, fresh)
+        nodes = self._nodes  # another thread may replace it meanwhile
+        found: dict[TopicPartition, PartitionLeader | None] = {}
+        for partition in partitions:
             metadata = self._known_partition(partition, topics)
-            node = None if metadata.leader is None else self._nodes.get(metadata.leader)
-            if node is not None:
-                return node
-            retry.after(_failure(ErrorCode.LEADER_NOT_AVAILABLE, "looking for its leader", partition, None))
-            topics = self._ask_topics([partition.topic], deadline, retry)
+            node = None if metadata.leader is None else nodes.get(metadata.leader)
+            found[partition] = None if node is None else PartitionLeader(node, metadata.leader_epoch)
+        return found
 
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Leaders as of the last answers about their topics, without asking: only those that are known."""
@@ -171,23 +191,8 @@ class Cluster:
             AuthorizationError: The principal may not read a topic.
             BrokerError: A leader could not be asked, or none was elected in time.
         """
-        deadline = deadline or self._deadline()
-        retry = self._retry(deadline)
-        found: dict[TopicPartition, int] = {}
-        missing = dict(wanted)
-        topics = self._known_topics({partition.topic for partition in missing}, deadline)
-        while missing:
-            # A leader that does not answer may be replaced, so the first tries are short. Looking for a time may mean
-            # to search a log, which takes what it takes.
-            searching = any(position >= 0 for position in missing.values())
-            longest = math.inf if searching or retry.last else patience(self.settings, retry.tries)
-            answered, failures = self._ask_leaders(missing, topics, deadline, longest)
-            found.update(answered)
-            missing = {partition: position for partition, position in missing.items() if partition not in answered}
-            if missing:
-                retry.after(next(iter(failures.values())))
-                topics = self._ask_topics(sorted({partition.topic for partition in missing}), deadline, retry)
-        return {partition: found[partition] for partition in wanted}
+        request = ListOffsets(self.settings.request_timeout_ms)
+        return ask_leaders(self, request, wanted, self._retry(deadline or self._deadline()))
 
     def ask_any(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Ask known brokers, or bootstrap servers, one after the other until one answers; one round of all of them.
@@ -204,7 +209,7 @@ class Cluster:
         return ask_any(self.settings, known, ask, deadline, tries=tries, turn=self._turn)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
-        """A connection from the pool to one broker; give it back there.
+        """A connection from the pool to one broker; ``give_back`` takes it back.
 
         Raises:
             BrokerError: As ``Connection.open``.
@@ -219,57 +224,9 @@ class Cluster:
                 )
             raise
 
-    def _ask_leaders(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        topics: Mapping[str, TopicMetadata],
-        deadline: Deadline,
-        longest: float,
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaDirectError]]:
-        """One round: every leader is sent its request before the first answer is awaited.
-
-        None is waited for longer than ``longest`` seconds.
-        """
-        found: dict[TopicPartition, int] = {}
-        failures: dict[TopicPartition, KafkaDirectError] = {}
-        by_leader: dict[int, list[Question]] = {}
-        nodes = self._nodes  # another thread may replace it meanwhile
-        for partition, position in wanted.items():
-            metadata = self._known_partition(partition, topics)
-            if metadata.leader is None or metadata.leader not in nodes:
-                failures[partition] = _failure(ErrorCode.LEADER_NOT_AVAILABLE, "listing offsets", partition, None)
-            else:
-                question = Question(partition, position, metadata.leader_epoch)
-                by_leader.setdefault(metadata.leader, []).append(question)
-        with contextlib.ExitStack() as lent:
-            under_way: list[tuple[Connection, list[Question]]] = []
-            for leader, questions in by_leader.items():
-                try:
-                    connection = self.connect(nodes[leader], deadline.sooner(longest))
-                    lent.callback(POOL.give_back, connection)
-                    ask_offsets(connection, questions, self.settings.request_timeout_ms, deadline.sooner(longest))
-                except TransientBrokerError as error:
-                    failures.update({question.partition: error for question in questions})
-                else:
-                    under_way.append((connection, questions))
-            for connection, questions in under_way:
-                partitions = [question.partition for question in questions]
-                try:
-                    answered, codes = offsets_answer(connection, partitions, deadline.sooner(longest))
-                except TransientBrokerError as error:
-                    failures.update(dict.fromkeys(partitions, error))
-                    continue
-                for partition, position, _ in questions:
-                    if partition in answered and answered[partition] < 0 and position in (EARLIEST, LATEST):
-                        # Every log has a start and an end; only a time may have no offset.
-                        codes[partition] = ErrorCode.OFFSET_NOT_AVAILABLE
-                    elif partition in answered:
-                        found[partition] = answered[partition]
-                for partition, code in codes.items():
-                    failures[partition] = _failure(code, "listing offsets", partition, connection.broker)
-                    if not lookup(code).retriable:
-                        raise failures[partition]
-        return found, failures
+    def give_back(self, connection: Connection) -> None:
+        """Give a connection back to the pool; one that is broken, or awaits an answer, is closed."""
+        POOL.give_back(connection)
 
     def _known_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, TopicMetadata]:
         oldest = time.monotonic() - self.settings.metadata_max_age_ms / 1000
@@ -358,7 +315,3 @@ class Cluster:
         if self._retry_interval is not None:
             return Retry(deadline, self._retries, self._retry_interval, self._retry_interval)
         return Retry(deadline, self._retries, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
-
-
-def _failure(code: int, doing: str, partition: TopicPartition, broker: str | None) -> KafkaDirectError:
-    return error_for(code, doing, topic=partition.topic, partition=partition.partition, broker=broker)

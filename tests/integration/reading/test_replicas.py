@@ -14,10 +14,11 @@ from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_counter import count_range
-from pyspark_kafka_direct.wire._list_offsets import Question, ask_offsets, offsets_answer
+from pyspark_kafka_direct.wire._list_offsets import ask_offsets, offsets_answer
 from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.leaders import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +81,7 @@ def serves(bench: Workbench, node: int, topic: str) -> bool:
     place = TopicPartition(topic, 0)
     connection = Connection.open(bench.settings(), host, int(port), deadline)
     try:
-        ask_offsets(connection, [Question(place, LATEST, -1)], 30_000, deadline)
+        ask_offsets(connection, [Entry(place, LATEST, -1)], 30_000, deadline)
         answered, _ = offsets_answer(connection, [place], deadline)
         return place in answered
     finally:
