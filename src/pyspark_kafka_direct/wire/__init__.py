@@ -4,6 +4,7 @@ Importing it imports nothing more. Its faces are
 
 - ``wire.settings``: ``ConnectionSettings``, ``connection_settings`` (client settings, checked and typed), ``Secret``;
 - ``wire.cluster``: ``Cluster`` (topics, leaders, offsets);
+- ``wire.leaders``: something for many partitions, sent to their leaders; ``wire.coordinator``: asks that of a key;
 - ``wire.fetch``: fetch requests of one partition;
 - ``wire.pool``: the process's connections; ``wire.connection``: one of them.
 

@@ -11,33 +11,24 @@ A group without members takes commits of anyone who may (generation -1, no membe
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.errors import BrokerError, ProtocolError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.errors import BrokerError, ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.wire._any_broker import patience
-from pyspark_kafka_direct.wire._retry import Retry
-from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
-from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
-from pyspark_kafka_direct.wire.metadata import Node
-from pyspark_kafka_direct.wire.pool import POOL
+from pyspark_kafka_direct.wire.codes import ErrorCode, lookup
+from pyspark_kafka_direct.wire.coordinator import Coordinator, check
+from pyspark_kafka_direct.wire.messages import OFFSET_COMMIT, OFFSET_FETCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Mapping
 
-    from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.coordinator import Brokers
+    from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.messages import Api
-
-_T = TypeVar("_T")
 
 _STABLE_VERSION = 7
 _NO_OFFSET = -1
-
-# How often a coordinator must deny a partition: one that was just made it may not know yet. By default about 1.5 s.
-_DENIALS_TO_BELIEVE = 5
 
 # A coordinator that knows members takes no commits from others.
 _HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
@@ -46,18 +37,16 @@ _HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERAT
 class Group:
     """The committed offsets of one consumer group.
 
-    Every call is tried again, at the coordinator of the moment, until ``default.api.timeout.ms`` has passed or its own
-    deadline. The first tries are short, as a coordinator that does not answer may be replaced by another broker.
+    Every call is tried again until ``default.api.timeout.ms`` has passed or its own deadline (see ``Coordinator``).
 
     Args:
         cluster: The cluster.
         group_id: The group's name; it need not exist.
     """
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: Brokers, group_id: str) -> None:
         self.group_id = group_id
-        self._cluster = cluster
-        self._coordinator: Node | None = None
+        self._coordinator = Coordinator(cluster, "group", group_id)
 
     def committed(
         self, partitions: Collection[TopicPartition], *, deadline: Deadline | None = None
@@ -76,7 +65,7 @@ class Group:
         def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, int]:
             return self._fetch(connection, partitions, limit)
 
-        return self._at_coordinator(ask, partitions, deadline) if partitions else {}
+        return self._coordinator.ask(ask, {tp.topic for tp in partitions}, deadline) if partitions else {}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
         """Commit the next offset to read of each partition.
@@ -95,56 +84,7 @@ class Group:
             self._commit(connection, offsets, limit)
 
         if offsets:
-            self._at_coordinator(ask, offsets.keys(), deadline)
-
-    def _at_coordinator(
-        self,
-        ask: Callable[[Connection, Deadline], _T],
-        partitions: Collection[TopicPartition],
-        deadline: Deadline | None,
-    ) -> _T:
-        settings = self._cluster.settings
-        deadline = deadline or Deadline.after(settings.default_api_timeout_ms / 1000)
-        retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
-        denials = 0
-        while True:
-            try:
-                return self._ask_once(ask, partitions, deadline, retry.tries)
-            except _TryAgain as again:
-                denials = denials + 1 if isinstance(again.error, TopicNotFoundError) else 0
-                if denials >= _DENIALS_TO_BELIEVE:
-                    raise again.error from None
-                self._coordinator = None
-                retry.after(again.error)
-            except TransientBrokerError as error:
-                self._coordinator = None
-                retry.after(error)
-
-    def _ask_once(
-        self,
-        ask: Callable[[Connection, Deadline], _T],
-        partitions: Collection[TopicPartition],
-        deadline: Deadline,
-        tries: int,
-    ) -> _T:
-        if self._coordinator is None:
-            self._coordinator = self._find_coordinator(partitions, deadline, tries)
-        limit = deadline.sooner(patience(self._cluster.settings, tries))
-        connection = self._cluster.connect(self._coordinator, limit)
-        try:
-            return ask(connection, limit)
-        finally:
-            POOL.give_back(connection)
-
-    def _find_coordinator(self, partitions: Collection[TopicPartition], deadline: Deadline, tries: int) -> Node:
-        def ask(connection: Connection, limit: Deadline) -> tuple[Any, str]:
-            return connection.call(FIND_COORDINATOR, {"key": self.group_id}, limit), connection.broker
-
-        if not self._cluster.nodes:  # a cluster that was never reached is given up sooner
-            self._cluster.topics({tp.topic for tp in partitions}, deadline=deadline)
-        response, broker = self._cluster.ask_any(ask, deadline, tries)
-        self._check(response.error_code, "looking for the coordinator", None, broker)
-        return Node(response.node_id, response.host, response.port)
+            self._coordinator.ask(ask, {tp.topic for tp in offsets}, deadline)
 
     def _fetch(
         self, connection: Connection, partitions: Collection[TopicPartition], deadline: Deadline
@@ -190,8 +130,6 @@ class Group:
         _check_complete(OFFSET_COMMIT, offsets, answered, connection)
 
     def _check(self, code: int, doing: str, tp: TopicPartition | None, broker: str) -> None:
-        if code == ErrorCode.NONE:
-            return
         where = f"{doing} of the group {self.group_id!r}"
         if code in _HAS_MEMBERS:
             raise BrokerError(
@@ -199,19 +137,7 @@ class Group:
                 "Use a group id of its own for each query.",
                 broker=broker,
             )
-        place = {} if tp is None else {"topic": tp.topic, "partition": tp.partition}
-        error = error_for(code, where, broker=broker, **place)  # type: ignore[arg-type]
-        if lookup(code).retriable:
-            raise _TryAgain(error)
-        raise error
-
-
-class _TryAgain(Exception):  # noqa: N818 (caught here, never seen outside)
-    """An answer that another try may change; not itself an error of ours."""
-
-    def __init__(self, error: KafkaDirectError) -> None:
-        super().__init__(str(error))
-        self.error = error
+        check(code, where, broker, tp)
 
 
 def _check_complete(
