@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ranges, plan_positions
-from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, partition_numbers, select
+from pyspark_kafka_direct.runtime.cluster import ask_topics, open_cluster, partition_numbers, select
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition

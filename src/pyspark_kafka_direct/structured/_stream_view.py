@@ -11,7 +11,7 @@ from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.stream_view import Assigned
 from pyspark_kafka_direct.reading.sample import bytes_per_offset
-from pyspark_kafka_direct.structured._cluster import ask_topics, open_cluster, select
+from pyspark_kafka_direct.runtime.cluster import ask_topics, open_cluster, select
 from pyspark_kafka_direct.structured._group_commits import GroupCommits
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
