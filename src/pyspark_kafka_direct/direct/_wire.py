@@ -13,6 +13,7 @@ from pyspark_kafka_direct.direct.rates import max_messages_per_partition
 from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.direct import Position, ids_of
+from pyspark_kafka_direct.runtime.cluster import existing_partitions
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
@@ -93,8 +94,7 @@ class WireView:
         if isinstance(strategy, DiscoversPartitions):
             return dict(strategy.assigned(cluster))
         topics = cluster.topics({tp.topic for tp in tracked})
-        there = (tp for tp in tracked if tp.topic in topics and tp.partition in topics[tp.topic].partitions)
-        return {tp: topics[tp.topic].topic_id for tp in there}
+        return {tp: topics[tp.topic].topic_id for tp in existing_partitions(topics, tracked)}
 
     def starts_of_new(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin that have appeared under the stream."""

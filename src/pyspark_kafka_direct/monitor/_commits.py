@@ -16,8 +16,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from pyspark_kafka_direct.monitor._cluster import open_cluster
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -176,6 +174,7 @@ def _least(sources: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartiti
 
 
 def _connect(options: Mapping[str, str], group: str) -> Offsets:
+    from pyspark_kafka_direct.runtime.cluster import cluster_of
     from pyspark_kafka_direct.wire.groups import Group
 
-    return Group(open_cluster(options), group)
+    return Group(cluster_of(options), group)

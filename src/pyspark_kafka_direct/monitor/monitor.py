@@ -10,8 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from pyspark_kafka_direct.monitor._cluster import ends_now
 from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, source_batch
+from pyspark_kafka_direct.offsets import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -58,11 +58,11 @@ class Monitor:
         self,
         feedback: FeedbackWriter | None = None,
         observers: tuple[BatchObserver, ...] = (),
-        look_up: LookUp = ends_now,
+        look_up: LookUp | None = None,
     ) -> None:
         self._feedback = feedback
         self._observers = observers
-        self._look_up = look_up
+        self._look_up = look_up or _ends_now
         self._lock = threading.Lock()
         self._lags: OrderedDict[str, QueryLag] = OrderedDict()
         self._runs: dict[str, _Run] = {}
@@ -222,3 +222,10 @@ class _Run:
 
 def _names(lags: tuple[QueryLag, ...]) -> list[str]:
     return [lag.name or lag.query_id for lag in lags]
+
+
+def _ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the ends as the source sees them: with ``read_committed`` the last stable offsets."""
+    from pyspark_kafka_direct.runtime.cluster import cluster_of
+
+    return cluster_of(options).offsets(dict.fromkeys(partitions, LATEST))

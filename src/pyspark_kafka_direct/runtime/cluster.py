@@ -1,4 +1,4 @@
-"""The cluster as planning asks it, for batches and streams."""
+"""Open the cluster of a query, and ask it about the topics that the query reads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pyspark_kafka_direct.planning.stream_select import existing
 from pyspark_kafka_direct.wire.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import ReadOptions
     from pyspark_kafka_direct.planning.select import Selection
     from pyspark_kafka_direct.wire.cluster import TopicMetadata
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_cluster(settings: ConnectionSettings, options: ReadOptions) -> Cluster:
-    """A cluster that tries as often as the options say."""
+    """Return a cluster that tries as often as the options say; nothing is asked yet."""
     tries, interval = options.fetch_tries, options.fetch_retry_interval_ms
     return Cluster(
         settings,
@@ -27,8 +28,21 @@ def open_cluster(settings: ConnectionSettings, options: ReadOptions) -> Cluster:
     )
 
 
+def cluster_of(options: Mapping[str, str]) -> Cluster:
+    """Return the cluster of a stream from nothing but the options of its source, as Spark has them.
+
+    Raises:
+        OptionError: An option's value cannot be used.
+    """
+    from pyspark_kafka_direct.options import parse_stream_options
+    from pyspark_kafka_direct.wire.settings import connection_settings
+
+    given = parse_stream_options(options)
+    return open_cluster(connection_settings(given.kafka, oauth_token_provider=given.oauth_token_provider), given)
+
+
 def ask_topics(cluster: Cluster, selection: Selection, *, strict: bool = True) -> dict[str, TopicMetadata]:
-    """Metadata of the topics a selection may mean: all there are for a pattern, else the named ones that exist.
+    """Return metadata of the topics a selection may mean: all for a pattern, else the named ones that exist.
 
     Args:
         cluster: The cluster.
@@ -47,7 +61,7 @@ def ask_topics(cluster: Cluster, selection: Selection, *, strict: bool = True) -
 
 
 def select(selection: Selection, topics: Mapping[str, TopicMetadata], *, strict: bool = True) -> Selected:
-    """The assigned partitions.
+    """Return the assigned partitions.
 
     Args:
         selection: What the user asked for.
@@ -63,5 +77,12 @@ def select(selection: Selection, topics: Mapping[str, TopicMetadata], *, strict:
 
 
 def partition_numbers(topics: Mapping[str, TopicMetadata]) -> dict[str, set[int]]:
-    """Partition numbers by topic."""
+    """Return partition numbers by topic."""
     return {name: set(topic.partitions) for name, topic in topics.items()}
+
+
+def existing_partitions(
+    topics: Mapping[str, TopicMetadata], partitions: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Return those of some partitions that the brokers have."""
+    return [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]

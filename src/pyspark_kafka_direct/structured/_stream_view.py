@@ -11,7 +11,7 @@ from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.stream_view import Assigned
 from pyspark_kafka_direct.reading.sample import bytes_per_offset
-from pyspark_kafka_direct.runtime.cluster import ask_topics, open_cluster, select
+from pyspark_kafka_direct.runtime.cluster import ask_topics, existing_partitions, open_cluster, select
 from pyspark_kafka_direct.structured._group_commits import GroupCommits
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
@@ -60,8 +60,9 @@ class LiveView:
         except KafkaDirectError as error:
             _log.info("whether partitions that are missing still exist is not known: %s", error)
             return set()
-        there = {tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions}
-        return there - set(select(self._options.selection, topics, strict=False).partitions)
+        return set(existing_partitions(topics, partitions)) - set(
+            select(self._options.selection, topics, strict=False).partitions
+        )
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """See ``ClusterView``."""
