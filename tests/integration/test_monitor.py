@@ -17,7 +17,8 @@ from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
-from pyspark_kafka_direct.planning.feedback import FOLDER, Measurement
+from pyspark_kafka_direct.planning.feedback import Measurement
+from pyspark_kafka_direct.runtime.shared_folder import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.monitor._commits import GroupCommitter
 from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
 from pyspark_kafka_direct.monitor.monitor import Monitor
-from pyspark_kafka_direct.planning.feedback import FOLDER
+from pyspark_kafka_direct.runtime.shared_folder import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +38,7 @@ def enable(spark: SparkSession) -> Monitor:
     with _lock:
         session = _session_id(spark)
         if session not in _enabled:
-            folder = _feedback_folder(spark)
+            folder = make_folder(spark)
             committer = GroupCommitter()
             monitor = Monitor(None if folder is None else FeedbackWriter(folder), (committer,))
             spark.streams.addListener(ProgressListener(spark, monitor))
@@ -64,13 +63,3 @@ def _session_id(spark: SparkSession) -> str:
     session = getattr(spark, "_jsparkSession", None)
     # Spark Connect has no JVM at hand.
     return str(getattr(spark, "session_id", id(spark)) if session is None else session.sessionUUID())
-
-
-def _feedback_folder(spark: SparkSession) -> Path | None:
-    if getattr(spark, "_jsparkSession", None) is None:
-        return None
-    from pyspark import SparkFiles
-
-    folder = Path(SparkFiles.getRootDirectory(), FOLDER)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.planning.feedback import Measurement, file_name
+from pyspark_kafka_direct.runtime.shared_folder import write_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,11 +20,8 @@ _KEPT = 64
 class FeedbackWriter:
     """Writes the measurements of all queries of an application; not for several threads.
 
-    A file and not a socket: nothing to authenticate, since the folder is private to the application's user; nothing to
-    wait for; and it is gone with the application.
-
     Args:
-        folder: Where to; it must exist.
+        folder: Where to, as ``runtime.shared_folder`` makes it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,9 +55,7 @@ class FeedbackWriter:
         owner, there = self._written.get(name, (key, measured))
         if owner != key and there.rate < measured.rate:
             return  # two sources ended at the same offsets: which is which can't be told, so both get the lower rate
-        unfinished = self._folder / f"{name}.new"
-        unfinished.write_text(measured.to_text())
-        os.replace(unfinished, self._folder / name)
+        write_text(self._folder / name, measured.to_text())
         self._written[name] = (key, measured)
         self._written.move_to_end(name)
         while len(self._written) > _KEPT:

@@ -2,9 +2,9 @@
 
 Spark tells a planner no durations; a query listener on the driver sees them. Both can see how a finished batch ended:
 the listener in the progress report, the planner as the start of what it plans next. So the listener leaves each
-measurement under a name made from the batch's end, in a folder both know, and the planner looks for those of the
-batches it planned. This file has the names, the text and the decisions; files are read in ``structured`` and written
-in ``monitor``.
+measurement under a name made from the batch's end, in a folder both know (``runtime.shared_folder``), and the planner
+looks for those of the batches it planned. This file has the names, the text and the decisions; files are read in
+``structured`` and written in ``monitor``.
 
     file:  <sha256 of the end's JSON, 32 hex digits>.json
     text:  {"endedMs":1700000000000,"records":5000,"processingMs":800,"waitingMs":0,"intervalMs":1000}
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-
-FOLDER = "pyspark-kafka-direct-feedback"
-"""Within the folder that Spark keeps on the driver for its application (``SparkFiles.getRootDirectory``)."""
 
 DEFAULT_INTERVAL_MS = 1000.0
 """A query without a trigger interval has no batch length to aim at; this is the one it gets."""

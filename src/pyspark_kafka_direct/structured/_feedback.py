@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark import SparkFiles
-
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.feedback import FOLDER, Backpressure, MeasuredLimit, Measurement, file_name
+from pyspark_kafka_direct.planning.feedback import Backpressure, MeasuredLimit, Measurement, file_name
+from pyspark_kafka_direct.runtime.shared_folder import find_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +20,7 @@ _NOT_ENABLED = (
 
 
 def measured_limit(options: Backpressure, warn: Callable[[str], None]) -> MeasuredLimit:
-    """The limit by backpressure, in the process that plans a query.
+    """Return the limit by backpressure, in the process that plans a query.
 
     Args:
         options: The options.
@@ -31,7 +29,9 @@ def measured_limit(options: Backpressure, warn: Callable[[str], None]) -> Measur
     Raises:
         OptionError: Nobody measures: ``enable(spark)`` was not called.
     """
-    folder = find_folder(Path(SparkFiles.getRootDirectory()))
+    folder = find_folder()
+    if folder is None:
+        raise OptionError(_NOT_ENABLED)
 
     def find(end: Mapping[TopicPartition, int]) -> Measurement | None:
         try:
@@ -43,19 +43,3 @@ def measured_limit(options: Backpressure, warn: Callable[[str], None]) -> Measur
             return None
 
     return MeasuredLimit(options, find, warn)
-
-
-def find_folder(root: Path) -> Path:
-    """The folder of the measurements.
-
-    Args:
-        root: Spark's folder for the application's files on the driver. A session with files of its own has one within
-            that.
-
-    Raises:
-        OptionError: It is not there: ``enable(spark)`` was not called.
-    """
-    for place in (root, root.parent):
-        if (place / FOLDER).is_dir():
-            return place / FOLDER
-    raise OptionError(_NOT_ENABLED)

@@ -10,8 +10,9 @@ from pyspark import SparkFiles
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.backpressure import Gains
-from pyspark_kafka_direct.planning.feedback import FOLDER, Backpressure, Measurement, file_name
-from pyspark_kafka_direct.structured._feedback import find_folder, measured_limit
+from pyspark_kafka_direct.planning.feedback import Backpressure, Measurement, file_name
+from pyspark_kafka_direct.runtime.shared_folder import FOLDER, find_folder
+from pyspark_kafka_direct.structured._feedback import measured_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,7 @@ def test_refused_without_a_listener(planning_in: Path) -> None:
 
 
 def test_also_found_from_the_files_of_one_session(tmp_path: Path) -> None:
+    assert find_folder(tmp_path) is None
     (tmp_path / FOLDER).mkdir()
     (tmp_path / "default").mkdir()
     assert find_folder(tmp_path) == find_folder(tmp_path / "default") == tmp_path / FOLDER
