@@ -8,31 +8,25 @@ and planning does not wait for the coordinator, because a thread of its own does
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.runtime.committer import Committer
 from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.runtime.committer import OffsetCommitter
 
     Callback: TypeAlias = Callable[[Mapping[TopicPartition, int], Exception | None], None]
     """Called with the offsets that were sent together, and what went wrong, if anything."""
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
-
-
-class OffsetCommitter(Protocol):
-    """Commits the next offset to read of each partition; ``wire.groups.Group`` does."""
-
-    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
-        """Commit, or raise what went wrong, until the deadline, or one of its own."""
 
 
 class CommitQueue:
@@ -47,13 +41,7 @@ class CommitQueue:
 
     def __init__(self, group: OffsetCommitter | None) -> None:
         self._group = group
-        self._changed = threading.Condition()
-        self._queued: list[_Call] = []
-        self._due: list[_Call] = []
-        self._running = False
-        self._syncs = 0  # calls of commit_sync that are under way, with what they have taken along
-        self._deadline: Deadline | None = None
-        self._committing = threading.Lock()  # one request at a time, so that none overtakes an older one
+        self._committer = Committer(_highest, self._commit, _tell)
 
     def add(self, ranges: Iterable[OffsetRange], callback: Callback | None = None) -> None:
         """Queue the ends of these ranges until the next ``send``.
@@ -68,9 +56,7 @@ class CommitQueue:
         self._require_group("commitAsync")
         if callback is not None and not callable(callback):
             raise OptionError(f"the callback of commitAsync must be a function of (offsets, error), got {callback!r}")
-        call = _Call(_ends(ranges, "commitAsync"), callback)
-        with self._changed:
-            self._queued.append(call)
+        self._committer.add(_Call(_ends(ranges, "commitAsync"), callback))
 
     def send(self, deadline: Deadline | None = None) -> None:
         """Begin to commit what is queued; returns at once.
@@ -78,24 +64,11 @@ class CommitQueue:
         Args:
             deadline: Until when to try, that and what follows; ``None``: ``default.api.timeout.ms`` for each try.
         """
-        with self._changed:
-            self._deadline = deadline
-            self._due += self._queued
-            self._queued.clear()
-            if not self._due or self._running:
-                return
-            self._running = True
-            try:
-                threading.Thread(target=self._run, name="pyspark-kafka-direct-commits", daemon=True).start()
-                return
-            except RuntimeError:  # the interpreter is ending, and starts no threads any more (Python 3.12)
-                pass
-        self._run()
+        self._committer.send(deadline)
 
     def wait(self, deadline: Deadline) -> bool:
         """Wait until all that is under way is sent and told; returns whether that came in time."""
-        with self._changed:
-            done = self._changed.wait_for(lambda: not self._running and not self._syncs, deadline.remaining())
+        done = self._committer.wait(deadline.remaining())
         if not done:
             _log.warning("the offsets of the last batches were not committed in the time that a stop has for it")
         return done
@@ -115,50 +88,11 @@ class CommitQueue:
             BrokerError: The coordinator could not be asked within ``default.api.timeout.ms``, or the group has members.
         """
         self._require_group("commitSync")
-        own = _Call(_ends(ranges, "commitSync"), None)
-        with self._changed:
-            self._syncs += 1
-        try:
-            with self._committing:
-                with self._changed:
-                    # What is older must not be sent after this.
-                    earlier = [*self._due, *self._queued]
-                    self._due, self._queued = [], []
-                offsets, error = self._commit([*earlier, own], None)
-            _tell(earlier, offsets, error)
-        finally:
-            with self._changed:
-                self._syncs -= 1
-                self._changed.notify_all()
-        if error is not None:
-            raise error
+        self._committer.commit_now(_Call(_ends(ranges, "commitSync"), None))
 
-    def _run(self) -> None:
-        while True:
-            with self._committing:
-                with self._changed:
-                    due, self._due = self._due, []
-                    deadline = self._deadline
-                    if not due:
-                        self._running = False
-                        self._changed.notify_all()
-                        return
-                offsets, error = self._commit(due, deadline)
-            _tell(due, offsets, error)
-
-    def _commit(
-        self, calls: Sequence[_Call], deadline: Deadline | None
-    ) -> tuple[dict[TopicPartition, int], Exception | None]:
+    def _commit(self, offsets: Mapping[TopicPartition, int], deadline: Deadline | None) -> None:
         assert self._group is not None
-        offsets: dict[TopicPartition, int] = {}
-        for call in calls:
-            for partition, end in call.ends.items():
-                offsets[partition] = max(end, offsets.get(partition, end))
-        try:
-            self._group.commit(offsets, deadline=deadline)
-        except Exception as error:
-            return offsets, error
-        return offsets, None
+        self._group.commit(offsets, deadline=deadline)
 
     def _require_group(self, method: str) -> None:
         if self._group is None:
@@ -175,6 +109,15 @@ class _Call:
     callback: Callback | None
 
 
+def _highest(calls: Sequence[_Call]) -> dict[TopicPartition, int]:
+    """The step: of each partition the furthest end of all calls that are sent together."""
+    offsets: dict[TopicPartition, int] = {}
+    for call in calls:
+        for partition, end in call.ends.items():
+            offsets[partition] = max(end, offsets.get(partition, end))
+    return offsets
+
+
 def _ends(ranges: Iterable[OffsetRange], method: str) -> dict[TopicPartition, int]:
     given = list(ranges) if isinstance(ranges, Iterable) else [ranges]
     for each in given:
@@ -188,7 +131,7 @@ def _ends(ranges: Iterable[OffsetRange], method: str) -> dict[TopicPartition, in
     return ends
 
 
-def _tell(calls: Sequence[_Call], offsets: dict[TopicPartition, int], error: Exception | None) -> None:
+def _tell(calls: Sequence[_Call], offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
     if error is not None and any(call.callback is None for call in calls):
         _log.warning("offsets were not committed; a later commit covers them: %s", error)
     for call in calls:
