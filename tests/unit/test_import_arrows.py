@@ -21,7 +21,7 @@ PACKAGE = "pyspark_kafka_direct"
 SOURCE = ROOT / "src" / PACKAGE
 MOST_LINES = 600
 
-PURE = frozenset({"_version", "errors", "options", "offsets", "planning"})
+PURE = frozenset({"_version", "errors", "offsets", "planning", "settings", "options"})
 JOINED = PURE | {"wire", "records"}
 BELOW = JOINED | {"reading", "writing"}
 FLOOR = BELOW | {"runtime"}
@@ -30,9 +30,10 @@ ON_TOP = ("structured", "direct", "continuous", "log", "monitor")
 ARROWS: dict[str, frozenset[str]] = {
     "_version": frozenset(),
     "errors": frozenset(),
-    "offsets": PURE,
-    "options": PURE,
-    "planning": PURE,
+    "offsets": frozenset({"errors"}),
+    "planning": frozenset({"errors", "offsets"}),
+    "settings": frozenset({"errors", "offsets", "planning"}),
+    "options": frozenset({"errors", "offsets", "planning", "settings"}),
     "wire": PURE,
     "records": PURE,
     "reading": JOINED,
@@ -115,6 +116,10 @@ def test_imports_follow_the_arrows(file: Path) -> None:
         ("planning", "from ..records import COLUMNS"),
         ("planning", "def f():\n    import kafka.protocol"),
         ("errors", f"from {PACKAGE}.offsets import OffsetRange"),
+        ("offsets", f"from {PACKAGE}.planning import ranges"),
+        ("planning", f"from {PACKAGE}.settings.secret import Secret"),
+        ("settings", f"from {PACKAGE}.wire import pool"),
+        ("settings", f"from {PACKAGE} import options"),
         ("wire", f"from {PACKAGE}.records import COLUMNS"),
         ("wire", "import pyspark"),
         ("wire", "import pyarrow"),
@@ -141,6 +146,8 @@ def test_a_forbidden_import_would_be_seen(room: str, line: str) -> None:
     [
         ("planning", f"from {PACKAGE}.errors import OptionError"),
         ("planning", "from . import ranges"),
+        ("settings", f"from {PACKAGE}.planning.ranges import split"),
+        ("wire", f"from {PACKAGE}.settings.secret import Secret"),
         ("reading", f"from {PACKAGE}.wire import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
         ("structured", f"from {PACKAGE}.reading import range_reader\nimport pyspark"),
         ("options", f"from {PACKAGE}._option_table import TABLE"),

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire.security.secret import MASK, Secret
+from pyspark_kafka_direct.settings.secret import MASK, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire.security.secret import Secret
-from pyspark_kafka_direct.wire.security.settings import (
+from pyspark_kafka_direct.settings.secret import Secret
+from pyspark_kafka_direct.settings.security import (
     PLAINTEXT,
     OAuthSettings,
     SaslSettings,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.security._scram import ScramClient, ScramError
-from pyspark_kafka_direct.wire.security.secret import Secret
 
 # RFC 7677, 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"

@@ -24,8 +24,8 @@ from pyspark_kafka_direct.wire.security._pem import looks_like_pem, read_pem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.wire.security.secret import Secret
-    from pyspark_kafka_direct.wire.security.settings import TlsSettings
+    from pyspark_kafka_direct.settings.secret import Secret
+    from pyspark_kafka_direct.settings.security import TlsSettings
 
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.settings.security import TlsVersion
     from pyspark_kafka_direct.wire._setting import Value
-    from pyspark_kafka_direct.wire.security.settings import TlsVersion
 
 _TLS_13: Final = frozenset(
     {

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire.security.secret import MASK
+from pyspark_kafka_direct.settings.secret import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,8 +16,8 @@ from pyspark_kafka_direct.wire.security._token_unsecured import unsecured_token
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_kafka_direct.settings.security import OAuthSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.security.settings import OAuthSettings
 
 __all__ = ["OAuthTokenProvider", "Token", "token_for"]
 

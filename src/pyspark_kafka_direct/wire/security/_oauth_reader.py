@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.secret import Secret
+from pyspark_kafka_direct.settings.security import OAuthSettings, UnsecuredClaims
 from pyspark_kafka_direct.wire._table import read_settings
 from pyspark_kafka_direct.wire.security._tls_reader import read_tls
-from pyspark_kafka_direct.wire.security.secret import Secret
-from pyspark_kafka_direct.wire.security.settings import OAuthSettings, UnsecuredClaims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pyspark_kafka_direct.settings.security import TlsSettings
     from pyspark_kafka_direct.wire._setting import Value
-    from pyspark_kafka_direct.wire.security.settings import TlsSettings
 
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _ID: Final = "sasl.oauthbearer.client.credentials.client.id"

@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.secret import Secret
+from pyspark_kafka_direct.settings.security import SaslSettings
 from pyspark_kafka_direct.wire.security._jaas import LoginModule, parse_jaas
 from pyspark_kafka_direct.wire.security._oauth_reader import read_oauth
-from pyspark_kafka_direct.wire.security.secret import Secret
-from pyspark_kafka_direct.wire.security.settings import SaslSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,7 +26,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire.security.secret import Secret
+    from pyspark_kafka_direct.settings.secret import Secret
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 

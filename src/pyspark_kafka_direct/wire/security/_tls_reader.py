@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.security import TlsSettings, TlsVersion
 from pyspark_kafka_direct.wire.security._ciphers import read_cipher_suites
-from pyspark_kafka_direct.wire.security.settings import TlsSettings, TlsVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.settings.secret import Secret
     from pyspark_kafka_direct.wire._setting import Value
-    from pyspark_kafka_direct.wire.security.secret import Secret
 
 _TOO_OLD: Final = ("SSLV2", "SSLV3", "SSLV2HELLO", "TLSV1", "TLSV1.0", "TLSV1.1")
 

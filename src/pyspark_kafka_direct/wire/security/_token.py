@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire.security.secret import Secret
+    from pyspark_kafka_direct.settings.secret import Secret
 
 
 class OAuthTokenProvider(Protocol):

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from pyspark_kafka_direct.errors import AuthenticationError, OptionError
+from pyspark_kafka_direct.settings.secret import MASK, Secret
 from pyspark_kafka_direct.wire.security._token import Token
-from pyspark_kafka_direct.wire.security.secret import MASK, Secret
 from pyspark_kafka_direct.wire.security.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_kafka_direct.settings.security import OAuthSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.security.settings import OAuthSettings
 
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)

@@ -8,9 +8,9 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.security._oauth_reader import check_extensions
 from pyspark_kafka_direct.wire.security._token import Token
-from pyspark_kafka_direct.wire.security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.security._token import Token
-from pyspark_kafka_direct.wire.security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_kafka_direct.wire.security.settings import UnsecuredClaims
+    from pyspark_kafka_direct.settings.security import UnsecuredClaims
 
 
 def unsecured_token(claims: UnsecuredClaims, extensions: tuple[tuple[str, str], ...], now: float) -> Token:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.security import Protocol, SecuritySettings
 from pyspark_kafka_direct.wire.security._sasl_reader import read_sasl
 from pyspark_kafka_direct.wire.security._tls_reader import read_tls
-from pyspark_kafka_direct.wire.security.settings import Protocol, SecuritySettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,17 +12,17 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
+from pyspark_kafka_direct.settings.secret import MASK
 from pyspark_kafka_direct.wire.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from pyspark_kafka_direct.wire.security._scram import ScramClient, ScramError
-from pyspark_kafka_direct.wire.security.secret import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.settings.security import SaslSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.security._token import Token
-    from pyspark_kafka_direct.wire.security.settings import SaslSettings
     from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Error codes of the protocol guide.

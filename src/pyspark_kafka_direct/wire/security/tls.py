@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, OptionError
+from pyspark_kafka_direct.settings.security import TlsSettings
 from pyspark_kafka_direct.wire.security._certificates import Identity, files_of, load_identity, load_trust, private_file
-from pyspark_kafka_direct.wire.security.settings import TlsSettings
 from pyspark_kafka_direct.wire.security.tls_failures import explain_tls_failure
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyspark_kafka_direct.wire.security.secret import Secret
+from pyspark_kafka_direct.settings.secret import Secret
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]

@@ -1,0 +1,1 @@
+"""Settings as typed values, one for each role. Importing it imports nothing more."""
