@@ -32,7 +32,7 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 FILE = DATA / "requests.json"
 

@@ -25,7 +25,7 @@ from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
-from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
     from tests.integration.producers import Family
+
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 OLDER_VERSION = "3.9.2"
 LATEST_TIMESTAMP = (1 << 63) // 1000

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.broker import Certificates
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 HANG = 50.0  # seconds after which a wait is a hang; by default brokers are asked for 60
 # Seconds a log-in over SASL_PLAINTEXT lasts, or a token of ``brief``. It is renewed when 85% are over: a request that

@@ -20,7 +20,7 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.pool import POOL
-from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 
 @pytest.fixture

@@ -38,13 +38,14 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.messages import METADATA
 from pyspark_kafka_direct.wire.pool import POOL
-from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.messages import Api
 
     TopicsOn = Callable[[str], MakeTopic]

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.metadata import TopicMetadata
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.direct import Position, ids_of
 from pyspark_kafka_direct.runtime.cluster import existing_partitions
+from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

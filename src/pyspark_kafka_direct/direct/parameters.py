@@ -22,11 +22,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from pyspark_kafka_direct.direct._conf import flag
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire.settings import ConnectionSettings, connection_settings
+from pyspark_kafka_direct.wire.settings import connection_settings
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.reading._replica import Replica
     from pyspark_kafka_direct.reading.counts import ReadCounts
     from pyspark_kafka_direct.reading.request import RangeRequest
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.reading.request import RangeRequest
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 _PATIENCE = "kafkaConsumer.pollTimeoutMs"
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # ListOffsets: from here on (Kafka 2.2) a new leader says so while it does not know its end yet (KIP-207).
 _ENDS_CERTAIN_FROM = 5

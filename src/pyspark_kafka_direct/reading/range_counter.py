@@ -13,7 +13,7 @@ from pyspark_kafka_direct.records.counting import RecordCounter
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.reading.request import RangeRequest
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 

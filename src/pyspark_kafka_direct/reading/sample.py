@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 SAMPLE_BYTES = 64 << 10
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import ReadOptions
     from pyspark_kafka_direct.planning.select import Selection
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import TopicMetadata
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 def open_cluster(settings: ConnectionSettings, options: ReadOptions) -> Cluster:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.reading.request import RangeRequest
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.planning.pushdown import Pushdown
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader, TopicMetadata
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 class PlannedBatch(NamedTuple):

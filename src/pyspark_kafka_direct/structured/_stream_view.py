@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import StreamOptions
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 

@@ -2,7 +2,7 @@
 
 Importing it imports nothing more. Its faces are
 
-- ``wire.settings``: ``ConnectionSettings``, ``connection_settings`` (client settings, checked and typed), ``Secret``;
+- ``wire.settings``: ``connection_settings`` (client settings, checked and typed);
 - ``wire.cluster``: ``Cluster`` (topics, leaders, offsets);
 - ``wire.leaders``: something for many partitions, sent to their leaders; ``wire.coordinator``: asks that of a key;
 - ``wire.fetch``: fetch requests of one partition;

@@ -22,9 +22,9 @@ from pyspark_kafka_direct.wire.pool import POOL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
     Address = tuple[str, int]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, ProtocolError
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 
 class Circumstances(NamedTuple):

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.metadata import ClusterMetadata
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _T = TypeVar("_T")
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Mapping
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.messages import Api
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Larger frames are refused. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is
 # larger, and socket.request.max.bytes (100 MiB) bounds batches. The number is also where ASCII's printable characters

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.connection import Connection
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _T = TypeVar("_T")
 

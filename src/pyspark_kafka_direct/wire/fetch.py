@@ -60,8 +60,8 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.connection import Connection
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 API_KEY = 1
 OLDEST_VERSION = 4

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire._retry import Retry
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 _V = TypeVar("_V")
 _R = TypeVar("_R")

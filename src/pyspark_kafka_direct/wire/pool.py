@@ -21,8 +21,8 @@ from pyspark_kafka_direct.wire.connection import Connection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Idle connections kept. A worker runs one task at a time, so one per broker is usual; a driver plans several queries in
 # threads. Lent connections are not limited: a task that needs one must not wait for another task.

@@ -9,80 +9,21 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.settings.secret import Secret
-from pyspark_kafka_direct.settings.security import (
-    PLAINTEXT,
-    OAuthSettings,
-    SaslSettings,
-    SecuritySettings,
-    TlsSettings,
-)
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.wire._setting import Value
 
-__all__ = [
-    "ConnectionSettings",
-    "OAuthSettings",
-    "SaslSettings",
-    "Secret",
-    "SecuritySettings",
-    "TlsSettings",
-    "connection_settings",
-    "settings_markdown",
-]
-
 _log = logging.getLogger("pyspark_kafka_direct.wire")
 
 # Java's Utils.HOST_PORT_PATTERN: an optional scheme, a host (IPv6 in brackets), a port.
 _HOST_PORT: Final = re.compile(r"(?:[0-9A-Za-z\-%._]*://)?\[?([0-9A-Za-z\-%._:]+)\]?:([0-9]{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Everything a connection needs to know. Hashable (it keys the connection pool) and picklable.
-
-    All times are milliseconds, all sizes bytes; -1 as a buffer size leaves it to the operating system. Each field has
-    the meaning and default of the client setting of that name.
-    """
-
-    bootstrap_servers: tuple[tuple[str, int], ...]
-    client_id: str = "pyspark-kafka-direct"
-    security: SecuritySettings = PLAINTEXT
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    client_rack: str = ""
-    address_family: Literal["any", "v4", "v6"] = "any"
-    connect_timeout_ms: int = 10_000
-    connect_timeout_max_ms: int = 30_000
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    connections_max_idle_ms: int = 540_000
-    metadata_max_age_ms: int = 300_000
-    receive_buffer_bytes: int = -1
-    send_buffer_bytes: int = -1
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 4_194_304
-    check_crcs: bool = True
-
-    @property
-    def bootstrap_text(self) -> str:
-        """The bootstrap servers as they are written: ``host:port,[::1]:port``."""
-        return ",".join(
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers
-        )
 
 
 def connection_settings(

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 Row = dict[str, Any]
 

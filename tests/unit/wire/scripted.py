@@ -19,7 +19,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataRequest, MetadataResponse
 
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 if TYPE_CHECKING:
     import socket

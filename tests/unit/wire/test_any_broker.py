@@ -13,6 +13,7 @@ from tests.unit.wire.scripted import PARTITION, TOPIC, Broker, then
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire import _any_broker
 from pyspark_kafka_direct.wire._any_broker import in_turn, patience, share
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -20,7 +21,6 @@ from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
 from pyspark_kafka_direct.wire.pool import POOL
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

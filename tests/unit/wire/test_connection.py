@@ -24,10 +24,10 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     UnsupportedBrokerError,
 )
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.messages import METADATA
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

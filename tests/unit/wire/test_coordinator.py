@@ -16,11 +16,11 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.coordinator import Coordinator, Kind, TryAgain, check
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.metadata import Node
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

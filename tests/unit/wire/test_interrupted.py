@@ -27,7 +27,7 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
     Ending = Callable[[socket.socket], None]
 

@@ -8,12 +8,12 @@ import pytest
 
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.leaders import Answer, Entry, ask_leaders
 from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

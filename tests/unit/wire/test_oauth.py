@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.settings.security import OAuthSettings, UnsecuredClaims
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.security._oauth import token_for
-from pyspark_kafka_direct.wire.settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,14 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire._setting import Use
 from pyspark_kafka_direct.wire._table import SETTINGS, read_settings
-from pyspark_kafka_direct.wire.settings import (
-    ConnectionSettings,
-    Secret,
-    connection_settings,
-    settings_markdown,
-)
+from pyspark_kafka_direct.wire.settings import connection_settings, settings_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

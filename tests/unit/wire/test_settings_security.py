@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.secret import Secret
+from pyspark_kafka_direct.settings.security import OAuthSettings, SaslSettings, SecuritySettings, TlsSettings
 from pyspark_kafka_direct.wire._table import SETTINGS, read_settings
 from pyspark_kafka_direct.wire.security.reader import security_settings
-from pyspark_kafka_direct.wire.settings import (
-    OAuthSettings,
-    SaslSettings,
-    Secret,
-    SecuritySettings,
-    TlsSettings,
-    connection_settings,
-)
+from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

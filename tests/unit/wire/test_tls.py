@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 SECONDS = 20.0
 DAY = datetime.timedelta(days=1)

@@ -19,11 +19,11 @@ from pyspark_kafka_direct.wire.security._scram import ScramClient, ScramError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.security import SaslSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.security._token import Token
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 # Error codes of the protocol guide.
 _NONE: Final = 0

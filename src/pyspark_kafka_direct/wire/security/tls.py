@@ -15,8 +15,8 @@ from pyspark_kafka_direct.wire.security.tls_failures import explain_tls_failure
 if TYPE_CHECKING:
     import socket
 
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
 
 __all__ = ["explain_tls_failure", "tls_context", "wrap_socket"]
 

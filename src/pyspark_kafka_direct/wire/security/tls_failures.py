@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, TlsError
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire.settings import ConnectionSettings
+    from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 # X509_V_ERR_* of OpenSSL's x509_vfy.h.
 _NOT_YET_VALID: Final = 9
