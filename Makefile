@@ -16,6 +16,7 @@ LATEST := .venv-latest/$(STAMP)
 BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
+LANES := $(BIN)/python -m tests.lanes $(MAKE)
 
 .PHONY: help
 help:  ## show this list
@@ -26,10 +27,12 @@ demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, 
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: check rust-check integration  ## set-up, lint, types and all tests: what has to pass
+test: $(VENV)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
+	@$(LANES) lane-spark lane-apps "lint unit rust-check lane-plain"
 
 .PHONY: check
-check: $(VENV) lint unit  ## lint, types and unit tests: under two minutes
+check: $(VENV)  ## lint, types and unit tests: under two minutes
+	@$(LANES) lint unit
 
 .PHONY: lint
 lint: $(VENV)  ## ruff and mypy
@@ -42,8 +45,12 @@ unit: $(VENV)  ## unit tests only
 	$(PYTEST) tests/unit
 
 .PHONY: integration
-integration: $(VENV)  ## tests with a real Kafka and a real Spark
-	$(PYTEST) --durations=15 tests/integration
+integration: $(VENV)  ## tests with a real Kafka and a real Spark, in lanes side by side
+	@$(LANES) lane-spark lane-apps lane-plain
+
+.PHONY: lane-spark lane-apps lane-plain
+lane-spark lane-apps lane-plain: lane-%: $(VENV)
+	$(PYTEST) --durations=15 --lane $* tests/integration
 
 .PHONY: rust-check
 rust-check:  ## format, lints and tests of the native kernel, where there is a toolchain

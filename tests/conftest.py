@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.lanes.assignment import COLLECTED, LANES, of_lane
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.embedded import RUNNING_BROKER_VARIABLE
@@ -39,6 +40,17 @@ class MakeTopic(Protocol):
 # Only the shared broker may be one that is there; taken out of the environment, so that tests of restarts, security or
 # other versions start their own.
 _RUNNING = os.environ.pop(RUNNING_BROKER_VARIABLE, None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", choices=LANES, help="run the tests of one lane only; see tests/lanes/assignment.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    collected = config.stash[COLLECTED] = items.copy()
+    items[:] = of_lane(collected, config.getoption("--lane"))
+    if others := set(collected).difference(items):
+        config.hook.pytest_deselected(items=list(others))
 
 
 @pytest.fixture(scope="session")

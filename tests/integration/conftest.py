@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.stream_queries import Stream, produce
+from tests.lanes.assignment import lane_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,6 +86,13 @@ class SparkSessions:
 
     def _alive(self) -> bool:
         return self._session is not None and self._session.sparkContext._jsc is not None
+
+
+@pytest.fixture(autouse=True)
+def _no_spark_in_the_plain_lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make Spark fail to start in a test that is in the lane for tests without it."""
+    if lane_of(request.node) == "plain":
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--a-test-that-starts-spark-is-marked-spark_app")
 
 
 @pytest.fixture(scope="session")

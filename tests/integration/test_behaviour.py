@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.behaviour import imports, inventory
 from tests.behaviour.store import complaint
+from tests.lanes.assignment import COLLECTED
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 
@@ -29,5 +30,5 @@ def test_planning_and_reading_import_what_is_recorded(kafka: EmbeddedKafka, make
 def test_no_test_id_is_gone(request: pytest.FixtureRequest) -> None:
     if not inventory.is_whole_run(request.config, "tests/integration"):
         pytest.skip("only a run of all integration tests has all ids")
-    collected = [item.nodeid for item in request.session.items]
+    collected = [item.nodeid for item in request.config.stash[COLLECTED]]
     assert not (said := complaint("tests", inventory.compare_ids(collected, "tests/integration"))), said

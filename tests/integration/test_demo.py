@@ -12,6 +12,7 @@ import pytest
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
+@pytest.mark.spark_app
 @pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_the_demo_reads_every_flight_once_at_rest_and_live(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import Producer
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 APP = Path(__file__).with_name("early_end_app.py")
 
 
+@pytest.mark.spark_app
 def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> None:
     """With more records than fit between worker and JVM, and with so few that the worker has written them all."""
     topics = [make_topic(), make_topic()]

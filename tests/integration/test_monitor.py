@@ -143,6 +143,7 @@ def test_what_planner_and_listener_commit_only_goes_forward(
     assert seen == sorted(seen)
 
 
+@pytest.mark.spark_app
 def test_the_last_batch_is_committed_by_a_program_that_ends_at_once(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.integration.secrets_app import PAGES, REDACTED
 
 from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka
@@ -25,6 +26,7 @@ SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
+@pytest.mark.spark_app
 def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Path) -> None:
     with EmbeddedKafka(security=("SASL_SSL",), users=(ALICE,), reuse_running=False) as kafka:
         made = kafka.certificates

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
+# Besides the session of pytest's process there are masters and workers, and its JVM is started anew for some tests.
+pytestmark = pytest.mark.spark_app
+
 PACKAGE = Path(pyspark_kafka_direct.__file__).parent
 RECORDS = 5_000
 SMALL = {"spark.executor.memory": "512m"}

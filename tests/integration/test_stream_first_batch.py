@@ -21,6 +21,7 @@ DEADLINE = 240  # seconds for a driver to start, on a busy machine
 YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 
 
+@pytest.mark.spark_app
 @pytest.mark.timeout(600)
 def test_a_driver_killed_within_batch_0_has_its_start_afterwards(
     kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path

@@ -20,6 +20,7 @@ ROUNDS = (
 )
 
 
+@pytest.mark.spark_app
 @pytest.mark.timeout(600)
 def test_each_record_is_there_once_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     plan = Plan(seed=0, start="latest", rounds=ROUNDS, grows=1, deletes=2)

@@ -6,6 +6,7 @@ import pytest
 from tests.behaviour import imports, inventory, requests, settings
 from tests.behaviour.store import complaint
 from tests.behaviour.values import SECRET
+from tests.lanes.assignment import COLLECTED
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 
@@ -36,5 +37,5 @@ def test_functions_and_their_assertions() -> None:
 def test_no_test_id_is_gone(request: pytest.FixtureRequest) -> None:
     if not inventory.is_whole_run(request.config, "tests/unit"):
         pytest.skip("only a run of all unit tests has all ids")
-    collected = [item.nodeid for item in request.session.items]
+    collected = [item.nodeid for item in request.config.stash[COLLECTED]]
     assert not (said := complaint("tests", inventory.compare_ids(collected, "tests/unit"))), said

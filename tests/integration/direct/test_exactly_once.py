@@ -28,6 +28,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
     ],
     ids=lambda plan: plan.offsets,
 )
+@pytest.mark.spark_app
 def test_each_record_is_there_once_after_two_kills(kafka: EmbeddedKafka, tmp_path: Path, plan: DirectPlan) -> None:
     """A short form of ``make soak-direct``."""
     outcome = DirectRun(plan, kafka.bootstrap_servers, tmp_path, say=print).run()

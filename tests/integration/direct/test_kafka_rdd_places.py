@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import KafkaRDD, LocationStrategy
 
+pytestmark = pytest.mark.spark_app
+
 PARTITIONS = 8
 BROKER_HOST = "127.0.0.1"
 HOSTS = (BROKER_HOST, "127.0.0.2")

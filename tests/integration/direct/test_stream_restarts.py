@@ -101,6 +101,7 @@ def write(app: App, put: Any, numbers: range) -> None:
     put(app.topic, range(middle, numbers.stop), partition=1)
 
 
+@pytest.mark.spark_app
 @pytest.mark.timeout(1500)
 def test_a_killed_stream_reads_pending_batches_again_with_the_same_ranges(app: App, put: Any) -> None:
     """Then goes on: nothing is skipped, and keyed state has counted each record once."""
@@ -154,6 +155,7 @@ def test_a_killed_stream_reads_pending_batches_again_with_the_same_ranges(app: A
             assert values == sorted(value for part in parts if part for value in part), at
 
 
+@pytest.mark.spark_app
 @pytest.mark.timeout(900)
 def test_a_graceful_stop_commits_what_is_done_and_a_restart_goes_on(app: App, put: Any) -> None:
     write(app, put, range(40))

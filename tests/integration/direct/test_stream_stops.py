@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
 from tests.integration.stream_queries import produce
 from tests.integration.waiting import wait_until
@@ -91,6 +92,7 @@ os._exit(0)  # without what is done at the program's end
 """
 
 
+@pytest.mark.spark_app
 def test_a_spark_context_that_is_stopped_by_itself_sends_commits(
     kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
 ) -> None:
@@ -130,6 +132,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.spark_app
 def test_sigterm_as_the_docs_advise(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
     topic = make_topic()
     put(topic, range(3))

@@ -1,0 +1,58 @@
+"""Which lane a test is in. Lanes run side by side, each in a pytest process of its own with a broker of its own.
+
+``spark``
+    Tests with the Spark session of pytest's process: they use ``spark`` or ``make_spark``.
+``apps``
+    Tests marked ``spark_app``: they start Spark in processes of their own.
+``plain``
+    All others: no Spark at all.
+
+    pytest --lane plain tests/integration
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LANES = ("spark", "apps", "plain")
+
+COLLECTED = pytest.StashKey["list[pytest.Item]"]()
+"""All tests of a run, those of other lanes among them."""
+
+_MAKER = "make_spark"
+
+
+def lane_of(item: pytest.Item) -> str:
+    """Return the lane of a test."""
+    if item.get_closest_marker("spark_app") is not None:
+        return "apps"
+    return "spark" if _MAKER in _fixtures(item) else "plain"
+
+
+def of_lane(items: Sequence[pytest.Item], lane: str | None) -> list[pytest.Item]:
+    """Return the tests of a lane in the order in which they run; with ``None`` of all lanes."""
+    return _in_order([item for item in items if lane in (None, lane_of(item))])
+
+
+def _in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with those first whose module has the plain session, so that this one is made once.
+
+    Modules stay together, and keep their order otherwise.
+    """
+    special = {item.path for item in items if _has_special_session(item)}
+    return sorted(items, key=lambda item: item.path in special)
+
+
+def _has_special_session(item: pytest.Item) -> bool:
+    fixtures = _fixtures(item)
+    return _MAKER in fixtures and ("spark" not in fixtures or hasattr(getattr(item, "module", None), "spark"))
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    names: Sequence[str] = getattr(item, "fixturenames", ())
+    return names

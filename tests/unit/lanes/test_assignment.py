@@ -1,0 +1,55 @@
+"""Each test is in one lane, and the Makefile runs every lane."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.lanes.assignment import LANES, lane_of, of_lane
+
+MAKEFILE = Path(__file__).parents[3] / "Makefile"
+
+
+def item(file: str, *fixtures: str, marked: bool = False, module: Any = None) -> Any:
+    """As much of a test as is looked at."""
+    return SimpleNamespace(
+        path=Path(file),
+        fixturenames=fixtures,
+        module=module,
+        get_closest_marker=lambda name: name if marked and name == "spark_app" else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("test", "lane"),
+    [
+        (item("a", "kafka", "make_topic"), "plain"),
+        (item("a"), "plain"),
+        (item("a", "kafka", "spark", "make_spark"), "spark"),
+        (item("a", "make_spark"), "spark"),
+        (item("a", "kafka", marked=True), "apps"),
+        (item("a", "make_spark", marked=True), "apps"),
+    ],
+)
+def test_the_lane_of_a_test(test: Any, lane: str) -> None:
+    assert lane_of(test) == lane
+
+
+def test_modules_with_special_sessions_come_last() -> None:
+    own_fixture = SimpleNamespace(spark=None)
+    special = [item("b", "spark", "make_spark", module=own_fixture), item("c", "make_spark")]
+    plain = [item("a", "spark", "make_spark"), item("d", "spark", "make_spark"), item("e", "kafka")]
+    first, second = special
+    mixed = item("c", "kafka")
+    assert of_lane([plain[0], first, second, mixed, plain[1], plain[2]], None) == [*plain, first, second, mixed]
+
+
+def test_each_lane_is_run() -> None:
+    text = MAKEFILE.read_text("utf-8")
+    for target in ("test", "integration"):
+        recipe = re.search(rf"^{target}: .*\n\t(.*)$", text, re.MULTILINE)
+        assert recipe is not None
+        assert sorted(re.findall(r"\blane-(\w+)", recipe[1])) == sorted(LANES)

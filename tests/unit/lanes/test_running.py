@@ -1,0 +1,53 @@
+"""``python -m tests.lanes`` shows every lane, and fails if one does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+MAKE = """#!/bin/sh
+# Takes the place of make: each target is told, and "bad" fails. A lane waits for the other one to begin.
+shift 2
+for target in "$@"; do
+    touch "$0-$target"
+    case $target in
+        first) until [ -e "$0-second" ]; do sleep 0.05; done ;;
+        second) until [ -e "$0-first" ]; do sleep 0.05; done ;;
+    esac
+    echo "this is $target"
+    [ "$target" != bad ] || code=3
+done
+exit ${code:-0}
+"""
+
+
+def run(folder: Path, *lanes: str) -> subprocess.CompletedProcess[str]:
+    make = folder / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    command = [sys.executable, "-m", "tests.lanes", str(make), *lanes]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_lanes_run_side_by_side(tmp_path: Path) -> None:
+    done = run(tmp_path, "first", "second third")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.index("this is second") < done.stdout.index("this is third")
+    last_lines = done.stdout.splitlines()[-2:]
+    assert sorted(line.split("CPU min")[1].strip() for line in last_lines) == ["first", "second third"]
+    assert all(line.startswith("passed") for line in last_lines)
+
+
+@pytest.mark.parametrize("lanes", [("bad", "good"), ("good", "bad better")])
+def test_all_lanes_are_reported_when_one_fails(tmp_path: Path, lanes: tuple[str, ...]) -> None:
+    done = run(tmp_path, *lanes)
+    assert done.returncode == 1
+    for target in " ".join(lanes).split():
+        assert f"this is {target}\n" in done.stdout
+    outcomes = {line.rpartition("   ")[2]: line.split()[0] for line in done.stdout.splitlines()[-2:]}
+    assert outcomes == {lane: "FAILED" if "bad" in lane else "passed" for lane in lanes}
