@@ -1,4 +1,4 @@
-"""Topics and records that go while a query runs or is stopped (reference 2.6, 3.4, 3.10)."""
+"""Topics and records that go while a query runs or is stopped."""
 
 from __future__ import annotations
 

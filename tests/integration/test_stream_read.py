@@ -1,4 +1,4 @@
-"""``spark.readStream.format("kafka-direct")``: starts, restarts, triggers and limits (reference 3.4)."""
+"""``spark.readStream.format("kafka-direct")``: starts, restarts, triggers and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics deleted and created again at random under a query with ``failOnDataLoss=false`` (reference 3.10).
+"""Topics deleted and created again at random under a query with ``failOnDataLoss=false``.
 
 What a topic held that was deleted may be lost. Nothing may come twice, the query must go on, and what the topics hold
 that are there in the end must have been read, as the query has seen their ids while it ran.

@@ -1,4 +1,4 @@
-"""How much a batch may hold, by the numbers of Spark's DirectKafkaStreamSuite (reference 3.1), and the controller."""
+"""How much a batch may hold, by the numbers of Spark's DirectKafkaStreamSuite, and the controller."""
 
 from __future__ import annotations
 

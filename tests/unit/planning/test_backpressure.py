@@ -1,4 +1,4 @@
-"""The PID controller and the division of a rate, by the numbers of reference 1.9 (Spark's PIDRateEstimator)."""
+"""The PID controller and the division of a rate, by the numbers of Spark's PIDRateEstimator."""
 
 from __future__ import annotations
 

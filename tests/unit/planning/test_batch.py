@@ -1,4 +1,4 @@
-"""Whole plans against a made-up cluster: reference 3.6 and 3.9 as far as they are decisions."""
+"""Whole plans against a made-up cluster: starts, ends and ranges of a batch read as far as they are decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each case of data loss has its own verdict and message (reference 2.6 and 3.10; users.md item 5)."""
+"""Each case of data loss has its own verdict and message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of Spark's KafkaOffsetRangeCalculatorSuite (reference 3.8), and properties that hold for all numbers."""
+"""The numbers of Spark's KafkaOffsetRangeCalculatorSuite, and properties that hold for all numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference 3.9 (KafkaOffsetReaderSuite, KafkaOffsetRangeLimitSuite) without a broker."""
+"""What Spark's KafkaOffsetReaderSuite and KafkaOffsetRangeLimitSuite test, without a broker."""
 
 from __future__ import annotations
 

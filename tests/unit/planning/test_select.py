@@ -1,4 +1,4 @@
-"""Reference 3.9, ConsumerStrategySuite, without a broker."""
+"""What Spark's ConsumerStrategySuite tests, without a broker."""
 
 from __future__ import annotations
 

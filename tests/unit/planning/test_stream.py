@@ -1,4 +1,4 @@
-"""Starts and ends of micro-batches on a cluster where nothing is lost (reference 2.5, 3.4)."""
+"""Starts and ends of micro-batches on a cluster where nothing is lost."""
 
 from __future__ import annotations
 

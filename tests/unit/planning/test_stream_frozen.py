@@ -1,4 +1,4 @@
-"""Trigger.AvailableNow: frozen ends, and the four checks (reference 2.5)."""
+"""Trigger.AvailableNow: frozen ends, and the four checks."""
 
 from __future__ import annotations
 

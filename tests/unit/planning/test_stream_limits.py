@@ -1,4 +1,4 @@
-"""maxOffsetsPerTrigger and minOffsetsPerTrigger, with the numbers of Spark's own tests (reference 2.5, 3.4)."""
+"""maxOffsetsPerTrigger and minOffsetsPerTrigger, with the numbers of Spark's own tests."""
 
 from __future__ import annotations
 

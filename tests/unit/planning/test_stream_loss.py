@@ -1,4 +1,4 @@
-"""Records, partitions and topics that go between two batches (reference 2.6), with failOnDataLoss either way."""
+"""Records, partitions and topics that go between two batches, with failOnDataLoss either way."""
 
 from __future__ import annotations
 
