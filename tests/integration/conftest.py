@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
+# Every JVM of the tests lives for seconds or a few minutes, and there are a hundred of them: the second compiler and a
+# collector with threads of its own cost half of the CPU time of a broker's start, and a third of Spark's.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_JVM}".strip()
+
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
