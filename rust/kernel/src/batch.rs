@@ -1,41 +1,11 @@
-//! Headers of record batches, and where the complete batches of a fetch response end.
-//!
-//! Record batch, message format 2 (KIP-98; `DefaultRecordBatch` in Kafka), big-endian:
-//!
-//! ```text
-//!  0  baseOffset            int64
-//!  8  batchLength           int32   bytes that follow this field
-//! 12  partitionLeaderEpoch  int32
-//! 16  magic                 int8    2
-//! 17  crc                   uint32  CRC32C of everything from `attributes` on
-//! 21  attributes            int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control, 6 delete horizon
-//! 23  lastOffsetDelta       int32
-//! 27  baseTimestamp         int64   (the delete horizon where bit 6 is set; deltas count from it all the same)
-//! 35  maxTimestamp          int64
-//! 43  producerId            int64
-//! 51  producerEpoch         int16
-//! 53  baseSequence          int32
-//! 57  recordsCount          int32
-//! 61  records, compressed as a whole where there is a codec
-//! ```
-//!
-//! Older formats share the first twelve bytes and have their magic at 16, too: offset int64, size int32, crc uint32,
-//! magic int8. Those are not decoded here.
+//! Headers of record batches, and where the complete batches of a fetch response end. The layout is in
+//! [`crate::format`].
 
 use crate::error::{DecodeError, Flaw};
-
-/// Bytes before the length field counts: the offset and the length itself.
-const LOG_OVERHEAD: usize = 12;
-/// Bytes of a format 2 header.
-pub const HEADER: usize = 61;
-/// Bytes up to and including the magic byte.
-const UP_TO_MAGIC: usize = 17;
-/// Bytes up to and including the last offset delta.
-const UP_TO_LAST_OFFSET: usize = 27;
-/// The smallest length of the older formats: crc, magic, attributes, key length, value length.
-const LEAST_OLD_LENGTH: usize = 14;
-/// Where the bytes that the CRC covers begin.
-const CRC_FROM: usize = 21;
+use crate::format::{
+    CODEC_BITS, CONTROL_BIT, HEADER, LEAST_OLD_LENGTH, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, MAGIC, NO_LEADER_EPOCH,
+    TRANSACTIONAL_BIT, UP_TO_LAST_OFFSET, UP_TO_MAGIC, at,
+};
 
 /// A format 2 header, without what nobody here needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +28,16 @@ impl Header {
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let bytes = bytes.first_chunk::<HEADER>()?;
         Some(Header {
-            base_offset: i64_at(bytes, 0),
-            size: LOG_OVERHEAD + usize::try_from(i32_at(bytes, 8)).ok()?,
-            leader_epoch: i32_at(bytes, 12),
-            crc: i32_at(bytes, 17) as u32,
-            attributes: i16::from_be_bytes([bytes[21], bytes[22]]),
-            last_offset_delta: i32_at(bytes, 23),
-            base_timestamp: i64_at(bytes, 27),
-            max_timestamp: i64_at(bytes, 35),
-            producer_id: i64_at(bytes, 43),
-            count: i32_at(bytes, 57),
+            base_offset: i64_at(bytes, at::BASE_OFFSET),
+            size: LOG_OVERHEAD + usize::try_from(i32_at(bytes, at::LENGTH)).ok()?,
+            leader_epoch: i32_at(bytes, at::LEADER_EPOCH),
+            crc: i32_at(bytes, at::CRC) as u32,
+            attributes: i16::from_be_bytes([bytes[at::ATTRIBUTES], bytes[at::ATTRIBUTES + 1]]),
+            last_offset_delta: i32_at(bytes, at::LAST_OFFSET_DELTA),
+            base_timestamp: i64_at(bytes, at::BASE_TIMESTAMP),
+            max_timestamp: i64_at(bytes, at::MAX_TIMESTAMP),
+            producer_id: i64_at(bytes, at::PRODUCER_ID),
+            count: i32_at(bytes, at::COUNT),
         })
     }
 
@@ -76,25 +46,26 @@ impl Header {
         self.base_offset + i64::from(self.last_offset_delta)
     }
 
+    /// The codec's number, one of [`crate::format::codec`] or an unknown one.
     pub fn codec(&self) -> u8 {
-        (self.attributes & 0x07) as u8
+        (self.attributes & CODEC_BITS) as u8
     }
 
     pub fn is_log_append_time(&self) -> bool {
-        self.attributes & 0x08 != 0
+        self.attributes & LOG_APPEND_TIME_BIT != 0
     }
 
     pub fn is_transactional(&self) -> bool {
-        self.attributes & 0x10 != 0
+        self.attributes & TRANSACTIONAL_BIT != 0
     }
 
     pub fn is_control(&self) -> bool {
-        self.attributes & 0x20 != 0
+        self.attributes & CONTROL_BIT != 0
     }
 
     /// Checks the CRC of `batch`, the whole batch.
     pub fn check_crc(&self, batch: &[u8]) -> Result<(), Flaw> {
-        let computed = crc32c::crc32c(&batch[CRC_FROM..]);
+        let computed = crc32c::crc32c(&batch[at::ATTRIBUTES..]);
         if computed == self.crc {
             return Ok(());
         }
@@ -129,7 +100,8 @@ pub fn scan(bytes: &[u8], position: i64, until: i64) -> Scan {
 
 /// [`scan`] for `length` bytes that are not at hand: `copy` fetches a few of them, from an index on.
 pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position: i64, until: i64) -> Scan {
-    let mut found = Scan { end: 0, next_offset: position, leader_epoch: -1, old_format: false, failure: None };
+    let mut found =
+        Scan { end: 0, next_offset: position, leader_epoch: NO_LEADER_EPOCH, old_format: false, failure: None };
     let mut head = [0; UP_TO_LAST_OFFSET];
     while found.next_offset < until {
         let rest = length - found.end;
@@ -164,13 +136,13 @@ fn extent(head: &[u8], rest: usize) -> Result<Option<Extent>, Flaw> {
     if head.len() < UP_TO_MAGIC {
         return Ok(None);
     }
-    let base_offset = i64_at(head, 0);
-    let length = i32_at(head, 8);
-    let magic = head[16] as i8;
-    if !(0..=2).contains(&magic) {
+    let base_offset = i64_at(head, at::BASE_OFFSET);
+    let length = i32_at(head, at::LENGTH);
+    let magic = head[at::MAGIC] as i8;
+    if !(0..=MAGIC).contains(&magic) {
         return Err(Flaw::corrupt(format!("a record batch has the unknown message format {magic}")));
     }
-    let least = if magic == 2 { HEADER - LOG_OVERHEAD } else { LEAST_OLD_LENGTH };
+    let least = if magic == MAGIC { HEADER - LOG_OVERHEAD } else { LEAST_OLD_LENGTH };
     let size = match usize::try_from(length) {
         Ok(length) if length >= least => LOG_OVERHEAD + length,
         _ => return Err(Flaw::corrupt(format!("a record batch claims an impossible length of {length} bytes"))),
@@ -178,10 +150,14 @@ fn extent(head: &[u8], rest: usize) -> Result<Option<Extent>, Flaw> {
     if rest < size {
         return Ok(None);
     }
-    let (leader_epoch, last_offset_delta) = if magic == 2 { (i32_at(head, 12), i32_at(head, 23)) } else { (-1, 0) };
+    let (leader_epoch, last_offset_delta) = if magic == MAGIC {
+        (i32_at(head, at::LEADER_EPOCH), i32_at(head, at::LAST_OFFSET_DELTA))
+    } else {
+        (NO_LEADER_EPOCH, 0)
+    };
     match base_offset.checked_add(i64::from(last_offset_delta)) {
         Some(last_offset) if base_offset >= 0 && last_offset_delta >= 0 && last_offset < i64::MAX => {
-            Ok(Some(Extent { size, last_offset, leader_epoch, old_format: magic < 2 }))
+            Ok(Some(Extent { size, last_offset, leader_epoch, old_format: magic < MAGIC }))
         }
         _ => Err(Flaw::corrupt(format!(
             "a record batch claims impossible offsets: base {base_offset}, last offset delta {last_offset_delta}"

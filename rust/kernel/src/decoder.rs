@@ -4,16 +4,15 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 
 use crate::aborted::{AbortedTransaction, AbortedTransactions};
-use crate::batch::{HEADER, Header, scan};
+use crate::batch::{Header, scan};
 use crate::codecs::{Codecs, Plain};
 use crate::columns::Columns;
 use crate::error::{DecodeError, ErrorKind, Flaw};
+use crate::format::{ABORT_MARKER, CREATE_TIME, HEADER, LOG_APPEND_TIME, codec};
 use crate::record::{self, Head};
 
 /// Microseconds in the milliseconds Kafka counts in.
 const MICROSECONDS: i64 = 1000;
-/// Type of the control record that ends an aborted transaction.
-const ABORT: i16 = 0;
 
 /// The wanted offsets: `from` up to, not including, `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,7 +303,7 @@ impl Decoder {
                 self.position = after;
                 continue;
             }
-            let compressed = header.codec() != 0;
+            let compressed = header.codec() != codec::NONE;
             if compressed {
                 self.codecs.begin(header.codec(), &mut self.plain).map_err(at_batch)?;
             }
@@ -357,7 +356,8 @@ impl Decoder {
         self.counts.records += rows as i64;
         if rows > 0 {
             let header = &open.header;
-            self.columns.end_run(rows, i32::from(header.is_log_append_time()), header.leader_epoch);
+            let timestamp_type = if header.is_log_append_time() { LOG_APPEND_TIME } else { CREATE_TIME };
+            self.columns.end_run(rows, timestamp_type, header.leader_epoch);
         }
         let stop = stop.map_err(|(flaw, offset)| flaw.at(offset))?;
         if let Stop::Finished = stop {
@@ -463,17 +463,17 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a control batch holds an ABORT marker: its first record's key is version int16, type int16.
+/// Whether a control batch holds an ABORT marker.
 fn is_abort(header: &Header, batch: &[u8], codecs: &mut Codecs, plain: &mut Plain) -> Result<bool, Flaw> {
     let mut records = &batch[HEADER..];
-    if header.codec() != 0 {
+    if header.codec() != codec::NONE {
         codecs.begin(header.codec(), plain)?;
         codecs.more(records, plain)?;
         records = plain.bytes();
     }
     let record = Head::parse(records, 0)?.record()?;
     match record.key {
-        Some(&[_, _, high, low, ..]) => Ok(i16::from_be_bytes([high, low]) == ABORT),
+        Some(&[_, _, high, low, ..]) => Ok(i16::from_be_bytes([high, low]) == ABORT_MARKER),
         _ => Err(Flaw::corrupt("a control record's key is shorter than its version and type")),
     }
 }

@@ -14,6 +14,7 @@ mod codecs;
 mod columns;
 mod decoder;
 mod error;
+mod format;
 mod record;
 mod varint;
 

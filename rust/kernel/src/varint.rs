@@ -5,6 +5,8 @@
 
 /// Bytes of the longest 32-bit varint.
 pub(crate) const LONGEST: usize = 5;
+/// Bytes of the longest 64-bit varint.
+const LONGEST_LONG: usize = 10;
 
 /// Reads a 32-bit varint at `*at` and moves `*at` behind it; `None` when it is malformed or cut off.
 #[inline(always)]
@@ -37,7 +39,7 @@ pub(crate) fn varlong(bytes: &[u8], at: &mut usize) -> Option<i64> {
         *at += 2;
         return Some(unzigzag64(u64::from(first & 0x7f) | u64::from(second) << 7));
     }
-    let (raw, end) = long(bytes, *at, 10)?;
+    let (raw, end) = long(bytes, *at, LONGEST_LONG)?;
     *at = end;
     Some(unzigzag64(raw))
 }
@@ -48,7 +50,7 @@ fn long(bytes: &[u8], start: usize, most: usize) -> Option<(u64, usize)> {
     let mut raw = 0u64;
     for (index, &byte) in bytes.get(start..)?.iter().take(most).enumerate() {
         let bits = u64::from(byte & 0x7f);
-        if index == 9 && bits > 1 {
+        if index + 1 == LONGEST_LONG && bits > 1 {
             return None;
         }
         raw |= bits << (7 * index);

@@ -26,6 +26,17 @@ use crate::error::Flaw;
 const MAGIC: u32 = 0x184D_2204;
 const STORED: u32 = 1 << 31;
 
+const VERSION: u8 = 1;
+const INDEPENDENT: u8 = 0x20;
+const BLOCK_CHECKSUMS: u8 = 0x10;
+const CONTENT_SIZE: u8 = 0x08;
+const CONTENT_CHECKSUM: u8 = 0x04;
+const RESERVED_FLAG: u8 = 0x02;
+const DICTIONARY: u8 = 0x01;
+
+const RESERVED_BLOCK_BITS: u8 = 0x8f;
+const SMALLEST_BLOCK: u8 = 4;
+
 /// A frame, and how far it has been read.
 #[derive(Default)]
 pub(super) struct Lz4 {
@@ -110,13 +121,14 @@ fn header(rest: &mut &[u8]) -> Result<Frame, Flaw> {
     }
     let descriptor = *rest;
     let &[flags, block] = take(rest, 2)? else { return Err(cut_off()) };
-    if flags >> 6 != 1 || flags & 0x02 != 0 || block & 0x8f != 0 || block >> 4 < 4 {
+    let reserved = flags & RESERVED_FLAG != 0 || block & RESERVED_BLOCK_BITS != 0 || block >> 4 < SMALLEST_BLOCK;
+    if flags >> 6 != VERSION || reserved {
         return Err(broken("lz4", "the frame's header has an unknown version or reserved bits"));
     }
-    if flags & 0x01 != 0 {
+    if flags & DICTIONARY != 0 {
         return Err(broken("lz4", "the frame wants a dictionary"));
     }
-    let content_size = if flags & 0x08 != 0 {
+    let content_size = if flags & CONTENT_SIZE != 0 {
         let size = take(rest, 8)?.first_chunk().ok_or_else(cut_off)?;
         Some(u64::from_le_bytes(*size))
     } else {
@@ -127,9 +139,9 @@ fn header(rest: &mut &[u8]) -> Result<Frame, Flaw> {
         return Err(broken("lz4", "the frame header's checksum does not match"));
     }
     Ok(Frame {
-        linked: flags & 0x20 == 0,
-        block_checksums: flags & 0x10 != 0,
-        content_checksum: flags & 0x04 != 0,
+        linked: flags & INDEPENDENT == 0,
+        block_checksums: flags & BLOCK_CHECKSUMS != 0,
+        content_checksum: flags & CONTENT_CHECKSUM != 0,
         content_size,
         largest_block: 256usize << (2 * (block >> 4)),
     })

@@ -13,6 +13,7 @@ mod zstd;
 pub(crate) use plain::Plain;
 
 use crate::error::Flaw;
+use crate::format::codec;
 
 /// About how many bytes are decompressed at a time: most batches in one go.
 const PIECE: usize = 1 << 20;
@@ -38,20 +39,20 @@ enum Stream {
 }
 
 impl Codecs {
-    /// Begins with the records of another batch, compressed by `codec` (the number in its attributes, not 0).
-    pub fn begin(&mut self, codec: u8, plain: &mut Plain) -> Result<(), Flaw> {
+    /// Begins with the records of another batch, compressed by `number` (the codec in its attributes, and not none).
+    pub fn begin(&mut self, number: u8, plain: &mut Plain) -> Result<(), Flaw> {
         plain.clear();
-        self.stream = match codec {
-            1 => Stream::Gzip(gzip::Gzip::default()),
-            2 => Stream::Snappy(snappy::Snappy::default()),
-            3 => Stream::Lz4(lz4::Lz4::default()),
-            4 => {
+        self.stream = match number {
+            codec::GZIP => Stream::Gzip(gzip::Gzip::default()),
+            codec::SNAPPY => Stream::Snappy(snappy::Snappy::default()),
+            codec::LZ4 => Stream::Lz4(lz4::Lz4::default()),
+            codec::ZSTD => {
                 self.zstd.begin()?;
                 Stream::Zstd
             }
             _ => {
                 return Err(Flaw::unsupported(format!(
-                    "the record batch is compressed with the unknown codec {codec}"
+                    "the record batch is compressed with the unknown codec {number}"
                 )));
             }
         };
