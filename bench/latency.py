@@ -135,7 +135,7 @@ def _first_batch(clients: Clients, topic: Topic) -> float:
     columns = tuple(name for name in COLUMNS if name not in ("headers", "leaderEpoch"))
     request = RangeRequest(OffsetRange(topic.name, 0, 0, topic.until_offset), columns)
     started = time.perf_counter()
-    batches = read_range(settings, request)
+    batches = read_range(*settings, request)
     next(batches)
     took = time.perf_counter() - started
     batches.close()  # type: ignore[attr-defined]  # a generator, declared as an iterator

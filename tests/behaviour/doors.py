@@ -77,14 +77,15 @@ def _stream(given: Mapping[str, str], warnings: list[str]) -> Tree:
 
 def _of_options(options: ReadOptions, warnings: list[str]) -> Tree:
     warnings += options.warnings
-    settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
-    return {**_tree(type(options).__name__, options), **_tree("ConnectionSettings", settings)}
+    read = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
+    tree = _tree(type(options).__name__, options)
+    return {**tree, **_tree("ConnectionSettings", read.fetch), **_tree("ConnectionSettings", read.connection)}
 
 
 def _direct(given: Mapping[str, str], warnings: list[str]) -> Tree:
     read = parameters.driver_parameters(given)
     driver, executors = _tree("settings", read.settings), _tree("settings", read.executor_settings)
-    tree = _tree("KafkaParameters", read)
+    tree = _as_recorded(_tree("KafkaParameters", read))
     tree["KafkaParameters.executor_group_id"] = read.executor_group_id
     tree["KafkaParameters.executor_settings"] = {
         path: value for path, value in executors.items() if driver.get(path) != value
@@ -95,16 +96,15 @@ def _direct(given: Mapping[str, str], warnings: list[str]) -> Tree:
 def _rdd(given: Mapping[str, str], warnings: list[str]) -> Tree:
     """What ``KafkaRDD`` takes for its tasks; making one needs a SparkContext."""
     read = parameters.driver_parameters(given)
-    return _tree(
-        "Reading",
-        Reading(
-            read.executor_settings,
-            _DEFAULT_POLL_SECONDS if read.poll_timeout is None else read.poll_timeout,
-            read.rack_environment_variable,
-            read.fail_on_data_loss,
-            read.max_record_batch_bytes,
-        ),
+    reading = Reading(
+        read.executor_settings,
+        read.fetch,
+        _DEFAULT_POLL_SECONDS if read.poll_timeout is None else read.poll_timeout,
+        read.rack_environment_variable,
+        read.fail_on_data_loss,
+        read.max_record_batch_bytes,
     )
+    return _as_recorded(_tree("Reading", reading))
 
 
 def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> Tree:
@@ -136,6 +136,11 @@ DOORS: dict[str, Callable[[Mapping[str, str], list[str]], Tree]] = {
 
 SOURCE_DOORS = ("batch", "stream")
 PARAMETER_DOORS = ("direct", "rdd")
+
+
+def _as_recorded(tree: Tree) -> Tree:
+    """Settings of fetching stood among those of the connection when the record was made."""
+    return {path.replace(".fetch.", ".settings."): value for path, value in tree.items() if not path.endswith(".fetch")}
 
 
 class _Listener(logging.Handler):

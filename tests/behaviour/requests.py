@@ -32,7 +32,8 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.wire.settings import ClientSettings
+
 
 FILE = DATA / "requests.json"
 
@@ -57,7 +58,7 @@ class Request(NamedTuple):
     """
 
     api_key: int
-    ask: Callable[[ConnectionSettings], object]
+    ask: Callable[[ClientSettings], object]
     settings: Mapping[str, str]
 
 
@@ -122,27 +123,28 @@ def _single(grouped: Mapping[str, str]) -> dict[str, str]:
     return {version: outcome for names, outcome in grouped.items() for version in names.split()}
 
 
-def _open(settings: ConnectionSettings) -> Connection:
-    host, port = settings.bootstrap_servers[0]
-    return Connection.open(settings, host, port, Deadline.after(_SECONDS))
+def _open(settings: ClientSettings) -> Connection:
+    host, port = settings.connection.bootstrap_servers[0]
+    return Connection.open(settings.connection, host, port, Deadline.after(_SECONDS))
 
 
-def _log_in(settings: ConnectionSettings) -> None:
+def _log_in(settings: ClientSettings) -> None:
     _open(settings).close()
 
 
-def _fetch(topic_id: UUID | None, **more: Any) -> Callable[[ConnectionSettings], None]:
-    def ask(settings: ConnectionSettings) -> None:
+def _fetch(topic_id: UUID | None, **more: Any) -> Callable[[ClientSettings], None]:
+    def ask(settings: ClientSettings) -> None:
         with contextlib.closing(_open(settings)) as connection:
-            channel = FetchChannel(connection, topic=TOPIC, topic_id=topic_id, partition=2, settings=settings)
+            channel = FetchChannel(connection, topic=TOPIC, topic_id=topic_id, partition=2, settings=settings.fetch)
             channel.request(1234, **more)
             channel.response(Deadline.after(_SECONDS))
 
     return ask
 
 
-def _offsets(settings: ConnectionSettings) -> None:
-    Cluster(settings).offsets({_ONE: -2, _TWO: 1_700_000_000_000})
+def _offsets(settings: ClientSettings) -> None:
+    wanted = {_ONE: -2, _TWO: 1_700_000_000_000}
+    Cluster(settings.connection).offsets(wanted, isolation_level=settings.fetch.isolation_level)
 
 
 _PASSWORD = {
@@ -156,19 +158,23 @@ _FETCHING = {**_COMMITTED, "client.rack": "r", "fetch.min.bytes": "7", "fetch.ma
 
 _API_VERSIONS = Request(peer.API_VERSIONS, _log_in, {})
 _REQUESTS: dict[str, Request] = {
-    "Metadata, one topic": Request(peer.METADATA, lambda settings: Cluster(settings).topics([TOPIC]), {}),
-    "Metadata, two topics": Request(peer.METADATA, lambda settings: Cluster(settings).topics(["é", TOPIC]), {}),
-    "Metadata, all topics": Request(peer.METADATA, lambda settings: Cluster(settings).all_topics(), {}),
+    "Metadata, one topic": Request(peer.METADATA, lambda settings: Cluster(settings.connection).topics([TOPIC]), {}),
+    "Metadata, two topics": Request(
+        peer.METADATA, lambda settings: Cluster(settings.connection).topics(["é", TOPIC]), {}
+    ),
+    "Metadata, all topics": Request(peer.METADATA, lambda settings: Cluster(settings.connection).all_topics(), {}),
     "ListOffsets": Request(peer.LIST_OFFSETS, _offsets, {}),
     "ListOffsets, committed": Request(peer.LIST_OFFSETS, _offsets, {**_COMMITTED, "request.timeout.ms": "1234"}),
     "FindCoordinator": Request(
-        peer.FIND_COORDINATOR, lambda settings: Group(Cluster(settings), "my group").committed([_ONE]), {}
+        peer.FIND_COORDINATOR, lambda settings: Group(Cluster(settings.connection), "my group").committed([_ONE]), {}
     ),
     "OffsetFetch": Request(
-        peer.OFFSET_FETCH, lambda settings: Group(Cluster(settings), "my group").committed([_ONE, _TWO]), {}
+        peer.OFFSET_FETCH, lambda settings: Group(Cluster(settings.connection), "my group").committed([_ONE, _TWO]), {}
     ),
     "OffsetCommit": Request(
-        peer.OFFSET_COMMIT, lambda settings: Group(Cluster(settings), "my group").commit({_ONE: 5, _TWO: 2**40}), {}
+        peer.OFFSET_COMMIT,
+        lambda settings: Group(Cluster(settings.connection), "my group").commit({_ONE: 5, _TWO: 2**40}),
+        {},
     ),
     "SaslHandshake": Request(peer.SASL_HANDSHAKE, _log_in, _PASSWORD),
     "SaslAuthenticate": Request(peer.SASL_AUTHENTICATE, _log_in, _PASSWORD),

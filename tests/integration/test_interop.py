@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
     from tests.integration.producers import Family
 
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.wire.settings import ClientSettings
+
 
 OLDER_VERSION = "3.9.2"
 LATEST_TIMESTAMP = (1 << 63) // 1000
@@ -88,7 +89,7 @@ class Row(NamedTuple):
 class Lab:
     """A cluster, producers of its own version of Kafka, and topics."""
 
-    settings: ConnectionSettings
+    settings: ClientSettings
     producers: Producers
     make_topic: MakeTopic
 
@@ -98,9 +99,9 @@ class Lab:
 
     def read(self, topic: str, decoder: str, *, partition: int = 0, isolation: Any = "read_uncommitted") -> list[Row]:
         """Reads all that the topic holds at that isolation level."""
-        settings = replace(self.settings, isolation_level=isolation)
         tp = TopicPartition(topic, partition)
-        start, end = (Cluster(settings).offsets({tp: position})[tp] for position in (EARLIEST, LATEST))
+        cluster = Cluster(self.settings.connection)
+        start, end = (cluster.offsets({tp: position}, isolation_level=isolation)[tp] for position in (EARLIEST, LATEST))
         return self.read_range(OffsetRange(topic, partition, start, end), decoder, isolation=isolation)
 
     def read_range(
@@ -111,13 +112,13 @@ class Lab:
         isolation: Any = "read_uncommitted",
         counts: ReadCounts | None = None,
     ) -> list[Row]:
-        settings = replace(self.settings, isolation_level=isolation)
+        fetch = replace(self.settings.fetch, isolation_level=isolation)
         request = RangeRequest(wanted, columns=records.COLUMNS, poll_timeout=30)
         rows = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(ENVIRONMENT_VARIABLE, decoder)
             patch.setattr(records, "_chosen", choose())
-            for batch in read_range(settings, request, counts):
+            for batch in read_range(self.settings.connection, fetch, request, counts):
                 batch.validate(full=True)
                 assert set(batch.column("topic").to_pylist()) == {wanted.topic}
                 assert set(batch.column("partition").to_pylist()) == {wanted.partition}
@@ -127,13 +128,14 @@ class Lab:
     def stored_codecs(self, topic: str) -> set[int]:
         """The codecs that the first partition's record batches name."""
         tp = TopicPartition(topic, 0)
-        cluster = Cluster(self.settings)
+        cluster = Cluster(self.settings.connection)
         end = cluster.offsets({tp: LATEST})[tp]
         node = cluster.leader(tp)
         found, position = set(), 0
-        with closing(Connection.open(self.settings, node.host, node.port, Deadline.after(30))) as connection:
+        with closing(Connection.open(cluster.settings, node.host, node.port, Deadline.after(30))) as connection:
             topic_id = cluster.topics([topic])[topic].topic_id
-            channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=self.settings)
+            fetch = self.settings.fetch
+            channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=fetch)
             while position < end:
                 channel.request(position, -1, None)
                 batches = channel.response(Deadline.after(30)).records
@@ -298,7 +300,7 @@ def check_transactions(lab: Lab, family: Family, codec: str) -> None:
     written, committed, undecided = write_transactions(lab, family, topic, codec)
     visible = [each for each in written if each.offset in committed]
     first_open = next(each.offset for each in written if each.record.key == b"open")
-    wait_until_stable(lab.settings.bootstrap_text, topic, first_open)
+    wait_until_stable(lab.settings.connection.bootstrap_text, topic, first_open)
     for decoder in DECODERS:
         assert lab.read(topic, decoder) == expected(written)
         assert lab.read(topic, decoder, isolation="read_committed") == expected(visible)
@@ -314,7 +316,7 @@ def check_transactions(lab: Lab, family: Family, codec: str) -> None:
         assert (counts.lost, counts.holes) == (0, 0)
     undecided.commit()
     # Five transactions have ended, each with a marker; that of the one before may lie behind the last record.
-    wait_until_stable(lab.settings.bootstrap_text, topic, len(written) + 5)
+    wait_until_stable(lab.settings.connection.bootstrap_text, topic, len(written) + 5)
     visible += written[-100:]
     for decoder in DECODERS:
         assert lab.read(topic, decoder, isolation="read_committed") == expected(visible)
@@ -375,7 +377,7 @@ def test_spark_sees_the_same(
     topics = dict(awkward_topic(family, codec) for family in FAMILIES for codec in CODECS)
     frame = (
         spark.read.format("kafka-direct")
-        .option("kafka.bootstrap.servers", lab.settings.bootstrap_text)
+        .option("kafka.bootstrap.servers", lab.settings.connection.bootstrap_text)
         .option("subscribe", ",".join(topics))
         .option("includeHeaders", "true")
         .load()

@@ -125,7 +125,7 @@ def settings_for(kafka: EmbeddedKafka, listener: str, provider: str | None = Non
     if protocol.endswith("SSL"):
         params["ssl.truststore.location"] = str(kafka.certificates.ca)
     named = {name.replace("_", "."): text for name, text in more.items()}
-    return connection_settings(params | named, oauth_token_provider=provider)
+    return connection_settings(params | named, oauth_token_provider=provider).connection
 
 
 def login(kafka: EmbeddedKafka, listener: str, mechanism: str, user: Credentials = ALICE) -> ConnectionSettings:

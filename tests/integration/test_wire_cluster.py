@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def settings(kafka: EmbeddedKafka) -> ConnectionSettings:
-    return connection_settings({"bootstrap.servers": kafka.bootstrap_servers})
+    return connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection
 
 
 @pytest.fixture
@@ -170,12 +170,11 @@ def test_the_end_follows_the_isolation_level(
     producer.begin_transaction()
     producer.produce(name, b"open", partition=0)
     assert producer.flush(30) == 0
-    ends = {
-        level: Cluster(replace(settings, isolation_level=level)).offsets({partition: LATEST})[partition]
-        for level in ("read_uncommitted", "read_committed")
-    }
+    cluster = Cluster(settings)
+    uncommitted = cluster.offsets({partition: LATEST}, isolation_level="read_uncommitted")
+    committed = cluster.offsets({partition: LATEST}, isolation_level="read_committed")
     producer.abort_transaction(30)
-    assert ends == {"read_uncommitted": 2, "read_committed": 1}
+    assert (uncommitted, committed) == ({partition: 2}, {partition: 1})
 
 
 @pytest.mark.parametrize("missing", [("no-such-topic", 0), (None, 7)])

@@ -30,6 +30,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.reading.request import RangeRequest
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire import _any_broker
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
@@ -76,7 +77,7 @@ def three() -> Iterator[EmbeddedKafka]:
 
 
 def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
-    return connection_settings({"bootstrap.servers": kafka.bootstrap_servers, **params})
+    return connection_settings({"bootstrap.servers": kafka.bootstrap_servers, **params}).connection
 
 
 def logged_in(kafka: EmbeddedKafka, name: str = "alice", password: str = "alice-secret") -> ConnectionSettings:
@@ -88,7 +89,7 @@ def logged_in(kafka: EmbeddedKafka, name: str = "alice", password: str = "alice-
             "sasl.mechanism": "PLAIN",
             "sasl.jaas.config": f'{module} required username="{name}" password="{password}";',
         }
-    )
+    ).connection
 
 
 def soon() -> Deadline:
@@ -164,13 +165,13 @@ def test_asking_for_a_missing_topic_does_not_create_it(guarded: EmbeddedKafka) -
 
 
 def test_a_client_without_login_is_told_so(guarded: EmbeddedKafka) -> None:
-    bare = connection_settings({"bootstrap.servers": guarded.listener("SASL_PLAINTEXT")})
+    bare = connection_settings({"bootstrap.servers": guarded.listener("SASL_PLAINTEXT")}).connection
     with pytest.raises(BrokerUnreachableError, match="does the listener want a login"):
         Cluster(bare, retries=1).all_topics()
 
 
 def test_a_client_without_tls_is_told_so(guarded: EmbeddedKafka) -> None:
-    bare = connection_settings({"bootstrap.servers": guarded.listener("SSL")})
+    bare = connection_settings({"bootstrap.servers": guarded.listener("SSL")}).connection
     with pytest.raises(BrokerError, match=r"(speaks TLS|TLS listener).*kafka\.security\.protocol"):
         Cluster(bare, retries=1).all_topics()
 
@@ -183,7 +184,7 @@ def test_a_client_with_tls_on_a_plain_listener_is_told_so(guarded: EmbeddedKafka
             "security.protocol": "SSL",
             "socket.connection.setup.timeout.ms": "1500",
         }
-    )
+    ).connection
     with pytest.raises(BrokerUnreachableError, match="listener without TLS"):
         Cluster(secured).all_topics()
 
@@ -279,7 +280,7 @@ def test_a_throttled_client_is_told_and_served(guarded: EmbeddedKafka, topics_on
     with POOL.lend(settings, host, port, soon()) as connection:
         topic_id = cluster.topics([topic])[topic].topic_id
         limit_rate(connection, client, 12_500)
-        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=settings)
+        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=FetchSettings())
         longest, served_after = 0, False
         deadline = Deadline.after(120)
         while longest <= settings.request_timeout_ms or not served_after:
@@ -334,7 +335,8 @@ def test_a_broker_that_does_not_lead_says_who_does(three: EmbeddedKafka, topics_
     partition = found.partitions[0]
     other = next(node for node in cluster.nodes.values() if node.id != partition.leader)
     with POOL.lend(settings, other.host, other.port, soon()) as connection:
-        channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=settings)
+        fetch = FetchSettings()
+        channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=fetch)
         channel.request(0, partition.leader_epoch)
         fetched = channel.response(soon())
     assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -349,11 +351,11 @@ def test_a_reader_in_a_rack_is_sent_to_the_replica_there(three: EmbeddedKafka, t
     partition = found.partitions[0]
     leader = cluster.leader(TopicPartition(topic, 0))
     near = cluster.nodes[next(replica for replica in partition.replicas if replica != leader.id)]
-    settings = replace(plain(three), client_rack=near.rack or "")
+    settings, fetch = plain(three), FetchSettings(client_rack=near.rack or "")
 
     def fetch_from(host: str, port: int) -> tuple[int, int, bytes]:
         with POOL.lend(settings, host, port, soon()) as connection:
-            channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=settings)
+            channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=fetch)
             channel.request(0, partition.leader_epoch)
             fetched = channel.response(soon())
             return fetched.error_code, fetched.preferred_read_replica, bytes(fetched.records)
@@ -433,7 +435,7 @@ def test_a_frozen_broker_holds_up_only_what_it_leads(
         with at_most(HANG, "reading what others lead, in a new process"):
             for partition in others:
                 ranged = OffsetRange(topic, partition.partition, 0, ends[partition])
-                batches = list(read_range(stranger, RangeRequest(ranged, ("offset",))))
+                batches = list(read_range(stranger, FetchSettings(), RangeRequest(ranged, ("offset",))))
                 assert sum(batch.num_rows for batch in batches) == ends[partition]
         with at_most(60, "planning what it led, by the leaders elected meanwhile"):
             assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends

@@ -26,33 +26,34 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
+    from pyspark_kafka_direct.wire.settings import ClientSettings
 
     OpenChannel = Callable[..., FetchChannel]
 
 
 @pytest.fixture
-def settings(kafka: EmbeddedKafka) -> ConnectionSettings:
+def settings(kafka: EmbeddedKafka) -> ClientSettings:
     return connection_settings({"bootstrap.servers": kafka.bootstrap_servers, "fetch.max.wait.ms": "100"})
 
 
 @pytest.fixture
-def open_channel(settings: ConnectionSettings) -> Iterator[OpenChannel]:
+def open_channel(settings: ClientSettings) -> Iterator[OpenChannel]:
     """Opens a channel to the leader of a topic's first partition, over a connection of its own."""
     connections: list[Connection] = []
 
     def open_it(
-        topic: str, own: ConnectionSettings = settings, *, by_name: bool = False, **changes: object
+        topic: str, fetch: FetchSettings = settings.fetch, *, by_name: bool = False, **changes: object
     ) -> FetchChannel:
-        cluster = Cluster(own)
+        cluster = Cluster(settings.connection)
         leader = cluster.leader(TopicPartition(topic, 0))
-        connections.append(Connection.open(own, leader.host, leader.port, soon()))
+        connections.append(Connection.open(settings.connection, leader.host, leader.port, soon()))
         values: dict[str, object] = {
             "topic_id": None if by_name else cluster.topics([topic])[topic].topic_id,
             "partition": 0,
         }
-        return FetchChannel(connections[-1], topic=topic, settings=own, **(values | changes))  # type: ignore[arg-type]
+        return FetchChannel(connections[-1], topic=topic, settings=fetch, **(values | changes))  # type: ignore[arg-type]
 
     yield open_it
     for connection in connections:
@@ -148,12 +149,12 @@ def test_the_ends_of_the_log_come_along(
 
 
 def test_a_record_larger_than_the_limits_arrives(
-    kafka: EmbeddedKafka, settings: ConnectionSettings, make_topic: MakeTopic, open_channel: OpenChannel
+    kafka: EmbeddedKafka, settings: ClientSettings, make_topic: MakeTopic, open_channel: OpenChannel
 ) -> None:
     topic = make_topic(max_message_bytes=20_000_000)
     large = uuid.uuid4().bytes * 600_000
     write(kafka, topic, [b"small", large, b"small"], **{"message.max.bytes": 20_000_000, "batch.num.messages": 1})
-    small = replace(settings, fetch_max_bytes=1)
+    small = replace(settings.fetch, fetch_max_bytes=1)
     with closing(open_channel(topic, small).connection):
         assert large in read_all(open_channel(topic, small), 3, max_bytes=1)
 
@@ -201,7 +202,7 @@ def test_errors_are_handed_up_as_codes(
 
 
 def test_aborted_transactions_are_listed_for_read_committed_only(
-    kafka: EmbeddedKafka, settings: ConnectionSettings, make_topic: MakeTopic, open_channel: OpenChannel
+    kafka: EmbeddedKafka, settings: ClientSettings, make_topic: MakeTopic, open_channel: OpenChannel
 ) -> None:
     topic = make_topic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
@@ -216,7 +217,7 @@ def test_aborted_transactions_are_listed_for_read_committed_only(
     deadline = soon()
     while (everything := ask(open_channel(topic), 0)).last_stable_offset < 8:
         assert not deadline.expired
-    committed = ask(open_channel(topic, replace(settings, isolation_level="read_committed")), 0)
+    committed = ask(open_channel(topic, replace(settings.fetch, isolation_level="read_committed")), 0)
     ((producer_id, first_offset),) = committed.aborted
     assert first_offset == 4
     assert producer_id == struct.unpack_from(">q", committed.records, 43)[0]
@@ -225,7 +226,7 @@ def test_aborted_transactions_are_listed_for_read_committed_only(
 
 
 def test_read_committed_ends_at_an_open_transaction(
-    kafka: EmbeddedKafka, settings: ConnectionSettings, make_topic: MakeTopic, open_channel: OpenChannel
+    kafka: EmbeddedKafka, settings: ClientSettings, make_topic: MakeTopic, open_channel: OpenChannel
 ) -> None:
     topic = make_topic()
     write(kafka, topic, [b"before"])
@@ -234,7 +235,7 @@ def test_read_committed_ends_at_an_open_transaction(
     producer.begin_transaction()
     producer.produce(topic, b"undecided", partition=0)
     assert producer.flush(30) == 0
-    fetched = ask(open_channel(topic, replace(settings, isolation_level="read_committed")), 0)
+    fetched = ask(open_channel(topic, replace(settings.fetch, isolation_level="read_committed")), 0)
     producer.abort_transaction(30)
     assert (fetched.high_watermark, fetched.last_stable_offset) == (2, 1)
     assert b"undecided" not in bytes(fetched.records)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def group(servers: str, name: str, **more: str) -> Group:
-    return Group(Cluster(connection_settings({"bootstrap.servers": servers, **more})), name)
+    return Group(Cluster(connection_settings({"bootstrap.servers": servers, **more}).connection), name)
 
 
 def seen_by_tools(servers: str, name: str) -> dict[tuple[str, int], int]:

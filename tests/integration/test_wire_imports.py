@@ -26,9 +26,9 @@ from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.wire.cluster import Cluster
 settings, request = pickle.loads(bytes.fromhex(sys.stdin.read()))
-end = Cluster(settings).offsets({request.offsets.topic_partition: LATEST})
+end = Cluster(settings.connection).offsets({request.offsets.topic_partition: LATEST})
 foreign = {"kafka", "confluent_kafka", "google", "cryptography", "pyspark"} & set(sys.modules)
-print(sum(batch.num_rows for batch in read_range(settings, request)), *end.values(), sorted(foreign))
+print(sum(batch.num_rows for batch in read_range(*settings, request)), *end.values(), sorted(foreign))
 """
 
 
@@ -42,7 +42,7 @@ def test_a_range_is_planned_and_read_with_nothing_but_arrow(
         producer.produce(topic, b"%d" % number)
     assert producer.flush(30) == 0
     settings = connection_settings({"bootstrap.servers": kafka.bootstrap_servers})
-    cluster = Cluster(settings)
+    cluster = Cluster(settings.connection)
     request = RangeRequest(
         offsets=OffsetRange(topic, 0, 1, 5),
         columns=("value",),

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.metadata import TopicMetadata
+    from pyspark_kafka_direct.wire.settings import ClientSettings
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +40,22 @@ def write(kafka: EmbeddedKafka, topic: str) -> None:
     assert producer.flush(30) == 0
 
 
-def check(settings: ConnectionSettings, topic: str) -> tuple[FetchChannel, TopicMetadata]:
+def check(settings: ClientSettings, topic: str) -> tuple[FetchChannel, TopicMetadata]:
     """Read metadata, offsets and records of what ``write`` wrote."""
-    cluster = Cluster(settings)
+    cluster = Cluster(settings.connection)
     found = cluster.topics([topic, "no-such-topic"])
     assert list(found) == [topic]
     assert sorted(found[topic].partitions) == [0, 1]
     assert topic in cluster.all_topics()
     partition = TopicPartition(topic, 1)
     for position, offset in {EARLIEST: 0, LATEST: 5, 2500: 2, 9000: -1}.items():
-        assert cluster.offsets({partition: position})[partition] == offset
+        found_at = cluster.offsets({partition: position}, isolation_level=settings.fetch.isolation_level)
+        assert found_at == {partition: offset}
     leader = cluster.leader(partition)
     deadline = Deadline.after(30)
-    with POOL.lend(settings, leader.host, leader.port, deadline) as connection:
-        channel = FetchChannel(connection, topic=topic, topic_id=found[topic].topic_id, partition=1, settings=settings)
+    with POOL.lend(settings.connection, leader.host, leader.port, deadline) as connection:
+        topic_id = found[topic].topic_id
+        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=1, settings=settings.fetch)
         channel.request(0, cluster.partition(partition).leader_epoch)
         fetched = channel.response(deadline)
         assert (fetched.error_code, fetched.high_watermark) == (0, 5)

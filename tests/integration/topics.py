@@ -58,9 +58,10 @@ class Admin:
 
 def wait_until_stable(servers: str, topic: str, end: int) -> None:
     """Wait until the last stable offset of partition 0 is ``end``: markers come a moment after the answer."""
-    settings = connection_settings({"bootstrap.servers": servers, "isolation.level": "read_committed"})
+    settings = connection_settings({"bootstrap.servers": servers}).connection
     partition = offsets.TopicPartition(topic, 0)
+    wanted = {partition: offsets.LATEST}
     deadline = time.monotonic() + _DEADLINE
-    while (seen := Cluster(settings).offsets({partition: offsets.LATEST})[partition]) != end:
+    while (seen := Cluster(settings).offsets(wanted, isolation_level="read_committed")[partition]) != end:
         assert time.monotonic() < deadline, f"the last stable offset is {seen}, not {end}, after {_DEADLINE} s"
         time.sleep(0.02)

@@ -249,6 +249,15 @@ def test_the_version_is_written_alike() -> None:
     assert project["version"] == __version__
 
 
+@pytest.mark.parametrize("module", ["connection", "fetch", "secret", "security"])
+def test_typed_settings_stand_alone(module: str) -> None:
+    """They travel to every Python worker."""
+    neighbours = [f"{PACKAGE}.settings.{name}" for name in ("secret", "security")]
+    names = imported((SOURCE / "settings" / f"{module}.py").read_text(encoding="utf-8"), f"{PACKAGE}.settings")
+    ours = {name for name in names if name.startswith(PACKAGE)}
+    assert {name for name in ours if not name.startswith((*neighbours, f"{PACKAGE}.errors"))} == set()
+
+
 def test_files_stay_small() -> None:
     folders = ["src", "tests", "bench", "examples", "rust"]
     files = [file for folder in folders for kind in ("*.py", "*.rs") for file in (ROOT / folder).rglob(kind)]

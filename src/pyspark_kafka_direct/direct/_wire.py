@@ -85,7 +85,8 @@ class WireView:
         """Where a new stream begins."""
         wire = self._wire
         wanted = start_of(self._spec.strategy, wire.cluster)
-        offsets = starting_offsets(wanted, wire.cluster, wire.group, wire.parameters.auto_offset_reset)
+        level, reset = wire.parameters.fetch.isolation_level, wire.parameters.auto_offset_reset
+        offsets = starting_offsets(wanted, wire.cluster, level, wire.group, reset)
         return Position(offsets, ids_of(self.assigned(offsets)))
 
     def assigned(self, tracked: Collection[TopicPartition]) -> dict[TopicPartition, UUID | None]:
@@ -98,11 +99,14 @@ class WireView:
 
     def starts_of_new(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where partitions begin that have appeared under the stream."""
-        return offsets_of_new(partitions, self._wire.cluster, self._wire.group, self._wire.parameters.auto_offset_reset)
+        wire = self._wire
+        level, reset = wire.parameters.fetch.isolation_level, wire.parameters.auto_offset_reset
+        return offsets_of_new(partitions, wire.cluster, level, wire.group, reset)
 
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where their logs end."""
-        return self._wire.cluster.offsets(dict.fromkeys(partitions, LATEST))
+        level = self._wire.parameters.fetch.isolation_level
+        return self._wire.cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
 
     def written(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Their high watermarks."""

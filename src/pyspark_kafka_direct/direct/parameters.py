@@ -30,6 +30,7 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 
@@ -56,6 +57,7 @@ class KafkaParameters:
 
     Attributes:
         settings: How the driver reaches the cluster.
+        fetch: How executors fetch.
         group_id: The consumer group whose offsets are looked up and committed, if any.
         auto_offset_reset: Where a partition begins that has neither a given nor a committed offset.
         oauth_token_provider: ``module:factory``, as the option ``oauthTokenProvider`` of the data source.
@@ -69,6 +71,7 @@ class KafkaParameters:
     """
 
     settings: ConnectionSettings
+    fetch: FetchSettings
     group_id: str | None = None
     auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
     oauth_token_provider: str | None = None
@@ -133,7 +136,7 @@ def driver_parameters(params: Mapping[str, object]) -> KafkaParameters:
     provider = given.get(_PROVIDER) or None
     client = {name: text for name, text in texts.items() if name.lower() not in _HANDLED}
     return KafkaParameters(
-        connection_settings(client, oauth_token_provider=provider),
+        *connection_settings(client, oauth_token_provider=provider),
         group_id=given.get(_GROUP, "").strip() or None,
         auto_offset_reset=_reset(given.get(_RESET)),
         oauth_token_provider=provider,

@@ -130,6 +130,7 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
     ) -> None:
         self._reading = Reading(
             parameters.executor_settings,
+            parameters.fetch,
             timeout if parameters.poll_timeout is None else parameters.poll_timeout,
             parameters.rack_environment_variable,
             parameters.fail_on_data_loss,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, source_batch
-from pyspark_kafka_direct.offsets import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -226,6 +225,6 @@ def _names(lags: tuple[QueryLag, ...]) -> list[str]:
 
 def _ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the ends as the source sees them: with ``read_committed`` the last stable offsets."""
-    from pyspark_kafka_direct.runtime.cluster import cluster_of
+    from pyspark_kafka_direct.runtime.cluster import ends_now
 
-    return cluster_of(options).offsets(dict.fromkeys(partitions, LATEST))
+    return ends_now(options, partitions)

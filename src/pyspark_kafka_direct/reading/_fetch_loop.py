@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.reading.counts import ReadCounts
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
@@ -87,7 +88,8 @@ class FetchLoop:
     """Feeds a consumer with one range.
 
     Args:
-        settings: How to reach the cluster.
+        settings: Has the pauses between tries.
+        fetch: How to fetch.
         request: The range and how to read it.
         replica: Where it is read from.
         consumer: Takes the record batches.
@@ -98,6 +100,7 @@ class FetchLoop:
     def __init__(
         self,
         settings: ConnectionSettings,
+        fetch: FetchSettings,
         request: RangeRequest,
         replica: Replica,
         consumer: Consumer,
@@ -105,7 +108,7 @@ class FetchLoop:
         *,
         ahead: bool = True,
     ) -> None:
-        self._settings = settings
+        self._settings = fetch
         self._request = request
         self._replica = replica
         self._consumer = consumer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import ProtocolError, TopicNotFoundError, UnsupportedBrokerError
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
@@ -36,6 +36,7 @@ class Replica:
 
     Args:
         settings: How to reach the cluster.
+        fetch: How to fetch.
         partition: What to fetch.
         topic_id: The id the topic must have; ``None`` where the cluster has no ids.
         hint: Who led the partition when the read was planned: spares the first look-up. It may be out of date, as the
@@ -51,6 +52,7 @@ class Replica:
     def __init__(
         self,
         settings: ConnectionSettings,
+        fetch: FetchSettings,
         partition: TopicPartition,
         topic_id: UUID | None,
         hint: PartitionLeader | None = None,
@@ -60,18 +62,15 @@ class Replica:
         self.end_may_lag = False
         self._leader_epoch = -1
         self.recreated_as: UUID | None = None
-        self._settings = settings
-        # What makes a fetch differ makes no difference to a connection: all uses share those in the pool. Uncommitted,
-        # so that the end of the log is the high watermark: an open transaction is no loss.
-        shared = dataclasses.replace(settings, isolation_level="read_uncommitted", client_rack="")
-        self._cluster = Cluster(shared, retries=0)
+        self._fetch = fetch
+        self._cluster = Cluster(settings, retries=0)
         self._partition = partition
         self._topic_id = topic_id
         self._hint = hint
         self._channel: FetchChannel | None = None
         self._asked: int | None = None
         self._preferred: int | None = None
-        self._leader_only = not settings.client_rack
+        self._leader_only = not fetch.client_rack
 
     def ask(self, offset: int, max_bytes: int, deadline: Deadline, *, last_epoch: int = -1) -> None:
         """Send the fetch request for ``offset``, unless it is under way.
@@ -173,14 +172,13 @@ class Replica:
         self.broker = str(node)
         connection = self._cluster.connect(node, deadline)
         self.end_may_lag = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < _ENDS_CERTAIN_FROM
-        # Without a rack the leader serves us itself instead of sending us to a follower.
-        settings = dataclasses.replace(self._settings, client_rack="") if self._leader_only else self._settings
         self._channel = FetchChannel(
             connection,
             topic=self._partition.topic,
             topic_id=self._topic_id,
             partition=self._partition.partition,
-            settings=settings,
+            settings=self._fetch,
+            follow_rack=not self._leader_only,
         )
         if hint is not None and self._channel.version < TOPIC_IDS_FROM:
             self._look_up(deadline)  # the request cannot say which topic of that name is meant
@@ -200,4 +198,6 @@ class Replica:
         return self._cluster.leader(self._partition, deadline=deadline)
 
     def _list_offset(self, position: int, deadline: Deadline) -> int:
-        return self._cluster.offsets({self._partition: position}, deadline=deadline)[self._partition]
+        # Uncommitted, so that the end of the log is the high watermark: an open transaction is no loss.
+        wanted = {self._partition: position}
+        return self._cluster.offsets(wanted, isolation_level="read_uncommitted", deadline=deadline)[self._partition]

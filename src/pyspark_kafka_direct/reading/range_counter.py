@@ -14,17 +14,24 @@ from pyspark_kafka_direct.records.counting import RecordCounter
 if TYPE_CHECKING:
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 
 
 def count_range(
-    settings: ConnectionSettings, request: RangeRequest, *, limit: int | None = None, counts: ReadCounts | None = None
+    settings: ConnectionSettings,
+    fetch: FetchSettings,
+    request: RangeRequest,
+    *,
+    limit: int | None = None,
+    counts: ReadCounts | None = None,
 ) -> int:
     """Counts the records that ``read_range`` would read.
 
     Args:
         settings: How to reach the cluster.
+        fetch: How to fetch.
         request: What to read; its columns do not matter.
         limit: Stop when so many were counted; the number may then be larger, but is not the whole.
         counts: Filled while reading, if given.
@@ -36,13 +43,13 @@ def count_range(
     offsets = request.offsets
     if limit is not None and limit <= 0:
         return 0
-    replica = Replica(settings, offsets.topic_partition, request.topic_id, request.leader)
+    replica = Replica(settings, fetch, offsets.topic_partition, request.topic_id, request.leader)
     counter = RecordCounter(
         offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, request.max_batch_bytes
     )
     started = time.monotonic()
     try:
-        for _ in FetchLoop(settings, request, replica, counter, counts, ahead=limit is None).run():
+        for _ in FetchLoop(settings, fetch, request, replica, counter, counts, ahead=limit is None).run():
             if limit is not None and counter.records >= limit:
                 break
     finally:

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 
 
 def read_range(
-    settings: ConnectionSettings, request: RangeRequest, counts: ReadCounts | None = None
+    settings: ConnectionSettings, fetch: FetchSettings, request: RangeRequest, counts: ReadCounts | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Reads exactly the records of the range, each once, in offset order.
 
     Args:
         settings: How to reach the cluster.
+        fetch: How to fetch.
         request: What to read.
         counts: Filled while reading, if given.
 
@@ -44,11 +46,11 @@ def read_range(
     """
     counts = counts if counts is not None else ReadCounts()
     offsets = request.offsets
-    replica = Replica(settings, offsets.topic_partition, request.topic_id, request.leader)
-    decoding = _Decoding(settings, request, counts)
+    replica = Replica(settings, fetch, offsets.topic_partition, request.topic_id, request.leader)
+    decoding = _Decoding(fetch, request, counts)
     started = time.monotonic()
     try:
-        for _ in FetchLoop(settings, request, replica, decoding, counts).run():
+        for _ in FetchLoop(settings, fetch, request, replica, decoding, counts).run():
             while (batch := decoding.read()) is not None:
                 if batch.num_rows:
                     yield batch
@@ -62,8 +64,8 @@ def read_range(
 class _Decoding:
     """A decoder as the consumer of a fetch loop; a new one wherever offsets are skipped."""
 
-    def __init__(self, settings: ConnectionSettings, request: RangeRequest, counts: ReadCounts) -> None:
-        self._settings = settings
+    def __init__(self, fetch: FetchSettings, request: RangeRequest, counts: ReadCounts) -> None:
+        self._check_crcs = fetch.check_crcs
         self._request = request
         self._counts = counts
         self._decoder = self._decoder_from(request.offsets.from_offset)
@@ -95,7 +97,7 @@ class _Decoding:
             from_offset=offset,
             until_offset=request.offsets.until_offset,
             columns=request.columns,
-            check_crcs=self._settings.check_crcs,
+            check_crcs=self._check_crcs,
             max_rows=request.max_rows,
             max_bytes=request.max_bytes,
             max_batch_bytes=request.max_batch_bytes,

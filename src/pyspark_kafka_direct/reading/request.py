@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import OffsetRange
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
 
 
@@ -45,7 +45,7 @@ class RangeRequest:
     max_batch_bytes: int = 1 << 30
 
 
-def with_rack(settings: ConnectionSettings, variable: str | None) -> ConnectionSettings:
+def with_rack(settings: FetchSettings, variable: str | None) -> FetchSettings:
     """The settings with the rack that this executor's environment names; one option would give all the same rack.
 
     Args:

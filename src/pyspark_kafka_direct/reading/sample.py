@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
     from pyspark_kafka_direct.wire.deadline import Deadline
 
@@ -25,6 +26,7 @@ _HEAD = struct.Struct(">qi")
 
 def bytes_per_offset(
     settings: ConnectionSettings,
+    fetch: FetchSettings,
     partition: TopicPartition,
     offset: int,
     deadline: Deadline,
@@ -36,6 +38,7 @@ def bytes_per_offset(
 
     Args:
         settings: How to reach the cluster.
+        fetch: How to fetch.
         partition: The partition.
         offset: Where to look; there must be records.
         deadline: End of the wait.
@@ -49,7 +52,7 @@ def bytes_per_offset(
         BrokerError: The leader could not be asked.
         TopicNotFoundError: There is no such partition any more.
     """
-    replica = Replica(settings, partition, topic_id, leader)
+    replica = Replica(settings, fetch, partition, topic_id, leader)
     try:
         replica.ask(offset, SAMPLE_BYTES, deadline)
         return measure(replica.answer(deadline).records, offset)

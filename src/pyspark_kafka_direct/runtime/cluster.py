@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.select import Selected, SubscribePattern, select_partitions
 from pyspark_kafka_direct.planning.stream_select import existing
 from pyspark_kafka_direct.wire.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.options import ReadOptions
+    from pyspark_kafka_direct.options import ReadOptions, StreamOptions
     from pyspark_kafka_direct.planning.select import Selection
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import TopicMetadata
+    from pyspark_kafka_direct.wire.settings import ClientSettings
 
 
 def open_cluster(settings: ConnectionSettings, options: ReadOptions) -> Cluster:
@@ -34,11 +36,23 @@ def cluster_of(options: Mapping[str, str]) -> Cluster:
     Raises:
         OptionError: An option's value cannot be used.
     """
-    from pyspark_kafka_direct.options import parse_stream_options
-    from pyspark_kafka_direct.wire.settings import connection_settings
+    given, settings = _read(options)
+    return open_cluster(settings.connection, given)
 
-    given = parse_stream_options(options)
-    return open_cluster(connection_settings(given.kafka, oauth_token_provider=given.oauth_token_provider), given)
+
+def ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the ends of partitions as a stream sees them: with ``read_committed`` the last stable offsets.
+
+    Args:
+        options: Options of the stream's source, as Spark has them.
+        partitions: Which.
+
+    Raises:
+        KafkaDirectError: The cluster can't be asked, or a partition is gone.
+    """
+    given, settings = _read(options)
+    wanted = dict.fromkeys(partitions, LATEST)
+    return open_cluster(settings.connection, given).offsets(wanted, isolation_level=settings.fetch.isolation_level)
 
 
 def ask_topics(cluster: Cluster, selection: Selection, *, strict: bool = True) -> dict[str, TopicMetadata]:
@@ -86,3 +100,11 @@ def existing_partitions(
 ) -> list[TopicPartition]:
     """Return those of some partitions that the brokers have."""
     return [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+
+
+def _read(options: Mapping[str, str]) -> tuple[StreamOptions, ClientSettings]:
+    from pyspark_kafka_direct.options import parse_stream_options
+    from pyspark_kafka_direct.wire.settings import connection_settings
+
+    given = parse_stream_options(options)
+    return given, connection_settings(given.kafka, oauth_token_provider=given.oauth_token_provider)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
 
 
@@ -46,6 +47,7 @@ class Reading:
 
     Attributes:
         settings: How to reach the cluster.
+        fetch: How to fetch.
         poll_timeout: Seconds without any progress after which a task fails.
         rack_environment_variable: Where an executor finds its rack.
         fail_on_data_loss: Whether a task fails where records are gone, or passes over them with a warning.
@@ -53,6 +55,7 @@ class Reading:
     """
 
     settings: ConnectionSettings
+    fetch: FetchSettings
     poll_timeout: float
     rack_environment_variable: str | None = None
     fail_on_data_loss: bool = True
@@ -60,7 +63,7 @@ class Reading:
 
     def prepare(
         self, task: RangeTask, columns: tuple[str, ...], **limits: Any
-    ) -> tuple[ConnectionSettings, RangeRequest]:
+    ) -> tuple[ConnectionSettings, FetchSettings, RangeRequest]:
         """Begin a task, in its own process.
 
         Args:
@@ -86,7 +89,7 @@ class Reading:
             max_batch_bytes=self.max_batch_bytes,
             **limits,
         )
-        return with_rack(self.settings, self.rack_environment_variable), request
+        return self.settings, with_rack(self.fetch, self.rack_environment_variable), request
 
     def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
         """The Arrow batches of a task, from its beginning to its end.

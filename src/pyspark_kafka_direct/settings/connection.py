@@ -1,4 +1,4 @@
-"""What a connection to a broker needs to know."""
+"""What a connection to a broker needs to know, and asking over it again. It imports nothing but its neighbours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pyspark_kafka_direct.settings.security import PLAINTEXT, SecuritySettings
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Everything a connection needs to know. Hashable (it keys the connection pool) and picklable.
+    """Everything a connection and its retries need to know. Hashable (it keys the connection pool) and picklable.
+
+    What differs between uses of one connection, such as the isolation level, has no place here: uses that differ in
+    nothing else share connections.
 
     All times are milliseconds, all sizes bytes; -1 as a buffer size leaves it to the operating system. Each field has
     the meaning and default of the client setting of that name.
@@ -19,8 +22,6 @@ class ConnectionSettings:
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "pyspark-kafka-direct"
     security: SecuritySettings = PLAINTEXT
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    client_rack: str = ""
     address_family: Literal["any", "v4", "v6"] = "any"
     connect_timeout_ms: int = 10_000
     connect_timeout_max_ms: int = 30_000
@@ -34,11 +35,6 @@ class ConnectionSettings:
     metadata_max_age_ms: int = 300_000
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 4_194_304
-    check_crcs: bool = True
 
     @property
     def bootstrap_text(self) -> str:

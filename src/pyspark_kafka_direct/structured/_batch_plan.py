@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ranges, plan_positions
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.planning.pushdown import Pushdown
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader, TopicMetadata
 
 
@@ -29,7 +31,9 @@ class PlannedBatch(NamedTuple):
     leaders: dict[TopicPartition, PartitionLeader]
 
 
-def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Pushdown | None) -> PlannedBatch:
+def plan_batch(
+    settings: ConnectionSettings, fetch: FetchSettings, options: BatchOptions, pushed: Pushdown | None
+) -> PlannedBatch:
     """Plans a batch with a handful of requests, whatever the number of partitions.
 
     Raises:
@@ -38,18 +42,18 @@ def plan_batch(settings: ConnectionSettings, options: BatchOptions, pushed: Push
     cluster = open_cluster(settings, options)
     tuning = Tuning(
         fail_on_data_loss=options.fail_on_data_loss,
-        read_committed=settings.isolation_level == "read_committed",
+        read_committed=fetch.isolation_level == "read_committed",
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-
+    offsets = functools.partial(cluster.offsets, isolation_level=fetch.isolation_level)
     if options.offset_ranges is not None:
         topics = cluster.topics(wanted.topic for wanted in options.offset_ranges)
-        plan = plan_given_ranges(options.offset_ranges, partition_numbers(topics), cluster.offsets, tuning, pushed)
+        plan = plan_given_ranges(options.offset_ranges, partition_numbers(topics), offsets, tuning, pushed)
         return PlannedBatch(plan, topics, _leaders(cluster, plan))
     topics = ask_topics(cluster, options.selection)
     selected = select(options.selection, topics)
-    plan = plan_positions(options.start, options.end, selected.partitions, cluster.offsets, tuning, pushed)
+    plan = plan_positions(options.start, options.end, selected.partitions, offsets, tuning, pushed)
     plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
     return PlannedBatch(plan, topics, _leaders(cluster, plan))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafka_direct.runtime.range_task import RangeTask, Reading
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +62,13 @@ class KafkaReader:
     """
 
     def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
+        from pyspark_kafka_direct.wire.settings import connection_settings  # tasks do without it
+
         self._options = options
         self._schema = schema
-        self._settings = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
+        self._settings, self._fetch = connection_settings(
+            options.kafka, oauth_token_provider=options.oauth_token_provider
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one range, on an executor.
@@ -82,6 +85,7 @@ class KafkaReader:
         options = self._options
         reading = Reading(
             self._settings,
+            self._fetch,
             options.poll_timeout_ms / 1000,
             options.rack_environment_variable,
             options.fail_on_data_loss,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import StreamOptions
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
-    from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader
+    from pyspark_kafka_direct.settings.fetch import FetchSettings, IsolationLevel
+    from pyspark_kafka_direct.wire.cluster import PartitionLeader
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
@@ -35,10 +35,12 @@ class LiveView:
 
     Args:
         settings: How to reach the cluster.
+        fetch: How tasks fetch: ends follow its isolation level.
         options: The query's options.
     """
 
-    def __init__(self, settings: ConnectionSettings, options: StreamOptions) -> None:
+    def __init__(self, settings: ConnectionSettings, fetch: FetchSettings, options: StreamOptions) -> None:
+        self._fetch = fetch
         self._options = options
         self._cluster = open_cluster(settings, options)
         self._told: set[str] = set()
@@ -66,12 +68,11 @@ class LiveView:
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """See ``ClusterView``."""
-        return _offsets(self._cluster, wanted)
+        return self._offsets(wanted, self._fetch.isolation_level)
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See ``ClusterView``. Rarely asked, so on connections of its own: isolation is a setting of a connection."""
-        uncommitted = dataclasses.replace(self._cluster.settings, isolation_level="read_uncommitted")
-        return _offsets(open_cluster(uncommitted, self._options), dict.fromkeys(partitions, LATEST))
+        """See ``ClusterView``."""
+        return self._offsets(dict.fromkeys(partitions, LATEST), "read_uncommitted")
 
     def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """See ``ClusterView``."""
@@ -80,7 +81,8 @@ class LiveView:
         sizes: dict[TopicPartition, float] = {}
         for tp, offset in begins.items():
             try:
-                size = bytes_per_offset(self._cluster.settings, tp, offset, deadline, leader=leaders.get(tp))
+                settings = self._cluster.settings
+                size = bytes_per_offset(settings, self._fetch, tp, offset, deadline, leader=leaders.get(tp))
             except KafkaDirectError as error:
                 # The sizes of before, or of other partitions, will do; if something is wrong, the tasks will say so.
                 _log.info("no sample of %s: %s", tp, error)
@@ -115,16 +117,18 @@ class LiveView:
             self._told.add(message)
             _log.warning("%s", message)
 
-
-def _offsets(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    left = dict(wanted)
-    while left:
-        try:
-            return cluster.offsets(left)
-        except TopicNotFoundError as error:
-            gone = [tp for tp in left if tp.topic == error.topic and error.partition in (None, tp.partition)]
-            if not gone:
-                raise
-            for tp in gone:
-                del left[tp]
-    return {}
+    def _offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        """Of what is gone there are none."""
+        left = dict(wanted)
+        while left:
+            try:
+                return self._cluster.offsets(left, isolation_level=isolation_level)
+            except TopicNotFoundError as error:
+                gone = [tp for tp in left if tp.topic == error.topic and error.partition in (None, tp.partition)]
+                if not gone:
+                    raise
+                for tp in gone:
+                    del left[tp]
+        return {}

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
 
@@ -25,12 +26,14 @@ class ListOffsets:
     Its values are -2 for the log start, -1 for the end, else a time in milliseconds.
 
     Args:
+        isolation_level: Whether the end of a log is the high watermark or the last stable offset.
         timeout_ms: How long a broker may look.
     """
 
     doing = "listing offsets"
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, isolation_level: IsolationLevel, timeout_ms: int) -> None:
+        self._isolation_level: IsolationLevel = isolation_level
         self._timeout_ms = timeout_ms
 
     def is_slow(self, values: Iterable[int]) -> bool:
@@ -39,7 +42,7 @@ class ListOffsets:
 
     def submit(self, connection: Connection, entries: Sequence[Entry[int]], deadline: Deadline) -> None:
         """See ``ask_offsets``."""
-        ask_offsets(connection, entries, self._timeout_ms, deadline)
+        ask_offsets(connection, entries, self._isolation_level, self._timeout_ms, deadline)
 
     def complete(self, connection: Connection, entries: Sequence[Entry[int]], deadline: Deadline) -> Answer[int]:
         """See ``offsets_answer``. Every log has a start and an end; only a time may have no offset."""
@@ -53,12 +56,19 @@ class ListOffsets:
         return Answer(found, codes)
 
 
-def ask_offsets(connection: Connection, entries: Iterable[Entry[int]], timeout_ms: int, deadline: Deadline) -> None:
+def ask_offsets(
+    connection: Connection,
+    entries: Iterable[Entry[int]],
+    isolation_level: IsolationLevel,
+    timeout_ms: int,
+    deadline: Deadline,
+) -> None:
     """Send the ListOffsets request for some partitions, all led by the connection's broker.
 
     Args:
         connection: The connection.
         entries: What to ask of each partition; see ``ListOffsets``.
+        isolation_level: See ``ListOffsets``.
         timeout_ms: How long the broker may look.
         deadline: End of the wait until it is sent.
 
@@ -72,7 +82,7 @@ def ask_offsets(connection: Connection, entries: Iterable[Entry[int]], timeout_m
         )
     wanted = {
         "replica_id": -1,
-        "isolation_level": _ISOLATION_LEVELS[connection.settings.isolation_level],
+        "isolation_level": _ISOLATION_LEVELS[isolation_level],
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
         "timeout_ms": timeout_ms,
     }

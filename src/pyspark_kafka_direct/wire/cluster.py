@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.metadata import ClusterMetadata
 
@@ -177,13 +178,18 @@ class Cluster:
         return known
 
     def offsets(
-        self, wanted: Mapping[TopicPartition, int], *, deadline: Deadline | None = None
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        deadline: Deadline | None = None,
     ) -> dict[TopicPartition, int]:
-        """Offsets of partitions, one request to each leader. Ends follow ``isolation.level``.
+        """Offsets of partitions, one request to each leader.
 
         Args:
-            wanted: For each partition -2 (log start), -1 (end; the last stable offset if ``read_committed``) or a
-                time in milliseconds: then the first offset whose record is at least that new, or -1 if none is.
+            wanted: For each partition -2 (log start), -1 (end) or a time in milliseconds: then the first offset whose
+                record is at least that new, or -1 if none is.
+            isolation_level: What the end is: the high watermark, or with ``read_committed`` the last stable offset.
             deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
@@ -191,7 +197,7 @@ class Cluster:
             AuthorizationError: The principal may not read a topic.
             BrokerError: A leader could not be asked, or none was elected in time.
         """
-        request = ListOffsets(self.settings.request_timeout_ms)
+        request = ListOffsets(isolation_level, self.settings.request_timeout_ms)
         return ask_leaders(self, request, wanted, self._retry(deadline or self._deadline()))
 
     def ask_any(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:

@@ -84,7 +84,7 @@ class Connection:
         self._process = os.getpid()
         self._client_id = settings.client_id.encode()
         self._buffer = bytearray(_FIRST_BUFFER)
-        self._kept_buffer = max(_KEPT_BUFFER, settings.max_partition_fetch_bytes + _FIRST_BUFFER)
+        self._kept_buffer = _KEPT_BUFFER
         self._correlation_id = 0
         self._outstanding: deque[tuple[int, str]] = deque()
         self._answered: set[str] = set()
@@ -218,6 +218,10 @@ class Connection:
         self._answered.add(name)
         self.last_used = time.monotonic()
         return body
+
+    def keep_room(self, size: int) -> None:
+        """Keep a receive buffer for answers of about this size from one answer to the next; at least a few MiB."""
+        self._kept_buffer = max(_KEPT_BUFFER, size + _FIRST_BUFFER)
 
     def throttle(self, milliseconds: int) -> None:
         """Note that the broker will not read this connection for so long (a quota); the next answer may take longer."""

@@ -60,7 +60,7 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.connection import Connection
 
 API_KEY = 1
@@ -141,13 +141,21 @@ class FetchChannel:
         topic_id: Topic id; ``None`` where the cluster has none (then the request's version is at most 12).
         partition: Partition number.
         settings: Isolation level, rack, waiting time and sizes.
+        follow_rack: Whether the broker may send us to the replica of our rack instead of serving us itself (KIP-392).
 
     Raises:
         UnsupportedBrokerError: No version of the request suits both sides.
     """
 
     def __init__(
-        self, connection: Connection, *, topic: str, topic_id: UUID | None, partition: int, settings: ConnectionSettings
+        self,
+        connection: Connection,
+        *,
+        topic: str,
+        topic_id: UUID | None,
+        partition: int,
+        settings: FetchSettings,
+        follow_rack: bool = True,
     ) -> None:
         newest = NEWEST_VERSION if topic_id is not None else TOPIC_IDS_FROM - 1
         self.connection = connection
@@ -156,6 +164,8 @@ class FetchChannel:
         self._topic_id = topic_id
         self._partition = partition
         self._settings = settings
+        self._rack = settings.client_rack if follow_rack else ""
+        connection.keep_room(settings.max_partition_fetch_bytes)
 
     def request(
         self,
@@ -195,10 +205,10 @@ class FetchChannel:
             min_bytes=settings.fetch_min_bytes,
             max_wait_ms=wait,
             isolation_level=_ISOLATION_LEVELS[settings.isolation_level],
-            rack=settings.client_rack,
+            rack=self._rack,
         )
         flexible = self.version >= _FLEXIBLE_FROM
-        deadline = deadline or Deadline.after(settings.request_timeout_ms / 1000)
+        deadline = deadline or Deadline.after(self.connection.settings.request_timeout_ms / 1000)
         self.connection.send(API_KEY, self.version, "Fetch", body, flexible=flexible, deadline=deadline)
 
     def response(self, deadline: Deadline) -> FetchedPartition:

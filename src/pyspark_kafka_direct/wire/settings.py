@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.wire._setting import Value
 
 _log = logging.getLogger("pyspark_kafka_direct.wire")
@@ -26,10 +28,22 @@ _log = logging.getLogger("pyspark_kafka_direct.wire")
 _HOST_PORT: Final = re.compile(r"(?:[0-9A-Za-z\-%._]*://)?\[?([0-9A-Za-z\-%._:]+)\]?:([0-9]{1,5})")
 
 
+class ClientSettings(NamedTuple):
+    """What client settings say, by role.
+
+    Attributes:
+        connection: How to reach the cluster.
+        fetch: How to fetch records.
+    """
+
+    connection: ConnectionSettings
+    fetch: FetchSettings
+
+
 def connection_settings(
     params: Mapping[str, str], *, oauth_token_provider: str | None = None, handled: Collection[str] = ()
-) -> ConnectionSettings:
-    """Make connection settings from client settings.
+) -> ClientSettings:
+    """Make typed settings from client settings.
 
     What can't apply is either refused or ignored; each ignored or unknown setting is said once per process, as a
     warning of the logger ``pyspark_kafka_direct.wire``.
@@ -50,12 +64,10 @@ def connection_settings(
     for note in (*read.notes, *notes):
         _warn_once(note)
     values = read.values
-    return ConnectionSettings(
+    connection = ConnectionSettings(
         bootstrap_servers=_bootstrap_servers(values, read.given),
         client_id=_text(values, "client.id"),
         security=security,
-        isolation_level=cast("Literal['read_uncommitted', 'read_committed']", values["isolation.level"]),
-        client_rack=_text(values, "client.rack"),
         address_family=cast("Literal['any', 'v4', 'v6']", values["broker.address.family"]),
         connect_timeout_ms=_number(values, "socket.connection.setup.timeout.ms"),
         connect_timeout_max_ms=_number(values, "socket.connection.setup.timeout.max.ms"),
@@ -69,12 +81,17 @@ def connection_settings(
         metadata_max_age_ms=_number(values, "metadata.max.age.ms"),
         receive_buffer_bytes=_number(values, "receive.buffer.bytes"),
         send_buffer_bytes=_number(values, "send.buffer.bytes"),
+    )
+    fetch = FetchSettings(
+        isolation_level=cast("IsolationLevel", values["isolation.level"]),
+        client_rack=_text(values, "client.rack"),
         fetch_min_bytes=_number(values, "fetch.min.bytes"),
         fetch_max_wait_ms=_number(values, "fetch.max.wait.ms"),
         fetch_max_bytes=_number(values, "fetch.max.bytes"),
         max_partition_fetch_bytes=_number(values, "max.partition.fetch.bytes"),
         check_crcs=cast("bool", values["check.crcs"]),
     )
+    return ClientSettings(connection, fetch)
 
 
 def settings_markdown() -> str:

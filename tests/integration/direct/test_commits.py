@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def committed(servers: str, group: str, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-    return Group(Cluster(connection_settings({"bootstrap.servers": servers})), group).committed(partitions)
+    return Group(Cluster(connection_settings({"bootstrap.servers": servers}).connection), group).committed(partitions)
 
 
 def wait_for_commit(servers: str, group: str, wanted: Mapping[TopicPartition, int]) -> None:

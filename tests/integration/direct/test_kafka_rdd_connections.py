@@ -42,7 +42,7 @@ def topic(bench: Workbench) -> str:
 @pytest.fixture
 def reading(bench: Workbench) -> Iterator[Reading]:
     """Settings that only this test uses, so that its connections are its own."""
-    yield Reading(bench.settings(client_id=f"test-{os.urandom(4).hex()}"), 60.0)
+    yield Reading(*bench.settings(client_id=f"test-{os.urandom(4).hex()}"), 60.0)
     POOL.close()
 
 

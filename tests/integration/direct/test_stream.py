@@ -215,7 +215,8 @@ def test_a_committed_offset_that_retention_overtook_is_reset(
     put(topic, texts(topic, 0, 20), partition=0)
     put(topic, texts(topic, 20, 30), partition=1)
     overtaken, beyond = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), str(params["group.id"]))
+    cluster = Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+    group = Group(cluster, str(params["group.id"]))
     group.commit({overtaken: 5, beyond: 500})
     Admin(kafka.bootstrap_servers).delete_records(topic, 12)
     with pytest.raises(OffsetPlanError, match=r"retention has removed .* auto\.offset\.reset is none"):
@@ -244,13 +245,12 @@ def test_an_offset_behind_a_transaction_under_way_is_in_the_log(
     producer.begin_transaction()
     producer.produce(topic, b"pending")
     producer.flush(30)
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
-    cluster = Cluster(connection_settings(settings))
-    assert cluster.offsets({partition: LATEST}) == {partition: 3}
+    cluster = Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+    assert cluster.offsets({partition: LATEST}, isolation_level="read_committed") == {partition: 3}
     group = Group(cluster, str(params["group.id"]))
     group.commit({partition: 4})
-    assert starting_offsets({partition: None}, cluster, group, "earliest") == {partition: 4}
-    assert offsets_of_new([partition], cluster, group, "earliest") == {partition: 4}
+    assert starting_offsets({partition: None}, cluster, "read_committed", group, "earliest") == {partition: 4}
+    assert offsets_of_new([partition], cluster, "read_committed", group, "earliest") == {partition: 4}
     producer.abort_transaction(60)
 
 

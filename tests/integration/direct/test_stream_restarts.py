@@ -280,6 +280,6 @@ def contiguous(batches: list[list[list[int]]]) -> bool:
 
 
 def committed(app: App) -> dict[int, int]:
-    cluster = Cluster(connection_settings({"bootstrap.servers": app.servers}))
+    cluster = Cluster(connection_settings({"bootstrap.servers": app.servers}).connection)
     found = Group(cluster, f"group-{app.topic}").committed([TopicPartition(app.topic, 0), TopicPartition(app.topic, 1)])
     return {tp.partition: offset for tp, offset in found.items()}

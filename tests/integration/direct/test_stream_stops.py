@@ -102,7 +102,7 @@ def test_a_spark_context_that_is_stopped_by_itself_sends_commits(
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
-    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), topic)
+    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic)
     assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
 
 
@@ -147,5 +147,5 @@ def test_sigterm_as_the_docs_advise(kafka: EmbeddedKafka, make_topic: MakeTopic,
         finally:
             application.kill()
     assert (application.returncode, printed.split()[-1]) == (0, "end")
-    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers})), topic)
+    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic)
     assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
+    from pyspark_kafka_direct.wire.settings import ClientSettings
 
 Row = dict[str, Any]
 
@@ -89,7 +89,7 @@ class Workbench:
                         producer.poll(1)
             assert producer.flush(60) == 0
 
-    def settings(self, **kafka: object) -> ConnectionSettings:
+    def settings(self, **kafka: object) -> ClientSettings:
         """Settings under Java's names, with underscores for dots."""
         names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
         return connection_settings({"bootstrap.servers": self.bootstrap_servers} | names)
@@ -98,7 +98,7 @@ class Workbench:
         """Sends a request that the admin client does not know, one of kafka-python's classes, to any broker."""
         host, _, port = self.bootstrap_servers.split(",")[0].rpartition(":")
         deadline = Deadline.after(30)
-        connection = Connection.open(self.settings(), host, int(port), deadline)
+        connection = Connection.open(self.settings().connection, host, int(port), deadline)
         try:
             return kafka_python.ask(connection, request_class(**fields), deadline)
         finally:
@@ -133,12 +133,12 @@ class Workbench:
     def run(self, request: RangeRequest, **kafka: object) -> Read:
         """Reads what is requested to its end."""
         read = Read()
-        read.batches.extend(read_range(self.settings(**kafka), request, read.counts))
+        read.batches.extend(read_range(*self.settings(**kafka), request, read.counts))
         return read
 
     def open(self, request: RangeRequest, counts: ReadCounts | None = None, **kafka: Any) -> Iterator[pa.RecordBatch]:
         """Starts a read that the test takes batch by batch."""
-        return read_range(self.settings(**kafka), request, counts)
+        return read_range(*self.settings(**kafka), request, counts)
 
     def end(self, topic: str, partition: int = 0) -> int:
         return self._offset(topic, partition, OffsetSpec.latest())
@@ -154,14 +154,14 @@ class Workbench:
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; returns when the brokers no longer know it."""
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        self.wait_until(lambda: topic not in Cluster(self.settings()).topics([topic]), "topic deleted")
+        self.wait_until(lambda: topic not in Cluster(self.settings().connection).topics([topic]), "topic deleted")
 
     def recreate_topic(self, topic: str) -> None:
         """Deletes a topic and creates it again under the same name."""
         before = self.topic_id(topic)
         self.delete_topic(topic)
         self.admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
-        cluster = Cluster(self.settings())
+        cluster = Cluster(self.settings().connection)
 
         def is_there() -> bool:
             metadata = cluster.topics([topic]).get(topic)
@@ -176,7 +176,7 @@ class Workbench:
     def known_leader(self, topic: str, partition: int = 0) -> PartitionLeader:
         """The leader as a plan holds it."""
         place = TopicPartition(topic, partition)
-        cluster = Cluster(self.settings())
+        cluster = Cluster(self.settings().connection)
         self.wait_until(lambda: cluster.topics([topic])[topic].partitions[partition].leader is not None, "a leader")
         return cluster.known_leaders([place])[place]
 
@@ -188,7 +188,7 @@ class Workbench:
     def _metadata(self, topic: str) -> TopicMetadata:
         """Waits for the topic: the broker that is asked may hear of a new one a moment later than another."""
         found: dict[str, TopicMetadata] = {}
-        cluster = Cluster(self.settings())
+        cluster = Cluster(self.settings().connection)
 
         def is_known() -> bool:
             found.update(cluster.topics([topic]))

@@ -137,9 +137,9 @@ def test_many_fetches(bench: Workbench) -> None:
 
 def test_the_next_answer_is_on_its_way_while_this_one_is_used(bench: Workbench, topic: str) -> None:
     settings, request = bench.settings(max_partition_fetch_bytes=1), bench.request(topic, 0, COUNT)
-    replica = Replica(settings, request.offsets.topic_partition, request.topic_id)
+    replica = Replica(*settings, request.offsets.topic_partition, request.topic_id)
     counter = RecordCounter(topic, 0, 0, COUNT)
-    fed = FetchLoop(settings, request, replica, counter, ReadCounts()).run()
+    fed = FetchLoop(*settings, request, replica, counter, ReadCounts()).run()
     next(fed)
     assert counter.records == BATCH_SIZES[0]
     channel = replica._channel

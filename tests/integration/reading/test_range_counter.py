@@ -19,7 +19,7 @@ __all__ = ["compacted", "mixed"]  # fixtures
 
 
 def count(bench: Workbench, topic: str, start: int, until: int, limit: int | None = None, **kafka: Any) -> int:
-    return count_range(bench.settings(**kafka), bench.request(topic, start, until), limit=limit)
+    return count_range(*bench.settings(**kafka), bench.request(topic, start, until), limit=limit)
 
 
 @pytest.mark.parametrize("settings", [{}, COMMITTED], ids=["uncommitted", "committed"])
@@ -43,7 +43,7 @@ def test_many_fetches(bench: Workbench) -> None:
     bench.write(topic, [b"x" * 100] * 20_000, batch_size=10_000, compression_type="lz4")
     counts = ReadCounts()
     settings = bench.settings(max_partition_fetch_bytes=20_000)
-    assert count_range(settings, bench.request(topic, 7, 19_993), counts=counts) == 19_986
+    assert count_range(*settings, bench.request(topic, 7, 19_993), counts=counts) == 19_986
     assert counts.records == 19_986
     assert counts.fetches > 5
 
@@ -53,7 +53,7 @@ def test_a_limit_ends_it_early(bench: Workbench) -> None:
     bench.write(topic, *[[b"x" * 1000] * 10 for _ in range(20)])
     counts = ReadCounts()
     settings = bench.settings(max_partition_fetch_bytes=15_000)
-    assert 1 <= count_range(settings, bench.request(topic, 0, 200), limit=1, counts=counts) < 200
+    assert 1 <= count_range(*settings, bench.request(topic, 0, 200), limit=1, counts=counts) < 200
     assert counts.fetches == 1
 
 
@@ -73,7 +73,7 @@ def test_trouble_is_tried_again(bench: Workbench) -> None:
     bench.write(topic, [b"x"] * 10)
     nobody = PartitionLeader(Node(99, "127.0.0.1", 1), 0)  # what the plan believed
     counts = ReadCounts()
-    assert count_range(bench.settings(), bench.request(topic, 0, 10, leader=nobody), counts=counts) == 10
+    assert count_range(*bench.settings(), bench.request(topic, 0, 10, leader=nobody), counts=counts) == 10
     assert counts.retries >= 1
 
 
@@ -84,4 +84,4 @@ def test_a_topic_created_anew_is_lost(bench: Workbench) -> None:
     bench.recreate_topic(topic)
     bench.write(topic, [b"y"])
     with pytest.raises(DataLossError, match="created again"):
-        count_range(bench.settings(), request)
+        count_range(*bench.settings(), request)

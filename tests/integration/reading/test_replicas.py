@@ -79,9 +79,9 @@ def serves(bench: Workbench, node: int, topic: str) -> bool:
     host, port = address(bench, node).split(":")
     deadline = Deadline.after(30)
     place = TopicPartition(topic, 0)
-    connection = Connection.open(bench.settings(), host, int(port), deadline)
+    connection = Connection.open(bench.settings().connection, host, int(port), deadline)
     try:
-        ask_offsets(connection, [Entry(place, LATEST, -1)], 30_000, deadline)
+        ask_offsets(connection, [Entry(place, LATEST, -1)], "read_uncommitted", 30_000, deadline)
         answered, _ = offsets_answer(connection, [place], deadline)
         return place in answered
     finally:
@@ -218,7 +218,7 @@ def test_a_log_that_is_cut_under_its_readers(
     assert [row["value"] for row in rows[read_before:]] == [b"new"] * (30 - read_before)
     assert lenient.lost == read_before - 10
     assert "log cut back" in caplog.text
-    assert count_range(bench.settings(), requests[0]) == 30  # read anew it is whole, and only new from 10 on
+    assert count_range(*bench.settings(), requests[0]) == 30  # read anew it is whole, and only new from 10 on
 
 
 def test_a_broker_that_dies_under_its_readers(three: EmbeddedKafka, bench: Workbench) -> None:

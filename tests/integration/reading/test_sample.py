@@ -35,7 +35,7 @@ def topic(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
 @pytest.mark.parametrize("offset", [0, 5, 500, COUNT // 2 - 1])
 def test_the_size_of_records(kafka: EmbeddedKafka, topic: str, offset: int) -> None:
     settings = connection_settings({"bootstrap.servers": kafka.bootstrap_servers})
-    size = bytes_per_offset(settings, TopicPartition(topic, 0), offset, Deadline.after(30))
+    size = bytes_per_offset(*settings, TopicPartition(topic, 0), offset, Deadline.after(30))
     assert size is not None
     assert SIZE < size < SIZE * 1.2
 

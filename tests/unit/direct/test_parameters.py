@@ -40,7 +40,7 @@ def test_the_usual_map_of_a_java_user(caplog: pytest.LogCaptureFixture) -> None:
     read = driver_parameters(params)
     assert params == before
     assert read.settings.bootstrap_servers == (("a", 9092), ("b", 9093))
-    assert read.settings.fetch_max_wait_ms == 100
+    assert read.fetch.fetch_max_wait_ms == 100
     assert (read.group_id, read.executor_group_id) == ("delays", "spark-executor-delays")
     assert read.auto_offset_reset == "earliest"
     assert told(caplog) == []
@@ -67,7 +67,7 @@ def test_numbers_may_be_texts(value: object, expected: int) -> None:
 def test_booleans_and_lists_are_converted() -> None:
     read = driver_parameters({"bootstrap.servers": ["a:1", "b:2"], "check.crcs": False})
     assert read.settings.bootstrap_servers == (("a", 1), ("b", 2))
-    assert read.settings.check_crcs is False
+    assert read.fetch.check_crcs is False
 
 
 def test_names_may_begin_with_kafka_and_none_is_not_given() -> None:

@@ -20,24 +20,24 @@ SETTINGS = connection_settings({"bootstrap.servers": "broker:9092"})
 
 
 def test_what_is_requested() -> None:
-    reading = Reading(SETTINGS, 7.5, fail_on_data_loss=False, max_batch_bytes=70_000)
-    settings, request = reading.prepare(TASK, ("value",))
-    assert settings == SETTINGS
+    reading = Reading(*SETTINGS, 7.5, fail_on_data_loss=False, max_batch_bytes=70_000)
+    *settings, request = reading.prepare(TASK, ("value",))
+    assert settings == [*SETTINGS]
     assert (request.offsets, request.topic_id, request.leader) == (TASK.offsets, TASK.topic_id, TASK.leader)
     assert (request.columns, request.poll_timeout, request.fail_on_data_loss) == (("value",), 7.5, False)
     assert request.max_batch_bytes == 70_000
 
 
 def test_the_executors_rack(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = Reading(SETTINGS, 1.0, rack_environment_variable="RACK_OF_A_TEST")
-    assert reading.prepare(TASK, ())[0].client_rack == ""
+    reading = Reading(*SETTINGS, 1.0, rack_environment_variable="RACK_OF_A_TEST")
+    assert reading.prepare(TASK, ())[1].client_rack == ""
     monkeypatch.setenv("RACK_OF_A_TEST", "rack-1")
-    assert reading.prepare(TASK, ())[0].client_rack == "rack-1"
+    assert reading.prepare(TASK, ())[1].client_rack == "rack-1"
 
 
 def test_an_empty_range_opens_nothing() -> None:
     """The address does not exist: whoever tried to connect would fail."""
-    reading = Reading(connection_settings({"bootstrap.servers": "no-such-host.invalid:9092"}), 1.0)
+    reading = Reading(*connection_settings({"bootstrap.servers": "no-such-host.invalid:9092"}), 1.0)
     empty = [RangeTask(OffsetRange("t", 0, 3, 3))]
     assert list(ReadRecords(reading, None, None)(0, empty)) == []
     assert list(ReadArrow(reading, ("value",))(0, empty)) == []
@@ -56,4 +56,4 @@ def test_what_travels_is_small_and_holds_no_secret() -> None:
     )
     assert len(pickle.dumps(TASK)) < 600
     assert pickle.loads(pickle.dumps(TASK)) == TASK
-    assert "swordfish" not in repr(ReadRecords(Reading(secret, 1.0), None, None))
+    assert "swordfish" not in repr(ReadRecords(Reading(*secret, 1.0), None, None))

@@ -114,7 +114,7 @@ def count(
     request = RangeRequest(OFFSETS, (), TOPIC_ID, poll_timeout=poll_timeout, fail_on_data_loss=fail)
     counter = RecordCounter(OFFSETS.topic, OFFSETS.partition, OFFSETS.from_offset, OFFSETS.until_offset)
     counts = counts if counts is not None else ReadCounts()
-    loop = FetchLoop(connection_settings(quick | names), request, cast("Replica", place), counter, counts)
+    loop = FetchLoop(*connection_settings(quick | names), request, cast("Replica", place), counter, counts)
     for _ in loop.run():
         pass
     return counter.records

@@ -14,7 +14,7 @@ from pyspark_kafka_direct.wire.settings import connection_settings
 
 @pytest.fixture
 def patience() -> Patience:
-    settings = connection_settings({"bootstrap.servers": "broker:9092"})
+    settings = connection_settings({"bootstrap.servers": "broker:9092"}).connection
     return Patience(settings, RangeRequest(OFFSETS, ("value",), poll_timeout=30.0))
 
 

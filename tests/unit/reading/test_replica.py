@@ -9,6 +9,7 @@ from tests.unit.wire.scripted import PARTITION, TOPIC_ID, VERSIONS, Broker
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.reading._replica import Replica
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
@@ -27,7 +28,7 @@ def broker() -> Iterator[Broker]:
 
 def local_start(broker: Broker, code: int, offset: int = -1) -> int:
     broker.offsets = lambda _: (code, offset)
-    return Replica(broker.settings, PARTITION, TOPIC_ID).local_start(Deadline.after(60))
+    return Replica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID).local_start(Deadline.after(60))
 
 
 def test_the_leader_says_what_is_on_its_own_disk(broker: Broker) -> None:
@@ -44,12 +45,24 @@ def test_a_leader_that_knows_no_tiered_storage_does_not_end_the_read(broker: Bro
     assert local_start(broker, code) == 0
 
 
+def test_what_is_fetched_differently_shares_connections(broker: Broker) -> None:
+    for fetch in (FetchSettings(), FetchSettings(isolation_level="read_committed", client_rack="r", fetch_min_bytes=7)):
+        Replica(broker.settings, fetch, PARTITION, TOPIC_ID).log_state(Deadline.after(60))
+    assert broker.connections == 1
+
+
+def test_an_open_transaction_is_no_loss(broker: Broker) -> None:
+    broker.stable = 40
+    replica = Replica(broker.settings, FetchSettings(isolation_level="read_committed"), PARTITION, TOPIC_ID)
+    assert replica.log_state(Deadline.after(60)).end == 42
+
+
 @pytest.mark.parametrize(("newest", "may_lag"), [(4, True), (5, False)])
 def test_brokers_before_kafka_2_2_may_not_know_their_end(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, newest: int, may_lag: bool
 ) -> None:
     monkeypatch.setitem(VERSIONS, LIST_OFFSETS.key, (1, newest))
-    replica = Replica(broker.settings, PARTITION, TOPIC_ID)
+    replica = Replica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
     replica.ask(0, 100, Deadline.after(60))
     replica.drop()
     assert replica.end_may_lag == may_lag

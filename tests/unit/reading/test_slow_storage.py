@@ -14,6 +14,7 @@ from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.reading.request import RangeRequest
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 
 if TYPE_CHECKING:
     import socket
@@ -64,6 +65,7 @@ def test_records_that_come_late_are_read(empties: int) -> None:
     counts = ReadCounts()
     with SlowBroker(empties) as broker:
         request = RangeRequest(OffsetRange(TOPIC, 0, 0, 10), ("value",), TOPIC_ID)
-        rows = [row for batch in read_range(broker.settings, request, counts) for row in batch.to_pylist()]
+        batches = read_range(broker.settings, FetchSettings(), request, counts)
+        rows = [row for batch in batches for row in batch.to_pylist()]
     assert rows == [{"value": b"%d" % number} for number in range(10)]
     assert (counts.holes, counts.retries, counts.lost) == (0, empties, 0)

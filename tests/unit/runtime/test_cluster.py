@@ -16,13 +16,11 @@ def test_options_as_spark_has_them_are_all_that_is_needed() -> None:
             "kafka.bootstrap.servers": "b:1",
             "subscribe": "t",
             "commitgroupid": "shop",
-            "kafka.isolation.level": "read_committed",
             "fetchoffset.numretries": "5",
             "fetchoffset.retryintervalms": "250",
         }
     )
     assert cluster.settings.bootstrap_servers == (("b", 1),)
-    assert cluster.settings.isolation_level == "read_committed"
     assert (cluster._retries, cluster._retry_interval) == (4, 0.25), "as often as the planner tries"
 
 

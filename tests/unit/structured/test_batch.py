@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "kafka.bootstrap.servers": "nowhere.invalid:9092",
+    "kafka.max.partition.fetch.bytes": "100000",
     "subscribe": "t",
     "failOnDataLoss": "false",
     "kafkaConsumer.pollTimeoutMs": "1500",
@@ -44,6 +45,7 @@ def test_a_task_gets_what_reading_takes() -> None:
     reading = task.reading
     assert (reading.fail_on_data_loss, reading.poll_timeout, reading.rack_environment_variable) == (False, 1.5, "RACK")
     assert reading.max_batch_bytes == 70_000
+    assert reading.fetch.max_partition_fetch_bytes == 100_000
     assert reading.settings.bootstrap_servers == (("nowhere.invalid", 9092),)
     assert task.schema.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
@@ -53,6 +55,6 @@ def test_a_new_worker_imports_nothing_of_the_planning(tmp_path: Path) -> None:
     pickled.write_bytes(pickle.dumps(made()))
     run = subprocess.run([sys.executable, "-c", LOAD, str(pickled)], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
-    assert "pyspark_kafka_direct.wire.settings" in loaded
-    unwanted = ("planning", "options", "wire.cluster", "wire._table", "structured.batch")
+    assert {"pyspark_kafka_direct.settings.connection", "pyspark_kafka_direct.settings.fetch"} <= {*loaded}
+    unwanted = ("planning", "options", "wire", "structured.batch")
     assert not [name for name in loaded if name.removeprefix("pyspark_kafka_direct.").startswith(unwanted)]

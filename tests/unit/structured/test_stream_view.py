@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.wire.scripted import TOPIC, Broker
+from tests.unit.wire.scripted import PARTITION, TOPIC, Broker
 
+from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.options import parse_stream_options
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.structured._stream_view import LiveView
 from pyspark_kafka_direct.wire.pool import POOL
 
@@ -31,10 +33,20 @@ def test_a_look_after_a_pause_asks_another_broker(brokers: list[Broker]) -> None
     options = parse_stream_options(
         {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "fetchoffset.retryintervalms": "0"}
     )
-    view = LiveView(settings, options)
+    view = LiveView(settings, FetchSettings(), options)
     view.assigned(strict=False)
     before = [broker.asked["Metadata"] for broker in brokers]
     for _ in range(2):
         view.assigned(strict=False)
         view.wait()
     assert [broker.asked["Metadata"] for broker in brokers] == [asked + 1 for asked in before]
+
+
+def test_ends_are_those_that_tasks_may_read(brokers: list[Broker]) -> None:
+    broker = brokers[0]
+    broker.leaders, broker.stable = [(1, broker)], 40
+    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+    view = LiveView(broker.settings, FetchSettings(isolation_level="read_committed"), options)
+    assert view.offsets({PARTITION: LATEST}) == {PARTITION: 40}
+    assert view.high_watermarks([PARTITION]) == {PARTITION: 42}
+    assert broker.connections == 1

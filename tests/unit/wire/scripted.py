@@ -18,7 +18,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataRequest, MetadataResponse
 
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Broker:
     """Listens on a port of its own; says who leads and where offsets are, and counts what it was asked.
 
     Attributes:
+        start: Where the log starts, if not where it ends.
+        stable: Where it ends for ``read_committed``, if elsewhere than for others.
         frozen: While set, it takes requests and answers none, as a stopped process does.
         welcome: What becomes of a connection before it is served: TLS, or an end.
     """
@@ -47,6 +49,9 @@ class Broker:
         self.topic_error: Callable[[], int] = lambda: 0
         self.error: Callable[[], int] = lambda: 0
         self.offsets: Callable[[int], tuple[int, int]] = lambda _: (0, 42)
+        self.committed = 7
+        self.start: int | None = None
+        self.stable: int | None = None
         self.commit_error: Callable[[], int] = lambda: 0
         self.forgetful = False
         self.frozen = False
@@ -147,6 +152,10 @@ class Broker:
         request = ListOffsetsRequest.decode(body, version=version, header=True)
         (asked,) = request.topics[0].partitions
         code, offset = self.offsets(asked.current_leader_epoch)
+        if asked.timestamp == EARLIEST and self.start is not None:
+            offset = self.start
+        if request.isolation_level == 1 and asked.timestamp == LATEST and self.stable is not None:
+            offset = self.stable
         topic_class = ListOffsetsResponse.ListOffsetsTopicResponse
         answer = topic_class.ListOffsetsPartitionResponse(
             partition_index=0, error_code=code, timestamp=-1, offset=offset, leader_epoch=self.epoch
@@ -165,7 +174,7 @@ class Broker:
         self.asked["OffsetFetch"] += 1
         topic = OffsetFetchResponse.OffsetFetchResponseTopic
         answer = topic.OffsetFetchResponsePartition(
-            partition_index=0, committed_offset=7, committed_leader_epoch=-1, metadata="", error_code=0
+            partition_index=0, committed_offset=self.committed, committed_leader_epoch=-1, metadata="", error_code=0
         )
         topics = [] if self.forgetful else [topic(name=TOPIC, partitions=[answer])]
         return OffsetFetchResponse(version=version, error_code=0, topics=topics)

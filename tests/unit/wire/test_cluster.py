@@ -133,6 +133,19 @@ def test_a_partition_left_out_of_the_answer_is_an_error(broker: Broker) -> None:
     assert (caught.value.topic, caught.value.partition) == PARTITION
 
 
+def test_the_end_follows_the_isolation_level_of_the_question(broker: Broker) -> None:
+    """One cluster, and one connection, for both."""
+    broker.stable = 40
+    cluster = Cluster(broker.settings)
+    ends = [
+        cluster.offsets({PARTITION: LATEST}, isolation_level=level)[PARTITION]
+        for level in ("read_committed", "read_uncommitted")
+    ]
+    assert ends == [40, 42]
+    assert latest(cluster) == 42
+    assert broker.connections == 1
+
+
 @pytest.mark.parametrize("position", [EARLIEST, LATEST])
 def test_no_log_starts_or_ends_at_minus_one(broker: Broker, position: int) -> None:
     offsets = then(-1, -1, finally_=42)

@@ -25,8 +25,10 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.messages import METADATA
 
 if TYPE_CHECKING:
@@ -439,6 +441,21 @@ def test_an_outsized_answer_does_not_keep_its_memory() -> None:
         for _ in SIZES:
             ask(connection)
         assert len(connection._buffer) <= 5 << 20
+
+
+@pytest.mark.parametrize(
+    ("fetched", "kept"),
+    [([10_000_000], True), ([4_194_304], False), ([10_000_000, 4_194_304], False)],
+    ids=["large", "small", "small at last"],
+)
+def test_memory_is_kept_for_what_is_fetched_over_the_connection(fetched: list[int], kept: bool) -> None:
+    with Peer(sized_answers) as peer, contextlib.closing(peer.connect()) as connection:
+        for size in fetched:
+            settings = FetchSettings(max_partition_fetch_bytes=size)
+            FetchChannel(connection, topic="t", topic_id=None, partition=0, settings=settings)
+        for _ in SIZES:
+            ask(connection)
+        assert (len(connection._buffer) >= max(SIZES)) == kept
 
 
 def test_a_child_process_does_not_use_its_parents_connection() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TLS = connection_settings(
     {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.truststore.certificates": CA.pem}
-)
+).connection
 
 
 def server_context() -> ssl.SSLContext:
@@ -128,7 +128,7 @@ def test_a_certificate_is_refused_once(broker: Broker) -> None:
         return context.wrap_socket(sock, server_side=True)
 
     broker.welcome = welcome
-    trusting_others = connection_settings({"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"})
+    trusting_others = connection_settings({"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}).connection
     with pytest.raises(TlsError, match="not signed by a CA this system trusts"):
         latest(Cluster(replace(broker.settings, security=trusting_others.security)))
     assert len(asked) == 1
@@ -194,7 +194,7 @@ def test_a_log_in_that_is_cut_off(answers: int, name: str) -> None:
             "sasl.mechanism": "PLAIN",
             "sasl.jaas.config": jaas,
         }
-    )
+    ).connection
     with (
         Peer(talk) as peer,
         pytest.raises(BrokerUnreachableError, match=f"broke during {name}.*gave no reason") as caught,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire._setting import Use
 from pyspark_kafka_direct.wire._table import SETTINGS, read_settings
@@ -51,11 +52,9 @@ transactional.id value.serializer
 
 
 def test_defaults_are_those_of_the_java_client_but_for_the_buffers() -> None:
-    assert connection_settings(SERVERS) == ConnectionSettings(
+    assert connection_settings(SERVERS).connection == ConnectionSettings(
         bootstrap_servers=(("broker", 9092),),
         client_id="pyspark-kafka-direct",
-        isolation_level="read_uncommitted",
-        client_rack="",
         connect_timeout_ms=10_000,
         connect_timeout_max_ms=30_000,
         request_timeout_ms=30_000,
@@ -68,6 +67,10 @@ def test_defaults_are_those_of_the_java_client_but_for_the_buffers() -> None:
         metadata_max_age_ms=300_000,
         receive_buffer_bytes=-1,
         send_buffer_bytes=-1,
+    )
+    assert connection_settings(SERVERS).fetch == FetchSettings(
+        isolation_level="read_uncommitted",
+        client_rack="",
         fetch_min_bytes=1,
         fetch_max_wait_ms=500,
         fetch_max_bytes=52_428_800,
@@ -103,12 +106,12 @@ def test_every_setting_reaches_its_field() -> None:
         "max.partition.fetch.bytes",
     ]
     given_numbers = {name: f" {number} " for number, name in enumerate(numbers, start=101)}
-    settings = connection_settings(SERVERS | texts | given_numbers)
+    settings, fetch = connection_settings(SERVERS | texts | given_numbers)
     assert settings.client_id == "me"
-    assert settings.isolation_level == "read_committed"
-    assert settings.client_rack == "r1"
+    assert fetch.isolation_level == "read_committed"
+    assert fetch.client_rack == "r1"
     assert settings.address_family == "v4"
-    assert settings.check_crcs is False
+    assert fetch.check_crcs is False
     fields = [
         "connect_timeout_ms",
         "connect_timeout_max_ms",
@@ -127,7 +130,9 @@ def test_every_setting_reaches_its_field() -> None:
         "fetch_max_bytes",
         "max_partition_fetch_bytes",
     ]
-    assert [getattr(settings, field) for field in fields] == list(range(101, 101 + len(numbers)))
+    assert [getattr(fetch if hasattr(fetch, field) else settings, field) for field in fields] == list(
+        range(101, 101 + len(numbers))
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +147,7 @@ def test_every_setting_reaches_its_field() -> None:
     ],
 )
 def test_bootstrap_servers(text: str, servers: tuple[tuple[str, int], ...]) -> None:
-    assert connection_settings({"bootstrap.servers": text}).bootstrap_servers == servers
+    assert connection_settings({"bootstrap.servers": text}).connection.bootstrap_servers == servers
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":9092", "a:x", "a:0", "a:65536", "a:1;b:2", "a b:1", "a:1/x"])
@@ -158,22 +163,24 @@ def test_missing_bootstrap_servers(params: Mapping[str, str]) -> None:
 
 
 def test_bootstrap_text_can_be_read_again() -> None:
-    settings = connection_settings({"bootstrap.servers": "a:1,[::1]:2"})
+    settings = connection_settings({"bootstrap.servers": "a:1,[::1]:2"}).connection
     assert settings.bootstrap_text == "a:1,[::1]:2"
 
 
 def test_names_are_case_insensitive_as_spark_hands_them_over() -> None:
-    assert connection_settings(SERVERS | {"Fetch.MIN.bytes": "7"}).fetch_min_bytes == 7
+    assert connection_settings(SERVERS | {"Fetch.MIN.bytes": "7"}).fetch.fetch_min_bytes == 7
 
 
 def test_librdkafka_names() -> None:
-    settings = connection_settings({"metadata.broker.list": "a:1", "fetch.wait.max.ms": "9", "socket.timeout.ms": "8"})
-    assert (settings.bootstrap_servers, settings.fetch_max_wait_ms, settings.request_timeout_ms) == ((("a", 1),), 9, 8)
+    settings, fetch = connection_settings(
+        {"metadata.broker.list": "a:1", "fetch.wait.max.ms": "9", "socket.timeout.ms": "8"}
+    )
+    assert (settings.bootstrap_servers, fetch.fetch_max_wait_ms, settings.request_timeout_ms) == ((("a", 1),), 9, 8)
 
 
 def test_the_same_setting_twice_must_agree() -> None:
     same = SERVERS | {"fetch.max.wait.ms": "9", "fetch.wait.max.ms": "9"}
-    assert connection_settings(same).fetch_max_wait_ms == 9
+    assert connection_settings(same).fetch.fetch_max_wait_ms == 9
     with pytest.raises(OptionError, match=r"kafka\.fetch\.max\.wait\.ms and kafka\.fetch\.wait\.max\.ms"):
         connection_settings(same | {"fetch.wait.max.ms": "10"})
 
@@ -289,7 +296,9 @@ def test_settings_are_values() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert {settings: 1}[connection_settings(SERVERS)] == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
-        settings.client_id = "x"  # type: ignore[misc]
+        settings.connection.client_id = "x"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.fetch.client_rack = "x"  # type: ignore[misc]
 
 
 def test_a_secret_shows_nothing_but_its_mask() -> None:

@@ -495,7 +495,7 @@ def test_no_secret_is_shown_and_all_travel() -> None:
             "ssl.truststore.location": "/ca.p12",
             **secrets,
         }
-    )
+    ).connection
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in str(settings)
     again = pickle.loads(pickle.dumps(settings))

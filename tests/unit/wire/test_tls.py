@@ -176,7 +176,9 @@ def serve_tls(serve: Callable[[Callable[[socket.socket], None]], int]) -> Callab
 def settings_for(port: int, **settings: str) -> ConnectionSettings:
     """``ssl_key_password`` stands for ``ssl.key.password``."""
     named = {name.replace("_", "."): text for name, text in settings.items()}
-    return connection_settings({"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL", **named})
+    return connection_settings(
+        {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL", **named}
+    ).connection
 
 
 def connect(settings: ConnectionSettings, host: str = "localhost", seconds: float = SECONDS) -> ssl.SSLSocket:
