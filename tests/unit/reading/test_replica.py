@@ -11,6 +11,7 @@ from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire.codes import ErrorCode
+from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 from pyspark_kafka_direct.wire.pool import POOL
@@ -49,6 +50,19 @@ def test_what_is_fetched_differently_shares_connections(broker: Broker) -> None:
     for fetch in (FetchSettings(), FetchSettings(isolation_level="read_committed", client_rack="r", fetch_min_bytes=7)):
         Replica(broker.settings, fetch, PARTITION, TOPIC_ID).log_state(Deadline.after(60))
     assert broker.connections == 1
+
+
+def test_a_leader_that_shall_serve_us_itself_is_not_told_our_rack(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(Connection, "send", lambda *given, **_: told.append(b"our-rack" in given[4]))
+    replica = Replica(broker.settings, FetchSettings(client_rack="our-rack"), PARTITION, TOPIC_ID)
+    replica.ask(0, 100, Deadline.after(60))
+    replica.return_to_leader()
+    replica.ask(0, 100, Deadline.after(60))
+    replica.drop()
+    assert told == [True, False]
 
 
 def test_an_open_transaction_is_no_loss(broker: Broker) -> None:
