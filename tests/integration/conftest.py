@@ -1,4 +1,4 @@
-"""Spark sessions for the tests that need one."""
+"""Fixtures of integration tests: Spark sessions, streaming queries, the workbench, topics with gaps."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.sessions import SparkSessions
 from tests.integration.stream_queries import Stream, produce
+from tests.integration.topics import wait_until_stable
+from tests.integration.transactions import transaction, transactional
+from tests.integration.workbench import Workbench
 from tests.lanes.assignment import lane_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -22,75 +27,6 @@ if TYPE_CHECKING:
 # collector with threads of its own cost half of the CPU time of a broker's start, and a third of Spark's.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_JVM}".strip()
-
-_DEFAULTS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
-
-
-class SparkSessions:
-    """Makes Spark sessions and keeps the last: a process can have one ``SparkContext`` at a time.
-
-    A session with the same settings is used again, for the first one of a process takes about 15 seconds. Jars have to
-    be known when the JVM starts, so other jars mean another JVM.
-    """
-
-    def __init__(self, warehouse: Path) -> None:
-        self._warehouse = warehouse
-        self._session: SparkSession | None = None
-        self._made_with: object = None
-        self._jvm_jars: tuple[str, ...] = ()
-
-    def __call__(
-        self, conf: Mapping[str, str] | None = None, *, master: str = "local[2]", jars: Sequence[Path] = ()
-    ) -> SparkSession:
-        """Return a session with these settings; the one before, if it had others, is stopped."""
-        from pyspark.sql import SparkSession
-
-        names = tuple(str(jar) for jar in jars)
-        wanted = (dict(conf or {}), master, names)
-        if self._session is not None and self._made_with == wanted and self._alive():
-            return self._session
-        self.stop()
-        if names != self._jvm_jars:
-            self.stop_jvm()
-        settings = {**_DEFAULTS, "spark.sql.warehouse.dir": str(self._warehouse), **(conf or {})}
-        if names:
-            settings["spark.jars"] = ",".join(names)
-        builder = SparkSession.builder.master(master).appName("tests")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        self._session = builder.getOrCreate()
-        self._session.sparkContext.setLogLevel("ERROR")
-        self._made_with, self._jvm_jars = wanted, names
-        return self._session
-
-    def stop(self) -> None:
-        """Stop the session, if there is one."""
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
-
-    def stop_jvm(self) -> None:
-        """Stop the JVM under it as well."""
-        from pyspark import SparkContext
-
-        self.stop()
-        gateway = SparkContext._gateway
-        if gateway is not None:
-            gateway.shutdown()
-            gateway.proc.stdin.close()  # the JVM ends with its standard input
-            gateway.proc.wait(120)
-            SparkContext._gateway = None
-            SparkContext._jvm = None
-        self._jvm_jars = ()
-
-    def _alive(self) -> bool:
-        return self._session is not None and self._session.sparkContext._jsc is not None
 
 
 @pytest.fixture(autouse=True)
@@ -148,3 +84,63 @@ def put(kafka: EmbeddedKafka) -> Callable[..., None]:
         produce(kafka.bootstrap_servers, topic, values, **more)
 
     return put
+
+
+@pytest.fixture(scope="session")
+def workbench_for(topics_on: Callable[[str], MakeTopic]) -> Callable[[EmbeddedKafka], Workbench]:
+    """A workbench at a cluster of the test's own."""
+    return lambda kafka: Workbench(kafka.bootstrap_servers, topics_on(kafka.bootstrap_servers))
+
+
+@pytest.fixture(scope="session")
+def bench(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Workbench:
+    """The workbench at the broker that all tests share."""
+    return Workbench(kafka.bootstrap_servers, make_topic)
+
+
+@pytest.fixture(scope="module")
+def mixed(bench: Workbench) -> str:
+    """Plain 0-1, committed 2-4 and marker 5, aborted 6-8 and marker 9, plain 10, committed 11 and marker 12, and again
+    aborted 13-14 and marker 15."""
+    topic = bench.make_topic()
+    producer = transactional(bench, topic)
+    bench.write(topic, [b"plain-0", b"plain-1"])
+    transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
+    producer.commit_transaction(30)
+    transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
+    producer.abort_transaction(30)
+    wait_until_stable(bench.bootstrap_servers, topic, 10)  # or else the marker may come after what others write
+    bench.write(topic, [b"plain-10"])
+    transaction(producer, topic, [b"committed-11"])
+    producer.commit_transaction(30)
+    transaction(producer, topic, [b"aborted-13", b"aborted-14"])
+    producer.abort_transaction(30)
+    wait_until_stable(bench.bootstrap_servers, topic, 16)
+    return topic
+
+
+@pytest.fixture(scope="module")
+def compacted(bench: Workbench) -> str:
+    """600 records of 8 keys, compacted by the real cleaner, and some newer ones, each of a key of its own."""
+    topic = bench.make_topic(
+        cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_ms=100, delete_retention_ms=100
+    )
+    producer = bench.producer()
+    for offset in range(600):
+        producer.produce(topic, b"value-%d" % offset, b"key-%d" % (offset % 7 if offset < 300 else 7), partition=0)
+        if offset % 20 == 19:
+            assert producer.flush(30) == 0
+    number = 600
+
+    def cleaned() -> bool:
+        # Appending rolls the active segment, which the cleaner never touches.
+        nonlocal number
+        if number < 700:
+            producer.produce(topic, b"value-%d" % number, b"key-%d" % number, partition=0)
+            assert producer.flush(30) == 0
+            number += 1
+        # The last of each key, and so nothing that the cleaner could take away while a test reads.
+        return bench.read(topic, 0, 600).offsets == [*range(293, 300), 599]
+
+    bench.wait_until(cleaned, "compacted", 120)
+    return topic

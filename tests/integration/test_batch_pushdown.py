@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
-    from tests.integration.conftest import SparkSessions
+    from tests.integration.sessions import SparkSessions
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
-    from tests.integration.conftest import SparkSessions
+    from tests.integration.sessions import SparkSessions
 
 PAD = "x" * 1000
 COUNT = 20_000  # records of 1 kB: 20 MB, in two partitions

@@ -7,8 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.reading.conftest import bench
-from tests.integration.reading.test_invisible_offsets import compacted, mixed, transaction, transactional
+from tests.integration.transactions import transaction, transactional
 
 from pyspark_kafka_direct import KafkaDirectError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.direct import KafkaRDD, KafkaRecord, KafkaUtils, LocationStrategies, OffsetRange
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from tests.integration.reading.conftest import Workbench
+    from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-__all__ = ["bench", "compacted", "mixed"]  # fixtures
 
 MakeRdd = "Callable[..., KafkaRDD]"
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import TaskContext
-from tests.integration.reading.conftest import bench
 
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
 from pyspark_kafka_direct.direct._task import CountRecords, ReadArrow, ReadRecords
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
-    from tests.integration.reading.conftest import Workbench
+    from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.wire.connection import Connection
-
-__all__ = ["bench"]  # fixture
 
 RECORDS = 200
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
-    from tests.integration.conftest import SparkSessions
+    from tests.integration.sessions import SparkSessions
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.direct import DirectKafkaDStream, KafkaRDD, TopicPartition

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from tests.integration.reading.conftest import Workbench
+    from tests.integration.workbench import Workbench
 
 BATCHES, BATCH_SIZE = 10, 10
 COUNT = BATCHES * BATCH_SIZE

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.wire import fetch
 
 if TYPE_CHECKING:
-    from tests.integration.reading.conftest import Read, Workbench
+    from tests.integration.workbench import Read, Workbench
 
 BATCHES, BATCH_SIZE = 10, 10
 COUNT = BATCHES * BATCH_SIZE

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 from pyspark_kafka_direct.records.counting import RecordCounter
 
 if TYPE_CHECKING:
-    from tests.integration.reading.conftest import Workbench
+    from tests.integration.workbench import Workbench
 
 BATCH_SIZES = (1, 5, 3, 4)
 COUNT = sum(BATCH_SIZES)

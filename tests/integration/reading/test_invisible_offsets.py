@@ -6,54 +6,16 @@ None of them is lost, and none of them stalls a read.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.topics import wait_until_stable
+from tests.integration.transactions import COMMITTED, transaction, transactional
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
-    from tests.integration.reading.conftest import Workbench
-
-COMMITTED: dict[str, Any] = {"isolation.level": "read_committed"}
-
-
-def transactional(bench: Workbench, topic: str) -> Producer:
-    producer = bench.producer(transactional_id=f"{topic}-{time.monotonic_ns()}", transaction_timeout_ms=60_000)
-    producer.init_transactions(30)
-    return producer
-
-
-def transaction(producer: Producer, topic: str, values: list[bytes]) -> None:
-    """Leaves it open."""
-    producer.begin_transaction()
-    for value in values:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
-
-
-@pytest.fixture(scope="module")
-def mixed(bench: Workbench) -> str:
-    """Plain 0-1, committed 2-4 and marker 5, aborted 6-8 and marker 9, plain 10, committed 11 and marker 12, and again
-    aborted 13-14 and marker 15."""
-    topic = bench.make_topic()
-    producer = transactional(bench, topic)
-    bench.write(topic, [b"plain-0", b"plain-1"])
-    transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
-    producer.commit_transaction(30)
-    transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
-    producer.abort_transaction(30)
-    wait_until_stable(bench.bootstrap_servers, topic, 10)  # or else the marker may come after what others write
-    bench.write(topic, [b"plain-10"])
-    transaction(producer, topic, [b"committed-11"])
-    producer.commit_transaction(30)
-    transaction(producer, topic, [b"aborted-13", b"aborted-14"])
-    producer.abort_transaction(30)
-    wait_until_stable(bench.bootstrap_servers, topic, 16)
-    return topic
-
+    from tests.integration.workbench import Workbench
 
 VISIBLE = {0, 1, 2, 3, 4, 10, 11}
 MARKERS = {5, 9, 12, 15}
@@ -145,33 +107,6 @@ def test_a_transaction_that_stays_open_ends_the_read_in_time(bench: Workbench) -
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 1)
     producer.abort_transaction(30)
     assert bench.read(topic, 0, 3).values == [b"before", b"in", b"after"]
-
-
-@pytest.fixture(scope="module")
-def compacted(bench: Workbench) -> str:
-    """600 records of 8 keys, compacted by the real cleaner, and some newer ones, each of a key of its own."""
-    topic = bench.make_topic(
-        cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_ms=100, delete_retention_ms=100
-    )
-    producer = bench.producer()
-    for offset in range(600):
-        producer.produce(topic, b"value-%d" % offset, b"key-%d" % (offset % 7 if offset < 300 else 7), partition=0)
-        if offset % 20 == 19:
-            assert producer.flush(30) == 0
-    number = 600
-
-    def cleaned() -> bool:
-        # Appending rolls the active segment, which the cleaner never touches.
-        nonlocal number
-        if number < 700:
-            producer.produce(topic, b"value-%d" % number, b"key-%d" % number, partition=0)
-            assert producer.flush(30) == 0
-            number += 1
-        # The last of each key, and so nothing that the cleaner could take away while a test reads.
-        return bench.read(topic, 0, 600).offsets == [*range(293, 300), 599]
-
-    bench.wait_until(cleaned, "compacted", 120)
-    return topic
 
 
 def test_compaction_holes_are_counted_and_nothing_else(bench: Workbench, compacted: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
-    from tests.integration.reading.conftest import Workbench
+    from tests.integration.workbench import Workbench
 
 
 def limit_consumer(bench: Workbench, client_id: str, bytes_per_second: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.reading.test_invisible_offsets import COMMITTED, compacted, mixed
+from tests.integration.transactions import COMMITTED
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.reading.counts import ReadCounts
@@ -13,9 +13,7 @@ from pyspark_kafka_direct.reading.range_counter import count_range
 from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
 
 if TYPE_CHECKING:
-    from tests.integration.reading.conftest import Workbench
-
-__all__ = ["compacted", "mixed"]  # fixtures
+    from tests.integration.workbench import Workbench
 
 
 def count(bench: Workbench, topic: str, start: int, until: int, limit: int | None = None, **kafka: Any) -> int:

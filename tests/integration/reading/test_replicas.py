@@ -23,7 +23,7 @@ from pyspark_kafka_direct.wire.leaders import Entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.reading.conftest import Workbench
+    from tests.integration.workbench import Workbench
 
 BATCHES, BATCH_SIZE = 10, 10
 COUNT = BATCHES * BATCH_SIZE

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -22,13 +21,12 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from uuid import UUID
 
     import pyarrow as pa
     from tests.conftest import MakeTopic
 
-    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.wire.settings import ClientSettings
 
@@ -211,15 +209,3 @@ class Workbench:
 
         self.wait_until(is_told, f"offset of {topic}")
         return found[0]
-
-
-@pytest.fixture(scope="session")
-def workbench_for(topics_on: Callable[[str], MakeTopic]) -> Callable[[EmbeddedKafka], Workbench]:
-    """A workbench at a cluster of the test's own."""
-    return lambda kafka: Workbench(kafka.bootstrap_servers, topics_on(kafka.bootstrap_servers))
-
-
-@pytest.fixture(scope="session")
-def bench(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Workbench:
-    """The workbench at the broker that all tests share."""
-    return Workbench(kafka.bootstrap_servers, make_topic)

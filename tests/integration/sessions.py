@@ -1,0 +1,80 @@
+"""Spark sessions of pytest's process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+class SparkSessions:
+    """Makes Spark sessions and keeps the last: a process can have one ``SparkContext`` at a time.
+
+    A session with the same settings is used again, for the first one of a process takes about 15 seconds. Jars have to
+    be known when the JVM starts, so other jars mean another JVM.
+    """
+
+    def __init__(self, warehouse: Path) -> None:
+        self._warehouse = warehouse
+        self._session: SparkSession | None = None
+        self._made_with: object = None
+        self._jvm_jars: tuple[str, ...] = ()
+
+    def __call__(
+        self, conf: Mapping[str, str] | None = None, *, master: str = "local[2]", jars: Sequence[Path] = ()
+    ) -> SparkSession:
+        """Return a session with these settings; the one before, if it had others, is stopped."""
+        from pyspark.sql import SparkSession
+
+        names = tuple(str(jar) for jar in jars)
+        wanted = (dict(conf or {}), master, names)
+        if self._session is not None and self._made_with == wanted and self._alive():
+            return self._session
+        self.stop()
+        if names != self._jvm_jars:
+            self.stop_jvm()
+        settings = {**_DEFAULTS, "spark.sql.warehouse.dir": str(self._warehouse), **(conf or {})}
+        if names:
+            settings["spark.jars"] = ",".join(names)
+        builder = SparkSession.builder.master(master).appName("tests")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        self._session = builder.getOrCreate()
+        self._session.sparkContext.setLogLevel("ERROR")
+        self._made_with, self._jvm_jars = wanted, names
+        return self._session
+
+    def stop(self) -> None:
+        """Stop the session, if there is one."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def stop_jvm(self) -> None:
+        """Stop the JVM under it as well."""
+        from pyspark import SparkContext
+
+        self.stop()
+        gateway = SparkContext._gateway
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()  # the JVM ends with its standard input
+            gateway.proc.wait(120)
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+        self._jvm_jars = ()
+
+    def _alive(self) -> bool:
+        return self._session is not None and self._session.sparkContext._jsc is not None
