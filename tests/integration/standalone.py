@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 from tests.integration.waiting import wait_until
 
+import pyspark_kafka_direct
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+PACKAGE = Path(pyspark_kafka_direct.__file__).parent
+SMALL = {"spark.executor.memory": "512m"}
 
 
 @contextlib.contextmanager

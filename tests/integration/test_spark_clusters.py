@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.standalone import standalone_cluster
+from tests.integration.standalone import PACKAGE, SMALL, standalone_cluster
 
 import pyspark_kafka_direct
 
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 # Besides the session of pytest's process there are masters and workers, and its JVM is started anew for some tests.
 pytestmark = pytest.mark.spark_app
 
-PACKAGE = Path(pyspark_kafka_direct.__file__).parent
 RECORDS = 5_000
-SMALL = {"spark.executor.memory": "512m"}
 
 # What the package needs on an executor; PySpark itself comes with Spark.
 DEPENDENCIES = ("pyarrow", "kafka", "google_crc32c", "cryptography", "cffi", "_cffi_backend", "numpy")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.standalone import standalone_cluster
-from tests.integration.test_spark_clusters import PACKAGE, SMALL
+from tests.integration.standalone import PACKAGE, SMALL, standalone_cluster
 
 from pyspark_kafka_direct.direct import KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
 from pyspark_kafka_direct.direct._placement import executors_of, place

@@ -15,20 +15,10 @@ from bench.report import markdown_table, render, text_table
 from bench.results import Results
 from bench.run import Failure
 from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS, Series
+from tests.unit.bench.machines import MACHINE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-VERSIONS = ("pyspark", "pyarrow", "python", "java", "kafka broker", "confluent-kafka", "kafka-python", "librdkafka")
-MACHINE = {
-    "cpu": "A processor",
-    "cores": 2,
-    "memory_gib": 8.0,
-    "system": "Linux",
-    "decoder": "native",
-    "commit": "abc",
-    "versions": {**dict.fromkeys(VERSIONS, "1.2.3"), "JVM connector": ["group:artifact:4.2.0"]},
-}
 
 
 @pytest.fixture

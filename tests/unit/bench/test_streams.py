@@ -25,7 +25,7 @@ from bench.stream_summary import (
 )
 from bench.summary import JVM, OURS
 from bench.topics import Topic
-from tests.unit.bench.test_report import MACHINE
+from tests.unit.bench.machines import MACHINE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both
-from tests.unit.records.test_old_formats import message
+from tests.unit.records.legacy import message
 
 from pyspark_kafka_direct import OptionError, RecordError
 from pyspark_kafka_direct.direct.record import COLUMNS, check_decoders, records_of

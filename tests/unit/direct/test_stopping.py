@@ -6,47 +6,17 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.unit.direct.stops import Coordinator, Stream
 
 from pyspark_kafka_direct.direct import _stopping
-from pyspark_kafka_direct.direct._commits import CommitQueue
 from pyspark_kafka_direct.direct._stopping import StopSignal, flush, stop_with
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark_kafka_direct.wire.deadline import Deadline
-
 A = TopicPartition("t", 0)
-
-
-class Coordinator:
-    """Takes commits, or answers nothing until the deadline."""
-
-    def __init__(self, *, silent: bool = False) -> None:
-        self.commits: list[dict[TopicPartition, int]] = []
-        self.asked = threading.Event()
-        self._silent = silent
-
-    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
-        self.asked.set()
-        if self._silent:
-            assert not threading.Event().wait(60 if deadline is None else deadline.remaining())
-            raise BrokerTimeoutError("no answer")
-        self.commits.append(dict(offsets))
-
-
-class Stream:
-    """One with a commit that waits to be sent."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self.stopping = StopSignal()
-        self.queued_commits = CommitQueue(coordinator)
-        self.queued_commits.add([OffsetRange("t", 0, 0, 5)])
 
 
 class Context:
@@ -220,7 +190,7 @@ def test_a_silent_coordinator_holds_up_nobody_else_and_is_waited_for_once(caplog
 
 EXITS = """
 from pyspark_kafka_direct.direct import _registry
-from tests.unit.direct.test_stopping import Coordinator, Stream
+from tests.unit.direct.stops import Coordinator, Stream
 
 class Printing(Coordinator):
     def commit(self, offsets, *, deadline=None):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.unit.records.batches import Batch, Rec, compress, encode_record, marker, varint, xerial
 from tests.unit.records.decoding import CREATORS, request, run
-from tests.unit.records.test_old_formats import message
+from tests.unit.records.legacy import message
 
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
 

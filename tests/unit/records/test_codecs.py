@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import random
 import struct
 import subprocess
 import sys
@@ -12,18 +11,13 @@ import sys
 import pyarrow as pa
 import pytest
 from tests.unit.records.batches import CODECS, Batch, Rec, compress, encode_record, xerial
+from tests.unit.records.claims import CLAIMS, texts
 from tests.unit.records.decoding import both, request, run
 
 from pyspark_kafka_direct.errors import CorruptRecordError
 from pyspark_kafka_direct.records._python._lz4_frame import with_right_checksum
 
 PACKED = [codec for codec in CODECS if codec != "none"]
-
-
-def texts(count: int, size: int = 100) -> tuple[Rec, ...]:
-    randomness = random.Random(count)
-    words = ("lorem", "ipsum", "dolor", "sit", "amet", "consectetur")
-    return tuple(Rec(" ".join(randomness.choices(words, k=size // 6)).encode(), b"k%d" % n) for n in range(count))
 
 
 def plain(records: tuple[Rec, ...]) -> bytes:
@@ -259,19 +253,11 @@ def test_zeros_by_the_million_are_fine(implementation: str, codec: str) -> None:
     assert outcome.column("offset") == [0]
 
 
-# Frames of a few bytes that claim 2 GiB of content, or a window of 128 MiB.
-CLAIMS = {
-    "lz4": with_right_checksum(b"\x04\x22\x4d\x18\x68\x70" + struct.pack("<Q", 2 << 30) + b"\0" + bytes(4)),
-    "zstd": b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 2 << 30) + b"\x01\0\0",
-    "zstd window": b"\x28\xb5\x2f\xfd\x00\x88" + b"\x08\0\0a",
-    "snappy": b"\xff\xff\xff\xff\x07\0a",
-}
-
 MEASURE = """
 import resource
 from tests.unit.records.batches import Batch
 from tests.unit.records.decoding import run
-from tests.unit.records.test_codecs import CLAIMS, texts
+from tests.unit.records.claims import CLAIMS, texts
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

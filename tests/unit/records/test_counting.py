@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
-from tests.unit.records.test_old_formats import message, wrapper
+from tests.unit.records.legacy import message, wrapper
 
 from pyspark_kafka_direct.errors import CorruptRecordError
 from pyspark_kafka_direct.records import AbortedTransaction, create_decoder

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.records.batches import Batch, Rec, compress, xerial
 from tests.unit.records.decoding import CREATORS, Outcome, both, request, run
 from tests.unit.records.kafka_python import LegacyRecordBatchBuilder
+from tests.unit.records.legacy import CODECS, message, wrapper
 
 from pyspark_kafka_direct.errors import CorruptRecordError, RecordError
 
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
 COLUMNS = ("key", "value", "offset", "timestampType", "headers", "leaderEpoch")
 
 
@@ -25,26 +25,6 @@ def by_kafka_python(magic: int, codec: str, count: int) -> bytes:
     if codec != "none":
         struct.pack_into(">q", data, 0, count - 1)  # a broker gives a wrapper its last message's offset
     return bytes(data)
-
-
-def message(
-    offset: int,
-    value: bytes | None,
-    key: bytes | None = None,
-    *,
-    magic: int = 1,
-    attributes: int = 0,
-    timestamp: int = 5,
-) -> bytes:
-    covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
-    for data in (key, value):
-        covered += struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
-    return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
-
-
-def wrapper(offset: int, inner: bytes, codec: str, *, magic: int = 1, attributes: int = 0, timestamp: int = 5) -> bytes:
-    packed = compress(codec, inner)
-    return message(offset, packed, magic=magic, attributes=attributes | CODECS[codec], timestamp=timestamp)
 
 
 def milliseconds(outcome: Outcome) -> list[int]:

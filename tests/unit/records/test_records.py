@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both, request, run
-from tests.unit.records.test_old_formats import message
+from tests.unit.records.legacy import message
 
 from pyspark_kafka_direct.errors import TimestampError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset

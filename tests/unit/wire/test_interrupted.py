@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.wire.parties import BROKER, CA
+from tests.unit.wire.peers import KAFKA_4, Caller, Peer
 from tests.unit.wire.scripted import PARTITION, Broker
-from tests.unit.wire.test_connection import KAFKA_4, Caller, Peer
-from tests.unit.wire.test_tls import BROKER, CA
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError, TlsError
 from pyspark_kafka_direct.offsets import LATEST
