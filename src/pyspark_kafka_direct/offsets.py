@@ -69,7 +69,7 @@ class OffsetRange:
 
     @classmethod
     def create(cls, topic: str | TopicPartition, *numbers: int) -> OffsetRange:
-        """Spark's factory: ``create(topic, partition, from, until)`` or ``create(topic_partition, from, until)``.
+        """Make a range from ``(topic, partition, from, until)`` or ``(topic_partition, from, until)``, as in Spark.
 
         Raises:
             OffsetPlanError: As when the class is called; also for another number of arguments.
@@ -89,7 +89,7 @@ class OffsetRange:
         return TopicPartition(self.topic, self.partition)
 
     def topicPartition(self) -> TopicPartition:  # noqa: N802 (Spark's spelling)
-        """Topic and partition of this range, as ``OffsetRange.topicPartition()`` of Spark's direct stream."""
+        """Return topic and partition, as ``OffsetRange.topicPartition()`` of Spark's direct stream does."""
         return self.topic_partition
 
     @property
@@ -103,7 +103,7 @@ class OffsetRange:
         return self.until_offset
 
     def count(self) -> int:
-        """Number of offsets; records may be fewer (compaction holes, control and aborted records)."""
+        """Return the number of offsets; records may be fewer (compaction holes, control and aborted records)."""
         return self.until_offset - self.from_offset
 
 

@@ -30,9 +30,9 @@ class Certificates:
 
     folder: Path
     password: str = field(default=_PASSWORD, repr=False)
-    """Of every ``*.p12`` and ``*.jks``."""
+    """The password of every ``*.p12`` and ``*.jks``."""
     key_password: str = field(default=_KEY_PASSWORD, repr=False)
-    """Of ``client_encrypted_key``."""
+    """The password of ``client_encrypted_key``."""
 
     @property
     def ca(self) -> Path:

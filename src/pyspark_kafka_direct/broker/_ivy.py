@@ -5,9 +5,9 @@
 It runs as a process of its own, because a py4j gateway leaves threads and sockets behind, and because ``broker`` must
 not import PySpark. It prints nothing; Ivy's report goes to standard error. TARGET/ivy/jars holds the jars afterwards.
 
-Two traps, seen: a half-filled local Maven repository in the home folder makes Ivy fail with "FAILED DOWNLOADS" (so the
-JVM gets a ``user.home`` of its own), and Spark leaves scala-library out of everything it resolves, for it is on its own
-class path already (so it is copied from there when dependencies are wanted).
+Two traps were seen. A half-filled local Maven repository in the home folder makes Ivy fail with "FAILED DOWNLOADS": so
+the JVM gets a ``user.home`` of its own. Spark leaves scala-library out of everything it resolves, because its own class
+path has it: so it is copied from there when dependencies are wanted.
 """
 
 from __future__ import annotations

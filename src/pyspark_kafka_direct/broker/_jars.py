@@ -1,8 +1,8 @@
 """Jars from Maven Central, fetched once per user and kept.
 
 The cache is ``$XDG_CACHE_HOME/pyspark-kafka-direct`` (``~/.cache`` where unset), one folder per set of jars. A folder
-is made under another name and renamed when it is complete, so that it is there as a whole or not at all; a lock beside
-it makes several processes that start at once fetch it once.
+is made under another name and renamed when it is complete, so that it is there as a whole or not at all. There is a
+lock beside it, so that several processes that start at once fetch it once.
 """
 
 from __future__ import annotations

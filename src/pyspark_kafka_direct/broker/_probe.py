@@ -1,4 +1,4 @@
-"""Does a broker answer, and whom does it know? Which ports are free?"""
+"""Look at a broker: whether it answers, and which brokers it knows. Find free ports."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 HOST = "127.0.0.1"
 
-# Below the range from which Linux (32768 up) and macOS (49152 up) give ports to outgoing connections. A broker's port
-# in that range could be taken by a client while the broker is stopped: even by one that tries to reach that very
-# broker, for a TCP connection on one host can connect to itself.
+# These lie below the range from which Linux (32768 up) and macOS (49152 up) give ports to outgoing connections. A
+# broker's port in that range could be taken by a client while the broker is stopped. Even a client that tries to reach
+# that very broker could take it, because a TCP connection on one host can connect to itself.
 _PORTS = range(15_000, 32_000)
 
 # Metadata request, version 2 (known to every broker since 0.10.1, so nothing has to be negotiated):

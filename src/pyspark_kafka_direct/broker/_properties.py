@@ -23,10 +23,10 @@ _BASE = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
-    # By default a record is deleted when its own time stamp is a week old, even minutes after it came: data of the
-    # past, such as the demo's flights of 2013, would vanish.
+    # By default a record is deleted when its own timestamp is a week old, even minutes after it came. Data of the past,
+    # such as the demo's flights of 2013, would vanish.
     "log.retention.ms": "-1",
-    # So that a test with retention or compaction need not wait half a minute and more.
+    # With these a test of retention or compaction need not wait half a minute and more.
     "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "1000",
     "log.cleaner.backoff.ms": "500",

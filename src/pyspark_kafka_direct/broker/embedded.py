@@ -39,8 +39,8 @@ class EmbeddedKafka:
     """A Kafka cluster of its own: KRaft, temporary data, free ports on the loopback interface.
 
     Where the environment variable ``KAFKA_BOOTSTRAP_SERVERS`` names a cluster that is there, that one is used and
-    nothing is started; what needs a cluster of our own (several brokers, another version, properties, stopping and
-    starting) is then refused, unless ``reuse_running`` is false.
+    nothing is started. Then whatever needs a cluster of our own is refused: several brokers, another version,
+    properties, stopping and starting. With ``reuse_running=False`` a cluster is started in any case.
 
     The first use of a version fetches it from Maven Central into the user's cache folder. The cluster dies with this
     process, however that ends.
@@ -157,7 +157,7 @@ class EmbeddedKafka:
         return self._running or self._own("bootstrap_servers").address(PLAINTEXT)
 
     def listener(self, name: str) -> str:
-        """``host:port,...`` of a listener: PLAINTEXT, or one that ``security`` named.
+        """Return ``host:port,...`` of a listener: PLAINTEXT, or one that ``security`` named.
 
         Raises:
             OptionError: There is no such listener.

@@ -67,7 +67,7 @@ class PIDRateEstimator:
     def compute(
         self, time_ms: float, elements: int, processing_delay_ms: float, scheduling_delay_ms: float
     ) -> float | None:
-        """The next rate, after a batch.
+        """Return the next rate, after a batch.
 
         Args:
             time_ms: When the batch ended.
@@ -114,11 +114,11 @@ class RateLimits:
     least_by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def of(self, partition: TopicPartition) -> float:
-        """Most records per second of this partition; 0 is no limit."""
+        """Return the most records per second of this partition; 0 is no limit."""
         return self.by_partition.get(partition, self.max_rate)
 
     def least(self, partition: TopicPartition) -> int:
-        """Least number of records of this partition in a batch."""
+        """Return the least number of records of this partition in a batch."""
         return self.least_by_partition.get(partition, self.min_records)
 
 
@@ -129,7 +129,7 @@ def records_per_partition(
     ends: Mapping[TopicPartition, int],
     limits: RateLimits,
 ) -> dict[TopicPartition, int] | None:
-    """How many records each partition may have in the next batch.
+    """Decide how many records each partition may have in the next batch.
 
     A measured rate is divided in proportion to lag; no share exceeds the partition's own limit. The least number of
     records comes last, so it holds even above the limit, as in Spark.
@@ -164,7 +164,7 @@ def clamp(
     ends: Mapping[TopicPartition, int],
     records: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, int]:
-    """Where each partition ends in a batch: after so many records, or where there are no more.
+    """Decide where each partition ends in a batch: after so many records, or where there are no more.
 
     ``DirectKafkaInputDStream.clamp``. An end that lies before its begin stays there: whether that is a loss of data is
     not a matter of rates.

@@ -1,8 +1,11 @@
 """The plan of a batch: from two positions to the offset ranges of its tasks.
 
-The order of the look-ups matters and is kept here: log start offsets first, timestamps next, ends last. So a start
-never lies below a log start that was seen, an offset found by timestamp never lies after the end, and a timestamp
-filter (``pushdown``) that finds no record is true of the whole planned range.
+The order of the look-ups matters and is kept here: log start offsets first, timestamps next, ends last. So three things
+hold:
+
+* a start never lies below a log start that was seen;
+* an offset found by timestamp never lies after the end;
+* a timestamp filter (``pushdown``) that finds no record is true of the whole planned range.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ LookUp: TypeAlias = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartit
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What a batch reads.
+    """The plan of a batch.
 
     Attributes:
-        ranges: One per task, none empty, in the order topic, partition, offset.
+        ranges: The offset ranges to read, one per task, none empty, in the order topic, partition, offset.
         from_earliest: Those of the ranges that begin at their partition's log start because that was asked for; see
             ``loss.judge``.
         warnings: To be logged once.

@@ -44,10 +44,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a batch reads.
+    """The plan of a batch.
 
     Attributes:
-        ranges: One for each partition, empty ones too.
+        ranges: The offset ranges to read, one for each partition, empty ones too.
         topic_ids: The ids of the topics now, where brokers have ids.
     """
 
@@ -56,31 +56,31 @@ class Batch:
 
 
 class DirectView(Protocol):
-    """Asks the cluster. Every call may raise ``BrokerError``, after retries of its own."""
+    """What the planner asks of the cluster. Every call may raise ``BrokerError``, after retries of its own."""
 
     def assigned(self, tracked: Collection[TopicPartition]) -> Mapping[TopicPartition, UUID | None]:
-        """The partitions to read that exist now, each with the id of its topic, where brokers have ids."""
+        """Return the partitions to read that exist now, each with the id of its topic, where brokers have ids."""
 
     def starts_of_new(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where partitions begin that have appeared under the stream."""
+        """Return where partitions begin that have appeared under the stream."""
 
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where their logs end.
+        """Return where the logs of these partitions end.
 
         Raises:
             TopicNotFoundError: One of them is gone.
         """
 
     def written(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Their high watermarks. Under ``read_committed`` a transaction under way hides what lies behind ``latest``."""
+        """Return high watermarks: under ``read_committed`` an open transaction hides what lies behind ``latest``."""
 
     def most(
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
-        """How many records each may have; ``None``: no limit."""
+        """Return how many records each partition may have; ``None``: no limit."""
 
     def wait(self) -> bool:
-        """Pause before looking again; false once that has gone on for long enough."""
+        """Pause before looking again; return false once that has gone on for long enough."""
 
 
 def plan_batch(at: Position, view: DirectView) -> Batch:
@@ -110,12 +110,12 @@ def plan_batch(at: Position, view: DirectView) -> Batch:
 
 
 def ids_of(assigned: Mapping[TopicPartition, UUID | None]) -> dict[str, UUID]:
-    """The ids of the topics, as far as they are known."""
+    """Return the ids of the topics, as far as they are known."""
     return {tp.topic: topic_id for tp, topic_id in assigned.items() if topic_id is not None}
 
 
 def _assigned_for_sure(at: Position, view: DirectView) -> Mapping[TopicPartition, UUID | None]:
-    """The partitions there are; what is missing is looked for again, as a broker may lag behind the others."""
+    """Return the partitions that exist; look again for missing ones, as a broker may lag behind the others."""
     while True:
         assigned = view.assigned(at.offsets)
         if all(tp in assigned for tp in at.offsets) or not view.wait():
@@ -144,7 +144,11 @@ def _begin_new(
 def _hidden(
     begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], view: DirectView
 ) -> Mapping[TopicPartition, int]:
-    """Partitions that begin behind what can be read: empty if the offset is in the log, as a committed one may be."""
+    """Return partitions that begin behind what can be read, as at a committed offset; each is empty for now.
+
+    Raises:
+        DataLossError: The offset is beyond the end of the log.
+    """
     behind = sorted(tp for tp in begins if latest[tp] < begins[tp])
     written = view.written(behind) if behind else {}
     for tp in behind:
@@ -154,11 +158,11 @@ def _hidden(
 
 
 def _losses() -> LossReport:
-    return LossReport(True, _NoExcuses(), advice=_ADVICE)
+    return LossReport(True, _FixedSelection(), advice=_ADVICE)
 
 
-class _NoExcuses:
-    """What a direct stream reads is its strategy's for good, and nothing is passed over with a warning."""
+class _FixedSelection:
+    """A ``LossView`` of a stream whose selection never changes: a partition that is gone was deleted."""
 
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         return ()

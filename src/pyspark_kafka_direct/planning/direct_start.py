@@ -37,7 +37,7 @@ class LogSpan:
     end: int
 
     def holds(self, offset: int) -> bool:
-        """Whether reading can begin there; the end itself is where the next record will be."""
+        """Tell whether reading can begin at an offset; at the end, the next record is waited for."""
         return self.start <= offset <= self.end
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class LogSpan:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """The decision.
+    """Where a stream begins to read.
 
     Attributes:
         offsets: The first offset to read of each partition.
@@ -65,7 +65,7 @@ def decide_starts(
     reset: Reset,
     group: str | None,
 ) -> Starts:
-    """Where a new stream begins.
+    """Decide where a new stream begins.
 
     Args:
         wanted: The partitions, with the offset that was given; ``None`` where none was.
@@ -108,7 +108,7 @@ def decide_starts(
 def decide_starts_of_new(
     committed: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogSpan], *, reset: Reset, group: str | None
 ) -> Starts:
-    """Where reading begins of partitions that have appeared under a stream: committed offsets, else the log start.
+    """Decide where partitions begin that have appeared under a stream: at committed offsets, else at the log start.
 
     ``auto.offset.reset=latest`` is left out on purpose: with it Spark's stream skips what was written between the
     creation of a partition and its discovery, and that was written after the stream began. For the same reason a

@@ -58,17 +58,17 @@ class Measurement:
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """The records per second that the batch came to."""
         return self.records / max(self.processing_ms, 1) * 1000
 
     def to_text(self) -> str:
-        """As the planner reads it."""
+        """Return the text that the planner reads."""
         values = (self.ended_ms, self.records, self.processing_ms, self.waiting_ms, self.interval_ms)
         return json.dumps(dict(zip(_KEYS, values, strict=True)))
 
     @classmethod
     def from_text(cls, text: str) -> Measurement:
-        """Read one.
+        """Read the text of a measurement.
 
         Raises:
             ValueError: Not a measurement.
@@ -86,7 +86,7 @@ _KEYS = ("endedMs", "records", "processingMs", "waitingMs", "intervalMs")
 
 
 def file_name(end: Mapping[TopicPartition, int]) -> str:
-    """Where the measurement of the batch with this end is."""
+    """Return the name of the file for the measurement of the batch with this end."""
     return hashlib.sha256(partition_offsets_to_json(end).encode()).hexdigest()[:32] + ".json"
 
 
@@ -128,7 +128,7 @@ class MeasuredLimit:
         self._in_vain = 0
 
     def most(self, start: Mapping[TopicPartition, int]) -> int | None:
-        """The most offsets of the batch that begins at ``start``; at least 1, ``None`` is no limit.
+        """Return the most offsets of the batch that begins at ``start``; at least 1, ``None`` is no limit.
 
         What is measured arrives a little after a batch has ended, and Spark may ask for the next one before; then the
         rate known so far holds.

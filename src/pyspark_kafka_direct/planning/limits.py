@@ -42,8 +42,8 @@ def rate_limit(
 ) -> dict[TopicPartition, int]:
     """Move ends back so that all partitions together have about ``limit`` offsets to read.
 
-    Each partition gets a share in proportion to what it has. A share below one is rounded up and any other down, so the
-    batch may exceed the limit by up to the number of partitions that have very little, and never starves them.
+    Each partition gets a share in proportion to what it has. A share below one is rounded up, so that no partition
+    starves; any other is rounded down. So the batch may exceed the limit by the number of partitions with very little.
 
     Args:
         limit: Offsets to read, at least 1.
@@ -67,7 +67,7 @@ def byte_limit(
     ends: Mapping[TopicPartition, int],
     sizes: Mapping[TopicPartition, float],
 ) -> int | None:
-    """How many offsets make about ``most`` bytes, if they are taken in proportion as ``rate_limit`` takes them.
+    """Return how many offsets make about ``most`` bytes, taken in proportion as ``rate_limit`` takes them.
 
     Args:
         most: Bytes.
@@ -102,7 +102,7 @@ class MinimumGate:
         self._last: float | None = None
 
     def passes(self, new: int, now: float, *, at_once: bool = False) -> bool:
-        """Whether a batch may run.
+        """Tell whether a batch may run.
 
         Args:
             new: New offsets there are.
@@ -118,5 +118,5 @@ class MinimumGate:
 
 
 def new_offsets(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
-    """How many offsets there are to read; a partition that is not in ``start`` counts from 0, as in Spark."""
+    """Count the offsets there are to read; a partition that is not in ``start`` counts from 0, as in Spark."""
     return sum(max(offset - start.get(tp, 0), 0) for tp, offset in latest.items())

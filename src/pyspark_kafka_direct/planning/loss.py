@@ -1,8 +1,8 @@
 """Data loss: what happened, what to say, and where reading goes on.
 
-Records are lost when an offset that was asked for lies below the log start offset or beyond the end of the log, or
-when the topic is gone, or when what was read is no longer what the log holds. Six things can happen to offsets, and
-only the first four are loss:
+Records are lost when an offset that was asked for lies below the log start offset or beyond the end of the log. They
+are lost when the topic is gone, and when what was read is no longer what the log holds. Six things can happen to
+offsets, and only the first four are loss:
 
     aged out        retention (or DeleteRecords) moved the log start offset past what was asked for
     deleted         the topic or the partition does not exist any more
@@ -13,8 +13,8 @@ only the first four are loss:
     transactional   control records and aborted records: normal
 
 ``failOnDataLoss=true`` turns loss into ``DataLossError``; ``false`` reads what is left. The facts must come from the
-partition's leader at its current epoch, after retries: never from a follower, and not right after an election, when
-the end of the log may still lag (KIP-207).
+partition's leader at its current epoch, after retries, and never from a follower. Right after an election the end of
+the log may still lag (KIP-207), so that is no fact yet.
 """
 
 from __future__ import annotations

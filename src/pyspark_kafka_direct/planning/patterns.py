@@ -34,7 +34,7 @@ class TopicPattern:
         object.__setattr__(self, "_part", re.compile(translated, re.ASCII))
 
     def matches(self, topic: str) -> bool:
-        """True when the whole name matches (Java's ``matches``, as Kafka's own consumers do).
+        """Tell whether the whole name matches (Java's ``matches``, as Kafka's own consumers do).
 
         Raises:
             OffsetPlanError: The name has characters that no topic's name can have.
@@ -42,7 +42,7 @@ class TopicPattern:
         return self._whole.match(_legal(topic)) is not None
 
     def occurs_in(self, topic: str) -> bool:
-        """True when some part of the name matches (Java's ``find``, as Spark's own source does).
+        """Tell whether some part of the name matches (Java's ``find``, as Spark's own source does).
 
         Raises:
             OffsetPlanError: The name has characters that no topic's name can have.

@@ -88,7 +88,7 @@ class Pushdown:
     handled: tuple[bool, ...]
 
     def narrow(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """The parts of the ranges that the filters on partition and offset leave; empty ones are dropped."""
+        """Return the parts of the ranges that the filters on partition and offset leave; empty ones are dropped."""
         if self.nothing:
             return []
         narrowed = []
@@ -99,7 +99,7 @@ class Pushdown:
         return narrowed
 
     def lookups(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
-        """Timestamps (ms) to look up; must happen after the ranges' ends were, see ``batch``."""
+        """Return the timestamps (ms) to look up, after the ends of the ranges were looked up (see ``batch``)."""
         # The broker takes negative timestamps for keywords, and hardly any record is older than 1970.
         if self.from_timestamp is None or not 0 <= self.from_timestamp <= MAX_OFFSET:
             return {}
@@ -148,7 +148,7 @@ _NONE = Integers(only=frozenset())
 
 
 def _integers(item: Comparison) -> Integers | None:
-    """The numbers for which the comparison is true; ``None`` when its value is not a whole number."""
+    """Return the numbers for which the comparison is true; ``None`` when its value is not a whole number."""
     if item.operator == "in":
         if not isinstance(item.value, (tuple, list, set, frozenset)):
             return None
@@ -178,7 +178,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _as_interval(numbers: Integers) -> tuple[Integers, bool]:
-    """The smallest interval around the numbers, and whether it holds no others."""
+    """Return the smallest interval around the numbers, and whether it holds no others."""
     if numbers.only is None:
         return numbers, True
     if not numbers.only:
@@ -188,7 +188,7 @@ def _as_interval(numbers: Integers) -> tuple[Integers, bool]:
 
 
 def _from_timestamp(item: Comparison) -> int | Literal["never"] | None:
-    """The earliest millisecond that can match; ``"never"`` when none can, ``None`` when there is no such bound."""
+    """Return the earliest millisecond that can match: ``"never"`` if none can, ``None`` without such a bound."""
     values = list(item.value) if item.operator == "in" and isinstance(item.value, (tuple, list)) else [item.value]
     if item.operator == "in":
         values = [value for value in values if value is not None]
@@ -208,7 +208,7 @@ def _from_timestamp(item: Comparison) -> int | Literal["never"] | None:
 
 
 def _microseconds(value: object) -> int | None:
-    """Microseconds since 1970 of a datetime with a time zone; anything else, also null, is not usable."""
+    """Return microseconds since 1970 of a datetime with a time zone; ``None`` for anything else, also null."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return (value - _EPOCH) // _MICROSECOND
     return None

@@ -1,10 +1,12 @@
 """Splitting offset ranges into the pieces that become Spark tasks.
 
 The arithmetic is that of Spark's ``KafkaOffsetRangeCalculator`` (SPARK-23541, SPARK-28489, SPARK-30656, SPARK-36576,
-SPARK-49259): the same options give the same tasks. Two things differ. With both options set, Spark leaves a whole
-partition unsplit when one of its pieces is too small to be split again, and then misses ``minPartitions``; here each
-piece is looked at by itself. And preferred executors, which Spark sets on unsplit ranges, are left out: Python data
-sources cannot ask for them.
+SPARK-49259): the same options give the same tasks. Two things differ.
+
+With both options set, Spark leaves a whole partition unsplit when one of its pieces is too small to be split again.
+Then it misses ``minPartitions``. Here each piece is looked at by itself.
+
+Spark sets preferred executors on unsplit ranges. They are left out here: Python data sources cannot ask for them.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def _reach(ranges: list[OffsetRange], target: int) -> list[OffsetRange]:
 
 
 def _share(count: int, total: int, target: int) -> int:
-    """``count`` over ``total`` times ``target``, rounded half up as Java's Math.round does, and at least 1."""
+    """Return ``count`` over ``total`` times ``target``, rounded half up as Java's Math.round does, and at least 1."""
     return max((2 * count * target + total) // (2 * total), 1)
 
 

@@ -40,7 +40,7 @@ class Bound:
 
 
 def lookups(position: Position, partitions: Collection[TopicPartition], side: Side) -> dict[TopicPartition, int]:
-    """What to ask the leaders for this position: ``EARLIEST``, ``LATEST`` or a timestamp in ms per partition.
+    """Return what to ask the leaders for this position: ``EARLIEST``, ``LATEST`` or a timestamp in ms per partition.
 
     Partitions whose offset is given need no look-up and are left out.
 
@@ -67,7 +67,7 @@ def resolve(
     latest: Mapping[TopicPartition, int],
     side: Side,
 ) -> dict[TopicPartition, Bound]:
-    """The bound of each partition.
+    """Return the bound of each partition.
 
     Args:
         position: What the user asked for.

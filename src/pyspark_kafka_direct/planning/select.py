@@ -105,7 +105,7 @@ def parse_subscribe_pattern(text: str, option: str = "subscribePattern") -> Subs
 def select_partitions(
     selection: Selection, topics: Mapping[str, Collection[int]], internal: Collection[str] = ()
 ) -> Selected:
-    """The assigned partitions, given what the brokers have.
+    """Return the assigned partitions, given what the brokers have.
 
     Args:
         selection: What the user asked for.

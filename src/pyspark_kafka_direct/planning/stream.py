@@ -85,10 +85,10 @@ class StreamTuning:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What a micro-batch reads.
+    """The plan of a micro-batch.
 
     Attributes:
-        ranges: One per task, none empty, in the order topic, partition, offset.
+        ranges: The offset ranges to read, one per task, none empty, in the order topic, partition, offset.
         topic_ids: The topics' ids when the batch's end was decided, as far as they are known.
     """
 
@@ -139,21 +139,21 @@ class StreamPlanner:
         return self._initial is None
 
     def initial(self) -> dict[TopicPartition, int]:
-        """Where a new query begins, as far as that can be told; looked up once."""
+        """Return where a new query begins, as far as that can be told; it is looked up once."""
         if self._initial is None:
             self._initial = self._look_up_initial()
         return dict(self._initial)
 
     def at_first_start(self, start: Mapping[TopicPartition, int]) -> bool:
-        """Whether nothing was planned yet and ``start`` is not the end of a finished batch."""
+        """Tell whether nothing was planned yet and ``start`` is not the end of a finished batch."""
         return not self._started and not self._replayed and start == self._initial
 
     def freeze(self) -> None:
-        """Trigger.AvailableNow: from now on read only what there is at this moment."""
+        """Read from now on only what there is at this moment (Trigger.AvailableNow)."""
         self._looks.freeze()
 
     def next_end(self, start: Mapping[TopicPartition, int], *, unlimited: bool = False) -> dict[TopicPartition, int]:
-        """The end of the batch that begins at ``start``; equal to ``start`` when there is nothing to read yet.
+        """Return the end of the batch that begins at ``start``; equal to ``start`` when there is nothing to read yet.
 
         Args:
             start: The end of the batch before, or the initial offset.
@@ -186,7 +186,7 @@ class StreamPlanner:
     def plan(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], *, empty: bool = False
     ) -> StreamPlan:
-        """The ranges of a batch; called again with the same offsets, it gives the same ranges.
+        """Return the ranges of a batch; called again with the same offsets, it gives the same ranges.
 
         Args:
             start: Its start.
@@ -221,12 +221,12 @@ class StreamPlanner:
         return self._idle is not None and self._idle[0] == start and self._clock() < self._idle[1]
 
     def _replan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> StreamPlan:
-        """A batch whose end an earlier run decided."""
+        """Plan a batch whose end an earlier run decided."""
         topic_ids = self._view.assigned(strict=False).topic_ids
         first = self._initial is not None and start == self._initial and not self._started
         if first:
-            # The first batch. Its start was looked up again: it may lie after the end, and may know partitions that
-            # the logged end could not. One that it does not know may be missed by the look: it is no added one.
+            # In a first batch the start was looked up again. So it may lie after the end, and may have partitions that
+            # the logged end lacks. A partition that it lacks was not added: the look may have missed it.
             begins = {tp: min(offset, end[tp]) for tp, offset in start.items() if tp in end}
         else:
             self._losses.gone(start.keys() - end.keys())
@@ -274,8 +274,8 @@ class StreamPlanner:
         begins = {tp: start[tp] for tp in latest if tp not in fresh} | begun
         for tp in begun.keys() & start.keys():
             if begun[tp] != start[tp]:
-                # Of a recreated topic this batch only tells the checkpoint where it begins: planned again by another
-                # process, which does not know the id of before, it would begin at the offset of the old topic.
+                # Of a recreated topic this batch reads nothing. It only tells the checkpoint where the topic begins.
+                # Another process that plans the batch again does not know the old id: it would begin at the old offset.
                 latest[tp] = begun[tp]
         if unlimited:
             end = latest
@@ -300,7 +300,7 @@ class StreamPlanner:
         ids_before: Mapping[str, UUID],
         anew: frozenset[str],
     ) -> bool:
-        """Whether anything of ``start`` is not there any more."""
+        """Report what is lost of ``start``; return whether anything is."""
         for topic in sorted(anew):
             lost = [tp for tp in start if tp.topic == topic]
             self._losses.recreated(lost, ids_before[topic], looked.topic_ids[topic])

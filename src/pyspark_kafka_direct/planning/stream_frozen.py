@@ -1,7 +1,7 @@
 """Trigger.AvailableNow: the ends are frozen when the query starts, and every batch is checked against them.
 
 The four checks are those of Spark's ``KafkaMicroBatchStream.verifyEndOffsetForTriggerAvailableNow`` (SPARK-41996), with
-its conditions; a fifth knows a topic that was created again although its new log is as long as the old one. They hold
+its conditions. A fifth knows a topic that was created again although its new log is as long as the old one. They hold
 whatever ``failOnDataLoss`` says: a query that must end could otherwise wait for ever for records that are gone. A batch
 that an earlier run planned is not checked (SPARK-53560).
 """

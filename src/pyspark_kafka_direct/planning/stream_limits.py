@@ -50,7 +50,7 @@ class BatchLimits:
         *,
         at_once: bool,
     ) -> bool:
-        """Whether there is too little for a batch, and time to wait for more.
+        """Tell whether there is too little for a batch, and time to wait for more.
 
         Args:
             start: The end of the batch before.
@@ -69,7 +69,7 @@ class BatchLimits:
         begins: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """What is available, cut down to one batch.
+        """Cut what is available down to one batch.
 
         Args:
             start: The end of the batch before.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found.
+    """What a look at the cluster found.
 
     Attributes:
         latest: The assigned partitions and their ends.
@@ -56,7 +56,7 @@ class Looks:
         self.known_latest: Mapping[TopicPartition, int] | None = None
 
     def freeze(self) -> None:
-        """From now on only what there is at this moment is available."""
+        """Let only what there is at this moment be available from now on."""
         looked = self.now({})
         self.frozen, self._frozen_ids = dict(looked.latest), looked.topic_ids
         self.known_latest = self.frozen
@@ -71,7 +71,7 @@ class Looks:
             self._frozen_ids = {**assigned.topic_ids, **self._frozen_ids}
 
     def available(self, start: Mapping[TopicPartition, int]) -> Looked:
-        """What there is to read: the frozen ends, or the latest."""
+        """Return what there is to read: the frozen ends, or the latest."""
         if self.frozen is None:
             looked = self.now(start)
             self.known_latest = looked.latest
@@ -86,7 +86,7 @@ class Looks:
         return Looked(self.frozen, self._frozen_ids)
 
     def now(self, known: Mapping[TopicPartition, int]) -> Looked:
-        """Assigned partitions and their ends; asked again while they contradict ``known``.
+        """Return assigned partitions and their ends; ask again while they contradict ``known``.
 
         What is gone at the last try is gone.
         """
@@ -109,7 +109,7 @@ class Looks:
         return Looked(latest, assigned.topic_ids)
 
     def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where the logs of partitions begin; asked again while some are missing."""
+        """Return where the logs of partitions begin; ask again while some are missing."""
         for _ in range(1, self._tries):
             found = self._view.offsets(dict.fromkeys(partitions, EARLIEST))
             if found.keys() >= set(partitions):
@@ -120,5 +120,5 @@ class Looks:
 
 
 def recreated(before: Mapping[str, UUID], now: Mapping[str, UUID]) -> frozenset[str]:
-    """Topics that have another id than before."""
+    """Return the topics that have another id than before."""
     return frozenset(topic for topic, topic_id in before.items() if topic in now and now[topic] != topic_id)

@@ -30,21 +30,21 @@ _ADVICE = "set failOnDataLoss=false to go on without them"
 
 
 class LossView(Protocol):
-    """What of a ``ClusterView`` a report needs."""
+    """What a report of losses needs of a ``ClusterView``."""
 
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of these partitions that exist, but are left out by the selection."""
+        """Return those of these partitions that exist, but are left out by the selection."""
 
     def warn(self, message: str) -> None:
-        """Tell the user, once."""
+        """Tell the user a message, each message once."""
 
 
 class LossReport:
     """Fails at the first loss, or warns of each.
 
     Args:
-        fail_on_data_loss: The option.
-        view: Says why partitions are gone, and is told what was lost, otherwise.
+        fail_on_data_loss: Whether a loss is an error, and not only a warning.
+        view: Tells why partitions are gone, and takes the warnings.
         advice: What a user can do about it.
     """
 
@@ -54,7 +54,7 @@ class LossReport:
         self._advice = advice
 
     def gone(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions that were read before do not exist any more, or are not selected any more.
+        """Report partitions that were read before, and do not exist or are not selected any more.
 
         Raises:
             DataLossError: ``failOnDataLoss`` is true; so of all methods.
@@ -74,7 +74,7 @@ class LossReport:
         )
 
     def start_not_found(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions that were just found have no log start offset any more."""
+        """Report that partitions that were just found have no log start offset any more."""
         self._lose(
             partitions,
             f"data loss: the earliest offsets of {listed(sorted(partitions))} cannot be found, they were deleted again "
@@ -82,7 +82,7 @@ class LossReport:
         )
 
     def added_late(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Partitions found while the stream runs do not begin with offset 0."""
+        """Report that partitions found while the stream runs do not begin with offset 0."""
         for tp in sorted(starts):
             if starts[tp] > 0:
                 self._lose(
@@ -92,7 +92,7 @@ class LossReport:
                 )
 
     def went_back(self, tp: TopicPartition, known: int, end: int) -> None:
-        """A partition ends before an offset that was read already, or that the user gave to start from."""
+        """Report an end before an offset that was read already, or that the user gave to start from."""
         self._lose(
             [tp],
             f"data loss: {tp}'s offset was changed from {known} to {end}. Either the given start lies beyond the end, "
@@ -101,7 +101,7 @@ class LossReport:
         )
 
     def recreated(self, partitions: Collection[TopicPartition], before: UUID, now: UUID) -> None:
-        """A topic was deleted and created again."""
+        """Report that a topic was deleted and created again."""
         self._lose(
             partitions,
             f"data loss: the topic was deleted and created again, its id was {before} and is {now} now; what was not "

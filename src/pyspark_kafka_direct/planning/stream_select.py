@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def existing(selection: Selection, topics: Mapping[str, Collection[int]]) -> Selection:
-    """The part of a selection that exists.
+    """Return the part of a selection that exists.
 
     A running stream must not fail because a topic it subscribed to is gone: whether that is a loss depends on what it
     had read of it, and on ``failOnDataLoss``.

@@ -57,7 +57,7 @@ def parse_fallback(text: str, option: str) -> Committed:
 
 
 def moves(position: StreamStart) -> bool:
-    """Whether asking again later may give other offsets, although no record was removed.
+    """Tell whether asking again later may give other offsets, although no record was removed.
 
     Such a start must be kept before anything is read from it; the planner does so by an empty first batch.
     """
@@ -71,7 +71,7 @@ def moves(position: StreamStart) -> bool:
 
 
 def found_again(position: StreamStart) -> bool:
-    """Whether asking again gives the same offsets as long as no record was removed: not so for any ``latest``."""
+    """Tell whether asking again gives the same offsets while no record is removed: not so for any ``latest``."""
     match position:
         case SpecificTimestamps() | GlobalTimestamp():
             return position.on_no_match == "error"
@@ -119,7 +119,7 @@ def first_offsets(
 def offsets_that_fit(
     position: StreamStart, partitions: Collection[TopicPartition], view: ClusterView
 ) -> dict[TopicPartition, int]:
-    """What can be told of a starting position that does not fit the assigned partitions.
+    """Return what can be told of a starting position that does not fit the assigned partitions.
 
     For the first batch of an earlier run, whose end is known: the topics may have changed since.
 

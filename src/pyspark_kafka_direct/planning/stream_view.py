@@ -27,10 +27,10 @@ class Assigned:
 
 
 class ClusterView(Protocol):
-    """Asks the cluster. Every call may raise ``BrokerError``, after retries of its own."""
+    """What the planner asks of the cluster. Every call may raise ``BrokerError``, after retries of its own."""
 
     def assigned(self, *, strict: bool) -> Assigned:
-        """The assigned partitions.
+        """Return the assigned partitions.
 
         Args:
             strict: Raise for a named topic or partition that does not exist, instead of leaving it out.
@@ -40,25 +40,25 @@ class ClusterView(Protocol):
         """
 
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those that exist, but that the selection leaves out."""
+        """Return those of these partitions that exist, but that the selection leaves out."""
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Ask the leaders: -2, -1 or a timestamp in ms per partition; a partition that is gone is left out."""
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Ends that count open transactions too, whatever the isolation level; what is gone is left out."""
+        """Return ends that count open transactions too, whatever the isolation level; what is gone is left out."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """What the query's consumer group has committed; partitions without a committed offset are left out."""
+        """Return what the query's consumer group has committed; partitions without such an offset are left out."""
 
     def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, float]:
-        """Sizes of records from these offsets on, by sample; partitions that cannot be sampled are left out."""
+        """Sample the sizes of records from these offsets on; partitions that cannot be sampled are left out."""
 
     def wait(self) -> None:
         """Pause before looking again, because the answers are doubted; another broker gives the next ones."""
 
     def warn(self, message: str) -> None:
-        """Tell the user, once."""
+        """Tell the user a message, each message once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Memory:
         self._seen: OrderedDict[str, Seen] = OrderedDict()
 
     def get(self, offsets: Mapping[TopicPartition, int]) -> Seen | None:
-        """What was known of an offset, if it is remembered."""
+        """Return what was known of an offset, if it is remembered."""
         return self._seen.get(partition_offsets_to_json(offsets))
 
     def put(self, offsets: Mapping[TopicPartition, int], seen: Seen) -> None:

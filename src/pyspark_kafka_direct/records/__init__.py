@@ -64,7 +64,7 @@ def create_decoder(
     max_bytes: int = 4 << 20,
     max_batch_bytes: int = DEFAULT_LARGEST_BATCH,
 ) -> RecordDecoder:
-    """Makes a decoder of one offset range.
+    """Make a decoder of one offset range.
 
     Args:
         topic: Topic, for its column and for errors.

@@ -30,7 +30,7 @@ class Implementation:
 
 
 def choose() -> Implementation:
-    """Returns the decoder the environment forces, else the native one, else the Python one.
+    """Return the decoder the environment forces, else the native one, else the Python one.
 
     Raises:
         OptionError: The environment names no decoder, or the native one although it cannot be loaded.
@@ -62,7 +62,7 @@ def _python() -> Implementation:
 
 
 def _reluctant_python(reason: str) -> Implementation:
-    """The Python decoder, which says once per process, at its first use, that it is the slow one."""
+    """Return the Python decoder; at its first use in a process it says that it is the slow one."""
     python = _python()
     said = False
 

@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Returns the Arrow schema of these columns, in this order.
+    """Return the Arrow schema of these columns, in this order.
 
     Raises:
         ValueError: A column is unknown or named twice.
@@ -51,7 +51,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Checks that each column exists and is named once.
+    """Check that each column exists and is named once.
 
     Raises:
         ValueError: Otherwise.

@@ -32,6 +32,6 @@ _ADVICE: dict[str, tuple[type[RecordError], str]] = {
 
 
 def record_error(kind: str, message: str, *, topic: str, partition: int, offset: int) -> RecordError:
-    """Makes the error for a ``kind`` (corrupt, unsupported, large, memory, timestamp) with its place and what to do."""
+    """Make the error for a ``kind`` (corrupt, unsupported, large, memory, timestamp) with its place and what to do."""
     error, advice = _ADVICE[kind]
     return error(f"{message[:1].upper()}{message[1:]}. {advice}", topic=topic, partition=partition, offset=offset)

@@ -63,7 +63,7 @@ class RecordDecoder(Protocol):
     """Turns the record bytes of one partition's fetch responses into Arrow, for one offset range."""
 
     def feed(self, records: memoryview | bytearray | bytes, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        """Takes the record bytes of one fetch response, once ``read()`` has returned None.
+        """Take the record bytes of one fetch response, once ``read()`` has returned None.
 
         They may begin with a batch that starts before the wanted offset, and end with one that is cut off. They are
         copied: the caller may re-use the buffer at once. Only headers are looked at here, so ``next_offset`` is up to
@@ -79,7 +79,7 @@ class RecordDecoder(Protocol):
         """
 
     def read(self) -> pa.RecordBatch | None:
-        """Returns the next rows, at most ``max_rows`` and about ``max_bytes``; None when the bytes fed are used up.
+        """Return the next rows, at most ``max_rows`` and about ``max_bytes``; None when the bytes fed are used up.
 
         Rows in front of a bad record are handed out first; the error comes with the next call, and every later one.
 

@@ -56,11 +56,11 @@ class RecordCounter:
         self._max_batch_bytes = max_batch_bytes
 
     def skip_to(self, offset: int) -> None:
-        """Goes on at a later offset; what lies between holds no records."""
+        """Go on at a later offset; what lies between holds no records."""
         self.next_offset = offset
 
     def feed(self, records: memoryview | bytearray | bytes, aborted: Sequence[AbortedTransaction] = ()) -> None:
-        """Counts the records of one fetch response.
+        """Count the records of one fetch response.
 
         Args:
             records: The response's record bytes for this partition; they are not kept.

@@ -1,8 +1,8 @@
 """Character classes of Java regular expressions, as sets of the characters a topic's name can have.
 
-Topic names have 65 characters to choose from, so each class, however it is written, comes down to a set of some of
-these: unions, intersections and negations are exact set arithmetic. Rules after ``java.util.regex.Pattern`` of Java
-17, which Spark 4 needs at least.
+Topic names have 65 characters to choose from, so each class comes down to a set of some of them. Unions, intersections
+and negations are exact set arithmetic. The rules are those of ``java.util.regex.Pattern`` in Java 17, the oldest Java
+that Spark 4 runs on.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ class Flags:
 
 
 def literal(cursor: Cursor, char: str, flags: Flags) -> Chars:
-    """The topic characters a literal character matches."""
+    """Return the topic characters that a literal character matches."""
     return _between(cursor, char, char, flags)
 
 
 def predefined(char: str) -> Chars | None:
-    r"""The set of ``\d \D \w \W \s \S \h \H \v \V``, given the letter; ``None`` for other letters."""
+    r"""Return the set of ``\d \D \w \W \s \S \h \H \v \V``, given the letter; ``None`` for other letters."""
     if char.lower() not in _PREDEFINED:
         return None
     chars = _PREDEFINED[char.lower()]
@@ -109,7 +109,7 @@ def predefined(char: str) -> Chars | None:
 
 
 def property_class(cursor: Cursor, negated: bool, flags: Flags) -> Chars:
-    r"""The set of ``\p{name}``, ``\pL`` or, negated, ``\P{name}``; the cursor is behind the letter p or P."""
+    r"""Read ``\p{name}``, ``\pL`` or, negated, ``\P{name}``; the cursor is behind the letter p or P."""
     start = cursor.position - 2
     if cursor.accept("{"):
         name = cursor.take_while(string.ascii_letters + string.digits + "_= ")
@@ -125,7 +125,7 @@ def property_class(cursor: Cursor, negated: bool, flags: Flags) -> Chars:
 
 
 def escaped_char(cursor: Cursor, letter: str) -> str | None:
-    r"""The character that an escape such as ``\t``, ``\x2E``, ``\u002E``, ``\056``, ``\cA`` or ``\.`` stands for.
+    r"""Read the character of an escape such as ``\t``, ``\x2E``, ``\u002E``, ``\056``, ``\cA`` or ``\.``.
 
     The cursor is behind the letter. ``None`` for escapes that are no single character.
     """
@@ -186,7 +186,7 @@ def character_class(cursor: Cursor, flags: Flags) -> Chars:
 
 
 def _item(cursor: Cursor, flags: Flags) -> Chars:
-    """One character, range or escape within a class."""
+    """Read one character, range or escape within a class."""
     start = cursor.position
     if cursor.peek() == "^" and cursor.previous() == "[":
         # Java looks at the character before ^ without asking whether it was escaped.

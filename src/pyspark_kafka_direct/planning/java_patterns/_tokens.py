@@ -35,11 +35,11 @@ class Cursor:
         return self._tokens[self._next].position if self._next < len(self._tokens) else len(self.pattern)
 
     def at_end(self) -> bool:
-        """True when nothing is left."""
+        """Tell whether nothing is left."""
         return self._next >= len(self._tokens)
 
     def peek(self, ahead: int = 0) -> str:
-        """The next character (or a later one) if it is not quoted, else ``""``."""
+        """Return the next character (or a later one) if it is not quoted, else ``""``."""
         index = self._next + ahead
         if index < len(self._tokens) and not self._tokens[index].quoted:
             return self._tokens[index].char
@@ -67,7 +67,7 @@ class Cursor:
         return taken
 
     def previous(self) -> str:
-        """The last character consumed, quoted or not."""
+        """Return the last character consumed, quoted or not."""
         return self._tokens[self._next - 1].char if self._next else ""
 
     def refuse(self, reason: str, position: int | None = None) -> NoReturn:

@@ -98,7 +98,7 @@ class _Translator:
         return whole.text
 
     def _alternatives(self) -> _Piece:
-        """Up to a closing parenthesis or the end."""
+        """Read alternatives, up to a closing parenthesis or the end."""
         branches = [self._sequence()]
         while self._cursor.accept("|"):
             branches.append(self._sequence())
@@ -171,7 +171,7 @@ class _Translator:
         return _Piece(text, width, piece.least * least, piece.asserts)
 
     def _count(self, start: int) -> tuple[int, int | None] | None:
-        """Least and most turns of the quantifier at the cursor; no most for "any number", nothing if there is none."""
+        """Read the quantifier at the cursor, if there is one: least and most turns (``None``: any number)."""
         if self._cursor.accept("*"):
             return 0, None
         if self._cursor.accept("+"):
@@ -193,7 +193,7 @@ class _Translator:
         return least, most
 
     def _group(self, start: int) -> _Piece:
-        """A group; the cursor is behind its opening parenthesis."""
+        """Read a group; the cursor is behind its opening parenthesis."""
         outer = self._flags
         groups_before = self._opened
         opening, number, simple = "(?:", 0, True
@@ -264,7 +264,7 @@ class _Translator:
         self._flags = Flags(ignore_case, unicode_case)
 
     def _escape(self, start: int) -> _Piece:
-        """An escape outside classes; the cursor is behind the backslash."""
+        """Read an escape outside classes; the cursor is behind the backslash."""
         letter = self._cursor.take().char
         if letter in ("p", "P"):
             return _one_of(property_class(self._cursor, letter == "P", self._flags))

@@ -29,10 +29,10 @@ class AbortedTransactions:
         return producer_id in self._open
 
     def advance_to(self, last_offset: int) -> None:
-        """Opens the transactions that begin at ``last_offset`` (of the next batch) or before."""
+        """Open the transactions that begin at ``last_offset`` (of the next batch) or before."""
         while self._coming and self._coming[-1][0] <= last_offset:
             self._open.add(self._coming.pop()[1])
 
     def end(self, producer_id: int) -> None:
-        """An ABORT control record of this producer was met."""
+        """Close the transaction of a producer whose ABORT control record was met."""
         self._open.discard(producer_id)

@@ -111,5 +111,5 @@ class Header(NamedTuple):
 
 
 def read_header(batch: bytes) -> Header:
-    """Reads the header of a complete batch."""
+    """Read the header of a complete batch."""
     return Header(*HEADER.unpack_from(batch))

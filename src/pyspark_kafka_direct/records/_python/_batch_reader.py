@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
-    """Checks what can be checked before the records are read.
+    """Check what can be checked before the records are read.
 
     Raises:
         BadRecordError: The CRC does not match, or the number of records is negative.
@@ -59,7 +59,7 @@ def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
 
 
 def is_abort(header: Header, batch: bytes, most: int) -> bool:
-    """Whether a control batch holds an ABORT marker.
+    """Tell whether a control batch holds an ABORT marker.
 
     ``most`` are the bytes that it may decompress to.
     """
@@ -76,7 +76,7 @@ def is_abort(header: Header, batch: bytes, most: int) -> bool:
 
 
 def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: DecodeRequest) -> Iterator[Row]:
-    """Yields the records of a batch that are in the range, from ``from_offset`` on.
+    """Yield the records of a batch that are in the range, from ``from_offset`` on.
 
     Raises:
         BadRecordError: The records are malformed.
@@ -128,7 +128,7 @@ def rows_of_batch(header: Header, batch: bytes, from_offset: int, request: Decod
 
 
 def checked_timestamp(milliseconds: int, request: DecodeRequest) -> int:
-    """Returns a timestamp as Java has it: 64 bits, wrapped around, as Kafka's client adds them.
+    """Return a timestamp as Java has it: 64 bits, wrapped around, as Kafka's client adds them.
 
     Raises:
         BadRecordError: It does not fit 64-bit microseconds, and timestamps are wanted.

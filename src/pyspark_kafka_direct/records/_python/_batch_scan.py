@@ -41,7 +41,7 @@ class Scan(NamedTuple):
 
 
 def scan(records: memoryview | bytearray | bytes, position: int, until: int = _LAST_OF_ALL) -> Scan:
-    """Walks the headers, up to the first batch that is cut off or malformed, or until ``until`` is reached."""
+    """Walk the headers, up to the first batch that is cut off or malformed, or until ``until`` is reached."""
     extents: list[Extent] = []
     start = 0
     next_offset = position
@@ -60,12 +60,12 @@ def scan(records: memoryview | bytearray | bytes, position: int, until: int = _L
 
 
 def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> int:
-    """Returns the offset after the last complete batch in ``records``, or ``position`` if that is later."""
+    """Return the offset after the last complete batch in ``records``, or ``position`` if that is later."""
     return scan(records, position).next_offset
 
 
 def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int:
-    """Returns the leader epoch of the last complete batch; -1 if there is none, or if its format is older than 2."""
+    """Return the leader epoch of the last complete batch; -1 if there is none, or if its format is older than 2."""
     extents = scan(records, 0).extents
     if not extents or extents[-1].magic < MAGIC:
         return NO_LEADER_EPOCH
@@ -74,7 +74,7 @@ def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int:
 
 
 def _extent(records: memoryview | bytearray | bytes, start: int) -> Extent | None:
-    """The batch at ``start``, or None when it is cut off."""
+    """Return the extent of the batch at ``start``, or None when it is cut off."""
     rest = len(records) - start
     if rest < _UP_TO_MAGIC.size:
         return None

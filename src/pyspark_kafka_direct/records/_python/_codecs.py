@@ -55,7 +55,7 @@ def _pieces(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
 
 
 def _gzip(packed: bytes) -> Iterator[bytes]:
-    """Gzip (RFC 1952), one member or several in a row."""
+    """Decompress gzip (RFC 1952), one member or several in a row."""
     while True:
         inflater = zlib.decompressobj(wbits=31)
         while not inflater.eof:
@@ -73,7 +73,7 @@ def _gzip(packed: bytes) -> Iterator[bytes]:
 
 
 def _snappy(packed: bytes, most: int) -> Iterator[bytes]:
-    """A raw Snappy block, or xerial's framing around several (what the Java client writes).
+    """Decompress a raw Snappy block, or xerial's framing around several (what the Java client writes).
 
     The framing, big-endian: magic, version int32, compatible version int32, then blocks of length int32 and raw block.
     """
@@ -114,7 +114,7 @@ def _snappy_block(packed: bytes, most: int) -> bytes:
 
 
 def _stream(codec: str, packed: bytes) -> Iterator[bytes]:
-    """Decompresses what pyarrow can stream."""
+    """Decompress what pyarrow can stream."""
     import pyarrow as pa
 
     if not packed:

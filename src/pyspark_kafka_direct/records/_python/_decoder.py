@@ -129,7 +129,7 @@ class _Progress:
 def _rows(
     records: bytes, found: Scan, aborted: AbortedTransactions, request: DecodeRequest, progress: _Progress
 ) -> Iterator[Row]:
-    """The wanted rows of one fetch response; moves ``progress`` over what has none."""
+    """Yield the wanted rows of one fetch response; move ``progress`` over batches that have none."""
     until = request.until_offset
     for extent in found.extents:
         if extent.base_offset >= until and extent.magic == MAGIC:

@@ -32,7 +32,7 @@ _SMALLEST_BLOCK = 4
 
 
 def check(frame: bytes) -> None:
-    """Checks that the bytes are one whole frame, with a header of a known kind.
+    """Check that the bytes are one whole frame, with a header of a known kind.
 
     Raises:
         BadRecordError: They are not.
@@ -60,7 +60,7 @@ def check(frame: bytes) -> None:
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """Returns the frame with its header's checksum put right.
+    """Return the frame with its header's checksum put right.
 
     Kafka's own clients before 0.10 took the magic into it, and format 0 messages keep it that way (KIP-57).
     """
@@ -72,12 +72,12 @@ def with_right_checksum(frame: bytes) -> bytes:
 
 
 def header_size(frame: bytes) -> int:
-    """Bytes up to and including the header's checksum."""
+    """Return the number of bytes up to and including the header's checksum."""
     return 15 if frame[4] & _CONTENT_SIZE else 7
 
 
 def _xxhash32_of_few(data: bytes) -> int:
-    """The xxHash32, seed 0, of fewer than 16 bytes."""
+    """Return the xxHash32, seed 0, of fewer than 16 bytes."""
     prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     mask = 0xFFFFFFFF
     value = (prime5 + len(data)) & mask

@@ -71,7 +71,7 @@ class _Message(NamedTuple):
 
 
 def rows_of_old_batch(batch: bytes, extent: Extent, from_offset: int, request: DecodeRequest) -> Iterator[Row]:
-    """Yields the messages of a format 0 or 1 message, wrapper or not, that are in the range.
+    """Yield the messages of a format 0 or 1 message, wrapper or not, that are in the range.
 
     Raises:
         BadRecordError: They are malformed.
@@ -109,7 +109,7 @@ def _row(message: _Message) -> Row:
 
 
 def _unwrap(wrapper: _Message, request: DecodeRequest) -> Iterator[_Message]:
-    """Yields the messages inside a wrapper, with absolute offsets and the time that counts.
+    """Yield the messages inside a wrapper, with absolute offsets and the time that counts.
 
     A wrapper is decompressed as a whole, since the last message tells the offset of the first. Messages are made one
     by one: as Python objects, small ones take many times their bytes.
@@ -151,7 +151,7 @@ def _last_offset(messages: bytes) -> int:
 
 
 def _read(data: bytes, at: int, request: DecodeRequest) -> _Message:
-    """Reads one message, which has to fill its size."""
+    """Read one message, which has to fill its size."""
     if len(data) - at < _HEAD.size:
         raise _cut_off()
     offset, size, crc, magic, attributes = _HEAD.unpack_from(data, at)

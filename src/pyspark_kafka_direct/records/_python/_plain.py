@@ -32,11 +32,11 @@ class Plain:
         )
 
     def first(self) -> bytes:
-        """The first piece."""
+        """Return the first piece."""
         return self._extended(b"", PIECE)
 
     def with_whole_record(self, records: bytes, at: int) -> bytes:
-        """The bytes from ``at`` on, where a record starts that cannot be read, with as many more as it needs.
+        """Return the bytes from ``at`` on, with more behind them: so many that the cut-off record there is whole.
 
         Raises:
             BadRecordError: It is too large, or its length is malformed.
@@ -53,14 +53,14 @@ class Plain:
         return records
 
     def goes_on(self) -> bool:
-        """Whether there is more: that of a good batch has been read to its end, or a codec finds it broken."""
+        """Tell whether there is more. In a good batch, looking for it reaches the codec's end and its checksums."""
         piece = self._next()
         if piece:
             self._pieces = chain((piece,), self._pieces)
         return bool(piece)
 
     def _extended(self, records: bytes, wanted: int) -> bytes:
-        """The bytes with pieces behind them, ``wanted`` at least if there are so many."""
+        """Return the bytes with pieces behind them, ``wanted`` bytes at least if there are so many."""
         pieces, length = [records], len(records)
         while length < wanted and (piece := self._next()):
             pieces.append(piece)
@@ -68,7 +68,7 @@ class Plain:
         return b"".join(pieces)
 
     def _next(self) -> bytes:
-        """The next piece that is not empty, or nothing at the end."""
+        """Return the next piece that is not empty, or nothing at the end."""
         try:
             return next(filter(None, self._pieces), b"")
         except BadRecordError as error:
@@ -77,5 +77,5 @@ class Plain:
 
 
 def too_large(most: int) -> BadRecordError:
-    """The error about a record that takes more than ``most`` bytes."""
+    """Return the error about a record that takes more than ``most`` bytes."""
     return BadRecordError(f"a record takes more than {most} bytes", kind="large")

@@ -44,7 +44,7 @@ class Headers(NamedTuple):
 
 
 def record_size(records: bytes, at: int) -> int | None:
-    """The size of the record that starts at ``at``, its length field included; None when that is cut off.
+    """Return the size of the record at ``at``, its length field included; None when that field is cut off.
 
     Raises:
         BadRecordError: It is no size.
@@ -61,7 +61,7 @@ def record_size(records: bytes, at: int) -> int | None:
 
 
 def read_head(records: bytes, at: int) -> tuple[int, int, int, int]:
-    """Reads what tells whether the record that starts at ``at`` is wanted at all.
+    """Read what tells whether the record that starts at ``at`` is wanted at all.
 
     Returns timestamp delta, offset delta, where the other fields start, and where the record ends: a bare tuple, since
     the Python decoder's speed is that of this file.
@@ -79,7 +79,7 @@ def read_head(records: bytes, at: int) -> tuple[int, int, int, int]:
 
 
 def read_fields(records: bytes, at: int, end: int) -> tuple[bytes | None, bytes | None, Headers | None]:
-    """Reads key, value and headers (None when there are none); they have to add up to the record's length."""
+    """Read key, value and headers (None when there are none); they have to add up to the record's length."""
     key, at = read_nullable(records, at, end)
     value, at = read_nullable(records, at, end)
     count, at = read_varint(records, at, end)
@@ -99,7 +99,7 @@ def read_fields(records: bytes, at: int, end: int) -> tuple[bytes | None, bytes 
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Reads a 32-bit varint; returns it and where it ends."""
+    """Read a 32-bit varint; return it and where it ends."""
     if at + 1 < end:  # one or two bytes, as almost all are, are worth a short cut
         raw = data[at]
         if raw < 0x80:
@@ -115,7 +115,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Reads a 64-bit varint; returns it and where it ends."""
+    """Read a 64-bit varint; return it and where it ends."""
     raw, at = _raw(data, at, end, _LONGEST_VARLONG)
     if raw >> 64:
         raise _malformed()
@@ -123,7 +123,7 @@ def read_varlong(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_nullable(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """Reads a length and that many bytes, None for a negative length; returns them and where they end."""
+    """Read a length and that many bytes, None for a negative length; return them and where they end."""
     length, at = read_varint(data, at, end)
     if length < 0:
         return None, at

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def build(rows: Sequence[Row], request: DecodeRequest) -> pa.RecordBatch:
-    """Makes an Arrow batch of the request's columns."""
+    """Make an Arrow batch of the request's columns."""
     import pyarrow as pa
 
     schema = arrow_schema(request.columns)
@@ -55,7 +55,7 @@ def _values(column: str, rows: Sequence[Row], request: DecodeRequest) -> list[An
 
 
 def _header_lists(rows: Sequence[Row], kind: pa.ListType) -> pa.Array:
-    """The headers column, from bytes to Arrow's buffers without an object for each header."""
+    """Make the headers column, from bytes to Arrow's buffers without an object for each header."""
     import pyarrow as pa
 
     ends, key_ends, value_ends = array("i", [0]), array("i", [0]), array("i", [0])
@@ -92,7 +92,7 @@ def _header_lists(rows: Sequence[Row], kind: pa.ListType) -> pa.Array:
 
 
 def _validity(nulls: Sequence[int], count: int) -> pa.Buffer | None:
-    """Arrow's bitmap: a bit for each place, the lowest first, 0 where there is a null."""
+    """Make Arrow's bitmap: a bit for each place, the lowest first, 0 where there is a null."""
     import pyarrow as pa
 
     if not nulls:
