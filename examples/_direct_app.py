@@ -39,7 +39,7 @@ def main(servers: str, topic: str, group: str, folder: Path) -> None:
 
 
 def create(servers: str, topic: str, group: str, folder: Path) -> StreamingContext:
-    """The first start."""
+    """Make the context at the first start."""
     conf = SparkConf().setMaster("local[2]").setAppName("delays")
     conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
     conf.set("spark.streaming.kafka.maxRatePerPartition", str(RATE_PER_PARTITION))
@@ -65,13 +65,13 @@ def create(servers: str, topic: str, group: str, folder: Path) -> StreamingConte
 
 
 def by_carrier(record: KafkaRecord) -> tuple[str, list[int]]:
-    """A flight, whether it departed, and its delay in minutes."""
+    """Return the carrier, and what its flight counts: itself, whether it departed, and its delay in minutes."""
     minutes = json.loads(record.value)["dep_delay"]
     return record.key.decode(), [1, minutes is not None, minutes or 0]
 
 
 def both(some: list[int], more: list[int]) -> list[int]:
-    """The sum of two."""
+    """Add two counts."""
     return [one + other for one, other in zip(some, more, strict=True)]
 
 
@@ -87,7 +87,7 @@ def write(file: Path, batch: dict[str, Any]) -> None:
 
 
 def quiet() -> None:
-    """What keeps a local Spark from talking, and makes its workers those of this Python."""
+    """Keep a local Spark from talking, and let its workers run this Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))

@@ -139,7 +139,7 @@ def start_query(spark: SparkSession, servers: str, topic: str, windows: Path, ch
 
 
 def stream_result(spark: SparkSession, windows: Path) -> Windows:
-    """What the query has written.
+    """Return what the query has written.
 
     Raises:
         AssertionError: It wrote a window twice.
@@ -151,7 +151,7 @@ def stream_result(spark: SparkSession, windows: Path) -> Windows:
 
 
 def batch_result(flights: DataFrame) -> Windows:
-    """The same of the batch, by the calendar in the data and not by windows."""
+    """Return the same figures from a batch, by the calendar in the data and not by windows."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = (

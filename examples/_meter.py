@@ -90,11 +90,11 @@ class Meter:
             time.sleep(_LOOK_S)
 
     def stopped(self) -> None:
-        """The query does not run from now on."""
+        """Note that the query does not run from now on."""
         self._stopped_at = self._now()
 
     def resumed(self) -> None:
-        """It does again."""
+        """Note that the query runs again."""
         self.stops.append((self._stopped_at, self._now()))
 
     def keep(self, query: StreamingQuery) -> None:

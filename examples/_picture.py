@@ -39,7 +39,7 @@ def two_panels(path: Path, title: str, *, heights: tuple[float, float]) -> Itera
 
 
 def say(axes: Any, title: str) -> None:
-    """The title of one panel."""
+    """Write the title of one panel."""
     axes.set_title(title, loc="left", fontsize=12, color=PALE)
 
 

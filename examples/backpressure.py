@@ -70,7 +70,7 @@ def write(servers: str) -> None:
 
 
 def start_spark() -> SparkSession:
-    """A local session."""
+    """Start a local session."""
     from pyspark.sql import SparkSession
 
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")

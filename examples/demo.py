@@ -158,7 +158,7 @@ def delays(flights: DataFrame) -> list[tuple[str, int, int, float]]:
 
 
 def as_table(rows: list[tuple[str, int, int, float]]) -> str:
-    """The hours downwards, the airports across."""
+    """Draw a table with the hours downwards and the airports across."""
     origins = sorted({origin for origin, *_ in rows})
     cells = {(origin, hour): f"{count:11,}{delay:+7.1f} min" for origin, hour, count, delay in rows}
     empty = " " * 22

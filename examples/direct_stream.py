@@ -146,7 +146,7 @@ def _read(steps: Steps, servers: str, folder: Path, replay: Replay) -> dict[int,
 
 
 def read_batches(folder: Path) -> dict[int, Batch]:
-    """The batches so far, by their time."""
+    """Read the batches so far, by their time."""
     found = {}
     for file in sorted((folder / "batches").glob("*.json")):
         batch = json.loads(file.read_text())
@@ -176,7 +176,7 @@ def compare(
 
 
 def committed_offsets(servers: str) -> dict[int, int]:
-    """What tools for consumer groups see."""
+    """Return the committed offsets, as tools for consumer groups see them."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": servers, "group.id": GROUP})

@@ -90,14 +90,14 @@ def run(servers: str, topic: str, database: Path, until: int | None = None) -> N
 
 
 def by_origin(record: KafkaRecord) -> tuple[str, Delays]:
-    """What a flight adds."""
+    """Return the airport, and what its flight adds to the delays there."""
     flight = json.loads(record.value)
     minutes = flight["dep_delay"]
     return flight["origin"], (1, 0, 0) if minutes is None else (1, 1, minutes)
 
 
 def both(some: Delays, more: Delays) -> Delays:
-    """The sum of two."""
+    """Add two counts."""
     return some[0] + more[0], some[1] + more[1], some[2] + more[2]
 
 
@@ -144,19 +144,19 @@ def stored_offsets(database: Path) -> dict[TopicPartition, int]:
 
 
 def stored_delays(database: Path) -> dict[str, Delays]:
-    """The results so far."""
+    """Return the results so far."""
     with closing(connect(database)) as connection:
         rows = connection.execute("SELECT origin, flights, departed, minutes FROM delays ORDER BY origin").fetchall()
     return {origin: (flights, departed, minutes) for origin, flights, departed, minutes in rows}
 
 
 def connect(database: Path) -> sqlite3.Connection:
-    """A connection that begins no transactions by itself, and waits for others."""
+    """Open a connection that begins no transactions by itself, and waits for others."""
     return sqlite3.connect(database, timeout=30, isolation_level=None)
 
 
 def start_spark() -> SparkContext:
-    """A local Spark that keeps quiet."""
+    """Start a local Spark that keeps quiet."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
