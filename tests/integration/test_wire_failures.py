@@ -31,7 +31,6 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPar
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.settings.fetch import FetchSettings
-from pyspark_kafka_direct.wire import _any_broker
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
@@ -422,7 +421,7 @@ def test_a_frozen_broker_holds_up_only_what_it_leads(
     others = {partition: LATEST for partition in partitions if leaders[partition].node != frozen}
     assert others
     addresses = [(node.host, node.port) for node in planner.nodes.values()]
-    monkeypatch.setattr(_any_broker, "_ROTATION", (addresses.index((frozen.host, frozen.port)) + 0.5) / 3)
+    monkeypatch.setattr(POOL, "rotation", (addresses.index((frozen.host, frozen.port)) + 0.5) / 3)
     bootstrap = sorted(plain(three).bootstrap_servers, key=lambda address: address[1] != frozen.port)
     stranger = replace(plain(three), bootstrap_servers=tuple(bootstrap))
 

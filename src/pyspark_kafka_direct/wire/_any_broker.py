@@ -7,7 +7,6 @@ each but the last gets a short time only, longer with each round, and one that f
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafka_direct.errors import (
@@ -17,7 +16,6 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,14 +23,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
     Address = tuple[str, int]
 
 _T = TypeVar("_T")
-
-# Which of the known brokers a process asks first: another one in each process spreads the load, and always the same one
-# in a process lets its connection be used again.
-_ROTATION = random.random()  # noqa: S311
 
 # The first patience with a broker, as a part of request.timeout.ms: 3 s by default. Brokers answer within milliseconds,
 # with long pauses of their collector within a second; where all are slower, the last one gets its full time anyway.
@@ -40,6 +35,7 @@ _FIRST_PATIENCE = 0.1
 
 
 def ask_any(
+    pool: ConnectionPool,
     settings: ConnectionSettings,
     known: Iterable[Address],
     ask: Callable[[Connection, Deadline], _T],
@@ -51,6 +47,7 @@ def ask_any(
     """Ask brokers one after the other until one answers.
 
     Args:
+        pool: Has the connections.
         settings: How to reach them; its bootstrap servers are asked after the known brokers.
         known: Brokers that are known to be there.
         ask: Asks over one connection, within a deadline.
@@ -61,17 +58,17 @@ def ask_any(
     Raises:
         BrokerError: None answered, or one did that nothing can be done about.
     """
-    addresses = in_turn(known, settings.bootstrap_servers, POOL.failed_at, _ROTATION, turn)
+    addresses = in_turn(known, settings.bootstrap_servers, pool.failed_at, pool.rotation, turn)
     failures: list[BrokerError] = []
     for index, (host, port) in enumerate(addresses):
         others = len(addresses) - index - 1
         limit = deadline.sooner(share(deadline.remaining(), others, patience(settings, tries)))
         try:
-            connection = POOL.borrow(settings, host, port, limit)
+            connection = pool.borrow(settings, host, port, limit)
             try:
                 return ask(connection, limit)
             finally:
-                POOL.give_back(connection)
+                pool.give_back(connection)
         except (TransientBrokerError, ProtocolError) as error:
             failures.append(error)
     raise _unreachable(failures)

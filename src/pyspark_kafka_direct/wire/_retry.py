@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.wire.system import jittered
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
@@ -51,11 +50,12 @@ class Retry:
         """
         if self._telling is None or not isinstance(error, BrokerTimeoutError):
             self._telling = error
-        pause = min(self._pause, self._longest_pause) * random.uniform(0.8, 1.2)  # noqa: S311
+        system = self.deadline.system
+        pause = jittered(min(self._pause, self._longest_pause), system)
         if self.last or pause >= self.deadline.remaining():
             if self.tries > 1:
                 self._telling.add_note(f"Tried {self.tries} times.")
             raise self._telling
         self.tries += 1
         self._pause *= 2
-        time.sleep(pause)
+        system.sleep(pause)

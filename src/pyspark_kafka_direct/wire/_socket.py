@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.system import Address
 
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
@@ -44,12 +43,12 @@ def connect(settings: ConnectionSettings, host: str, port: int, deadline: Deadli
     broker = address_text(host, port)
     addresses = _resolve(settings, host, port, broker, deadline)
     failures: list[tuple[str, OSError]] = []
-    for index, (family, kind, protocol, address) in enumerate(addresses):
-        share = deadline.remaining() / (len(addresses) - index)
+    for index, address in enumerate(addresses):
+        share = max(deadline.remaining() / (len(addresses) - index), 0.001)
         try:
-            return _connect_one(settings, family, kind, protocol, address, max(share, 0.001))
+            return deadline.system.dial(address, share, settings.receive_buffer_bytes, settings.send_buffer_bytes)
         except OSError as error:
-            failures.append((str(address[0]), error))
+            failures.append((str(address.address[0]), error))
     if all(isinstance(error, TimeoutError) for _, error in failures):
         raise BrokerTimeoutError(
             f"No connection in time ({', '.join(address for address, _ in failures)} did not answer): check host, port "
@@ -64,47 +63,20 @@ def address_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _connect_one(
-    settings: ConnectionSettings, family: int, kind: int, protocol: int, address: Any, seconds: float
-) -> socket.socket:
-    sock = socket.socket(family, kind, protocol)
-    try:
-        # A receive buffer only takes full effect (window scaling) when it is set before the connection is made.
-        if settings.receive_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
-        if settings.send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.settimeout(seconds)
-        sock.connect(address)
-        if sock.getsockname() == sock.getpeername():
-            # A port of the local ephemeral range can connect to itself (TCP simultaneous open) when nothing listens.
-            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _resolve(
-    settings: ConnectionSettings, host: str, port: int, broker: str, deadline: Deadline
-) -> list[tuple[Any, Any, int, Any]]:
-    family = _FAMILIES[settings.address_family]
+def _resolve(settings: ConnectionSettings, host: str, port: int, broker: str, deadline: Deadline) -> list[Address]:
+    system, family = deadline.system, _FAMILIES[settings.address_family]
     with contextlib.suppress(socket.gaierror):
-        return [entry[:3] + entry[4:] for entry in _lookup(host, port, family, socket.AI_NUMERICHOST)]
+        return system.look_up(host, port, family, socket.AI_NUMERICHOST)
     # The resolver knows no deadline of ours, so it runs in a thread that is left behind if it takes too long.
-    answer: list[Any] = []
+    answer: list[list[Address] | OSError] = []
 
     def look_up() -> None:
         try:
-            answer.append(_lookup(host, port, family, 0))
+            answer.append(system.look_up(host, port, family, 0))
         except OSError as error:
             answer.append(error)
 
-    thread = threading.Thread(target=look_up, name="pyspark-kafka-direct-resolver", daemon=True)
-    thread.start()
-    thread.join(deadline.remaining())
+    system.run(look_up, "pyspark-kafka-direct-resolver", deadline.remaining())
     if not answer:
         raise BrokerTimeoutError(
             f"The name {host!r} was not resolved in time: check the name server, "
@@ -117,14 +89,7 @@ def _resolve(
             "that this machine's name server knows it.",
             broker=broker,
         ) from answer[0]
-    return [entry[:3] + entry[4:] for entry in answer[0]]
-
-
-def _lookup(host: str, port: int, family: int, flags: int) -> list[tuple[Any, ...]]:
-    try:
-        return list(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, flags))
-    except UnicodeError:  # a label that is empty or too long
-        raise socket.gaierror(socket.EAI_NONAME, "not a legal host name") from None
+    return answer[0]
 
 
 def _explain(failures: list[tuple[str, OSError]]) -> str:

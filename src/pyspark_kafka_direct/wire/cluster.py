@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.metadata import ClusterMetadata
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 _T = TypeVar("_T")
 
@@ -51,12 +51,19 @@ class Cluster:
         retries: Tries after the first (``fetchOffset.numRetries``); ``None``: as many as fit into the time.
         retry_interval: Seconds between tries (``fetchOffset.retryIntervalMs``); ``None``: growing, by
             ``retry.backoff.ms`` and ``retry.backoff.max.ms``.
+        pool: Has the connections, and the system where the brokers are.
     """
 
     def __init__(
-        self, settings: ConnectionSettings, *, retries: int | None = None, retry_interval: float | None = None
+        self,
+        settings: ConnectionSettings,
+        *,
+        retries: int | None = None,
+        retry_interval: float | None = None,
+        pool: ConnectionPool = POOL,
     ) -> None:
         self.settings = settings
+        self.pool = pool
         self._retries = retries
         self._retry_interval = retry_interval
         self._lock = threading.Lock()
@@ -64,6 +71,15 @@ class Cluster:
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
         self._reached = False
         self._turn = 0  # how often another broker was wanted
+
+    def deadline(self, seconds: float | None = None) -> Deadline:
+        """The end of a wait that begins now, by the cluster's clock.
+
+        Args:
+            seconds: How long; by default ``default.api.timeout.ms``.
+        """
+        seconds = self.settings.default_api_timeout_ms / 1000 if seconds is None else seconds
+        return Deadline.after(seconds, system=self.pool.system)
 
     @property
     def nodes(self) -> dict[int, Node]:
@@ -85,7 +101,7 @@ class Cluster:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        return self._ask_topics(wanted, deadline or self._deadline())
+        return self._ask_topics(wanted, deadline or self.deadline())
 
     def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
         """Metadata of all topics the principal may see, internal ones included, fresh.
@@ -96,7 +112,7 @@ class Cluster:
         Raises:
             BrokerError: The cluster could not be asked.
         """
-        return self._ask_topics(None, deadline or self._deadline())
+        return self._ask_topics(None, deadline or self.deadline())
 
     def ask_another(self) -> None:
         """Let another broker answer the next questions about topics: the one that did so may be behind."""
@@ -114,7 +130,7 @@ class Cluster:
             TopicNotFoundError: There is no such topic, or it has no such partition.
             BrokerError: The cluster could not be asked.
         """
-        return self._known_partition(partition, self._known_topics({partition.topic}, deadline or self._deadline()))
+        return self._known_partition(partition, self._known_topics({partition.topic}, deadline or self.deadline()))
 
     def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
         """The leader of a partition; waits for one while there is none.
@@ -128,7 +144,7 @@ class Cluster:
             BrokerUnreachableError: It has no leader, and got none in time.
             BrokerError: The cluster could not be asked.
         """
-        deadline = deadline or self._deadline()
+        deadline = deadline or self.deadline()
         retry = self._retry(deadline)
         found = self.leaders([partition], deadline)[partition]
         while found is None:
@@ -198,7 +214,7 @@ class Cluster:
             BrokerError: A leader could not be asked, or none was elected in time.
         """
         request = ListOffsets(isolation_level, self.settings.request_timeout_ms)
-        return ask_leaders(self, request, wanted, self._retry(deadline or self._deadline()))
+        return ask_leaders(self, request, wanted, self._retry(deadline or self.deadline()))
 
     def ask_any(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Ask known brokers, or bootstrap servers, one after the other until one answers; one round of all of them.
@@ -212,7 +228,7 @@ class Cluster:
             BrokerError: None answered.
         """
         known = [(node.host, node.port) for node in self._nodes.values()]
-        return ask_any(self.settings, known, ask, deadline, tries=tries, turn=self._turn)
+        return ask_any(self.pool, self.settings, known, ask, deadline, tries=tries, turn=self._turn)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
         """A connection from the pool to one broker; ``give_back`` takes it back.
@@ -221,7 +237,7 @@ class Cluster:
             BrokerError: As ``Connection.open``.
         """
         try:
-            return POOL.borrow(self.settings, node.host, node.port, deadline)
+            return self.pool.borrow(self.settings, node.host, node.port, deadline)
         except TransientBrokerError as error:
             if (node.host, node.port) not in self.settings.bootstrap_servers:
                 error.message += (
@@ -232,10 +248,10 @@ class Cluster:
 
     def give_back(self, connection: Connection) -> None:
         """Give a connection back to the pool; one that is broken, or awaits an answer, is closed."""
-        POOL.give_back(connection)
+        self.pool.give_back(connection)
 
     def _known_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, TopicMetadata]:
-        oldest = time.monotonic() - self.settings.metadata_max_age_ms / 1000
+        oldest = self.pool.system.monotonic() - self.settings.metadata_max_age_ms / 1000
         with self._lock:
             known = {
                 name: entry[0] for name in names if (entry := self._topics.get(name)) is not None and entry[1] >= oldest
@@ -299,7 +315,7 @@ class Cluster:
         return metadata
 
     def _remember(self, metadata: ClusterMetadata, names: Collection[str] | None) -> dict[str, TopicMetadata]:
-        now = time.monotonic()
+        now = self.pool.system.monotonic()
         with self._lock:
             before = self._topics
             topics = {
@@ -312,9 +328,6 @@ class Cluster:
             self._topics = {name: entry for name, entry in before.items() if name not in forgotten}
             self._topics.update({name: (topic, now) for name, topic in topics.items()})
         return topics
-
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self.settings.default_api_timeout_ms / 1000)
 
     def _retry(self, deadline: Deadline) -> Retry:
         settings = self.settings

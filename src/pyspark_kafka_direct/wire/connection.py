@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +25,7 @@ from pyspark_kafka_direct.wire._socket import address_text, connect
 from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, speaks_tls, too_late
 from pyspark_kafka_direct.wire._versions import check_broker, intersect
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
     import socket
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.messages import Api
+    from pyspark_kafka_direct.wire.system import System
 
 # Larger frames are refused. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is
 # larger, and socket.request.max.bytes (100 MiB) bounds batches. The number is also where ASCII's printable characters
@@ -72,10 +73,14 @@ class Connection:
         broker: ``host:port``, as errors name it.
         api_versions: API key to lowest and highest version the broker speaks.
         timed_out: Whether it was given up because an answer did not come in time.
+        system: Has its clock.
     """
 
-    def __init__(self, settings: ConnectionSettings, sock: socket.socket, host: str, port: int) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, sock: socket.socket, host: str, port: int, system: System = SYSTEM
+    ) -> None:
         self.settings = settings
+        self.system = system
         self.host = host
         self.port = port
         self.broker = address_text(host, port)
@@ -93,7 +98,7 @@ class Connection:
         self._logging_in = False
         self._opening = True
         self.timed_out = False
-        self.last_used = time.monotonic()
+        self.last_used = self.system.monotonic()
 
     @classmethod
     def open(cls, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Self:
@@ -103,7 +108,7 @@ class Connection:
             settings: How.
             host: Name or address.
             port: Port.
-            deadline: End of all of it; the caller narrows it to the connection set-up timeout.
+            deadline: End of all of it; the caller narrows it to the connection set-up timeout. Its system dials.
 
         Raises:
             BrokerUnreachableError: No connection.
@@ -119,7 +124,7 @@ class Connection:
                 from pyspark_kafka_direct.wire.security.tls import wrap_socket
 
                 sock = wrap_socket(sock, settings, host, deadline)
-            connection = cls(settings, sock, host, port)
+            connection = cls(settings, sock, host, port, deadline.system)
             connection._ask_versions(deadline)
             connection._log_in(deadline)
             connection._opening = False
@@ -210,13 +215,13 @@ class Connection:
         sock = self._open_socket()
         correlation_id, name = self._outstanding[0]
         # A throttled client's requests wait at the broker (KIP-219): that time is the quota's, not the broker's.
-        throttled = max(0.0, self._throttled_until - time.monotonic())
+        throttled = max(0.0, self._throttled_until - self.system.monotonic())
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000 + throttled)
         with self._closed_on_failure(name, deadline, throttled):
             body = self._read_frame(sock, limit, correlation_id)
         self._outstanding.popleft()
         self._answered.add(name)
-        self.last_used = time.monotonic()
+        self.last_used = self.system.monotonic()
         return body
 
     def keep_room(self, size: int) -> None:
@@ -226,7 +231,7 @@ class Connection:
     def throttle(self, milliseconds: int) -> None:
         """Note that the broker will not read this connection for so long (a quota); the next answer may take longer."""
         if milliseconds > 0:
-            self._throttled_until = time.monotonic() + milliseconds / 1000
+            self._throttled_until = self.system.monotonic() + milliseconds / 1000
 
     def close(self) -> None:
         """Close the socket; harmless when closed already."""
@@ -277,7 +282,7 @@ class Connection:
         from pyspark_kafka_direct.wire.security.sasl import authenticate
 
         self._logging_in = True
-        started = time.monotonic()
+        started = self.system.monotonic()
         try:
             lifetime = authenticate(self, deadline)
         except BaseException:
@@ -293,7 +298,7 @@ class Connection:
         # A login is an exchange of its own, so it waits for a moment when no answer is outstanding.
         if self._reauthenticate_at is None or self._logging_in or self._outstanding:
             return
-        if time.monotonic() >= self._reauthenticate_at:
+        if self.system.monotonic() >= self._reauthenticate_at:
             self._log_in(deadline)
 
     def _next_correlation_id(self) -> int:

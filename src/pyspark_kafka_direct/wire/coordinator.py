@@ -12,7 +12,6 @@ from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.wire._any_broker import patience
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
-from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.messages import FIND_COORDINATOR
 from pyspark_kafka_direct.wire.metadata import Node
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 _T = TypeVar("_T")
 
@@ -42,6 +42,9 @@ class Brokers(Protocol):
     @property
     def nodes(self) -> Mapping[int, Node]:
         """The brokers that are known; none before the cluster was reached."""
+
+    def deadline(self) -> Deadline:
+        """The end of a wait of ``default.api.timeout.ms`` that begins now."""
 
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> Mapping[str, Any]:
         """Ask about topics; gives a cluster up soon that was never reached."""
@@ -126,7 +129,7 @@ class Coordinator:
             KafkaDirectError: What ``ask`` raised, or the last trouble when time was up.
         """
         settings = self._cluster.settings
-        deadline = deadline or Deadline.after(settings.default_api_timeout_ms / 1000)
+        deadline = deadline or self._cluster.deadline()
         retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
         denials = 0
         while True:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pyspark_kafka_direct.wire.system import SYSTEM, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,28 +15,30 @@ class Deadline:
     the layers above too, and ``sooner`` narrows it for one step (connect, one request) of a longer operation.
 
     Attributes:
-        at: Seconds on ``time.monotonic()``'s scale.
+        at: Seconds on the scale of ``system.monotonic()``.
         setting: What the user can change to have it later; errors name it.
+        system: Whose clock it is on; whoever waits until then also sleeps and dials there.
     """
 
     at: float
     setting: str = "kafka.default.api.timeout.ms"
+    system: System = field(default=SYSTEM, compare=False, repr=False)
 
     @classmethod
-    def after(cls, seconds: float, setting: str = "kafka.default.api.timeout.ms") -> Deadline:
+    def after(cls, seconds: float, setting: str = "kafka.default.api.timeout.ms", system: System = SYSTEM) -> Deadline:
         """The deadline ``seconds`` from now."""
-        return cls(time.monotonic() + seconds, setting)
+        return cls(system.monotonic() + seconds, setting, system)
 
     def remaining(self) -> float:
         """Seconds left, never negative."""
-        return max(0.0, self.at - time.monotonic())
+        return max(0.0, self.at - self.system.monotonic())
 
     @property
     def expired(self) -> bool:
         """Whether no time is left."""
-        return time.monotonic() >= self.at
+        return self.system.monotonic() >= self.at
 
     def sooner(self, seconds: float) -> Deadline:
         """This deadline or ``seconds`` from now, whichever comes first."""
-        other = time.monotonic() + seconds
-        return self if self.at <= other else Deadline(other, self.setting)
+        other = self.system.monotonic() + seconds
+        return self if self.at <= other else Deadline(other, self.setting, self.system)

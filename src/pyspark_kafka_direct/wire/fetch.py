@@ -208,7 +208,9 @@ class FetchChannel:
             rack=self._rack,
         )
         flexible = self.version >= _FLEXIBLE_FROM
-        deadline = deadline or Deadline.after(self.connection.settings.request_timeout_ms / 1000)
+        connection = self.connection
+        timeout = connection.settings.request_timeout_ms / 1000
+        deadline = deadline or Deadline.after(timeout, system=connection.system)
         self.connection.send(API_KEY, self.version, "Fetch", body, flexible=flexible, deadline=deadline)
 
     def response(self, deadline: Deadline) -> FetchedPartition:

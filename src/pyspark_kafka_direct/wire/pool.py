@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import select
 import threading
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
 from pyspark_kafka_direct.wire.connection import Connection
+from pyspark_kafka_direct.wire.system import SYSTEM, jittered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.system import System
 
 # Idle connections kept. A worker runs one task at a time, so one per broker is usual; a driver plans several queries in
 # threads. Lent connections are not limited: a task that needs one must not wait for another task.
@@ -48,9 +47,16 @@ class ConnectionPool:
     """Idle connections by settings and broker, newest used first. Safe to use from several threads.
 
     It also knows which addresses failed, and when: so one task learns from another which broker to ask last.
+
+    Attributes:
+        system: Where the brokers are; connections are made there.
+        rotation: Which of the known brokers a process asks first, as a part of them. Another one in each process
+            spreads the load, and always the same one in a process lets its connection be used again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = SYSTEM) -> None:
+        self.system = system
+        self.rotation = system.random()
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, tuple[_Key, Connection]] = OrderedDict()  # oldest use first
         self._failures: dict[tuple[str, int], _Failures] = {}
@@ -63,7 +69,7 @@ class ConnectionPool:
         """
         key = _Key(settings, host, port)
         while (connection := self._take(key)) is not None:
-            if _is_alive(connection):
+            if self._is_alive(connection):
                 return connection
             connection.close()
         return self._open(key, deadline)
@@ -76,7 +82,7 @@ class ConnectionPool:
         """
         address = (connection.host, connection.port)
         if connection.timed_out:
-            self._failures[address] = _Failures(self._failures_of(address).connects, time.monotonic())
+            self._failures[address] = _Failures(self._failures_of(address).connects, self.system.monotonic())
             self._close_idle(address)
         if not connection.idle:
             connection.close()
@@ -84,7 +90,7 @@ class ConnectionPool:
         if self._failures_of(address).last < connection.last_used:
             self._failures.pop(address, None)
         key = _Key(connection.settings, *address)
-        connection.last_used = time.monotonic()
+        connection.last_used = self.system.monotonic()
         with self._lock:
             self._idle[id(connection)] = (key, connection)
             same = [number for number, (other, _) in self._idle.items() if other == key]
@@ -124,7 +130,7 @@ class ConnectionPool:
     def after_fork(self) -> None:
         """Start over in a forked child: the sockets are the parent's connections, and the lock may be held."""
         inherited = self._idle
-        self.__init__()  # type: ignore[misc]
+        self.__init__(self.system)  # type: ignore[misc]
         for _, connection in inherited.values():
             connection.close()  # closes the child's descriptor; the parent's connection lives on
 
@@ -148,7 +154,7 @@ class ConnectionPool:
             connection.close()
 
     def _take_expired(self) -> list[Connection]:
-        now = time.monotonic()
+        now = self.system.monotonic()
         expired = [number for number, (key, connection) in self._idle.items() if _is_expired(key, connection, now)]
         return [self._idle.pop(number)[1] for number in expired]
 
@@ -157,18 +163,31 @@ class ConnectionPool:
         failures = self._failures_of(address)
         allowed = settings.connect_timeout_ms
         if failures.connects:
-            _wait_before_reconnecting(settings, failures, deadline)
+            self._wait_before_reconnecting(settings, failures, deadline)
             growing = settings.connect_timeout_ms << min(failures.connects, 16)
             allowed = max(allowed, min(growing, settings.connect_timeout_max_ms))
         try:
             connection = Connection.open(settings, *address, deadline.sooner(allowed / 1000))
         except TransientBrokerError as error:
-            self._failures[address] = _Failures(failures.connects + 1, time.monotonic())
+            self._failures[address] = _Failures(failures.connects + 1, self.system.monotonic())
             if isinstance(error, BrokerTimeoutError):
                 self._close_idle(address)  # as after a request: see give_back
             raise
         self._failures.pop(address, None)
         return connection
+
+    def _is_alive(self, connection: Connection) -> bool:
+        # Nothing is due on an idle connection, so a readable socket means the broker closed it (or is out of step).
+        descriptor = connection.fileno()
+        return descriptor >= 0 and not self.system.readable(descriptor)
+
+    def _wait_before_reconnecting(self, settings: ConnectionSettings, failures: _Failures, deadline: Deadline) -> None:
+        backoff = settings.reconnect_backoff_ms << min(failures.connects - 1, 16)
+        # Jitter keeps the tasks of a cluster from knocking at a restarted broker all at once (KIP-144).
+        pause = jittered(min(backoff, settings.reconnect_backoff_max_ms) / 1000, self.system)
+        left = failures.last + pause - self.system.monotonic()
+        if left > 0:
+            self.system.sleep(min(left, deadline.remaining()))
 
 
 POOL = ConnectionPool()
@@ -178,24 +197,3 @@ os.register_at_fork(after_in_child=POOL.after_fork)
 def _is_expired(key: _Key, connection: Connection, now: float) -> bool:
     limit = key.settings.connections_max_idle_ms
     return limit >= 0 and now - connection.last_used > limit / 1000
-
-
-def _is_alive(connection: Connection) -> bool:
-    # Nothing is due on an idle connection, so a readable socket means the broker closed it (or is out of step).
-    descriptor = connection.fileno()
-    if descriptor < 0:
-        return False
-    if not hasattr(select, "poll"):  # Windows, whose select has no limit on descriptor numbers
-        return not select.select([descriptor], [], [], 0)[0]
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return not poll.poll(0)
-
-
-def _wait_before_reconnecting(settings: ConnectionSettings, failures: _Failures, deadline: Deadline) -> None:
-    backoff = settings.reconnect_backoff_ms << min(failures.connects - 1, 16)
-    # Jitter keeps the tasks of a cluster from knocking at a restarted broker all at once (KIP-144).
-    pause = min(backoff, settings.reconnect_backoff_max_ms) / 1000 * random.uniform(0.8, 1.2)  # noqa: S311
-    left = failures.last + pause - time.monotonic()
-    if left > 0:
-        time.sleep(min(left, deadline.remaining()))

@@ -35,7 +35,7 @@ HANG = 18.0
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
     """Brokers of one cluster; the first one leads, and is the first to be asked anything."""
-    monkeypatch.setattr(_any_broker, "_ROTATION", 0.0)
+    monkeypatch.setattr(POOL, "rotation", 0.0)
     monkeypatch.setattr(_any_broker, "_FIRST_PATIENCE", 0.05)
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(Broker()) for _ in range(3)]

@@ -48,6 +48,9 @@ class Cluster:
         self.lent = 0
         self.asked_for: list[Collection[str]] = []
 
+    def deadline(self) -> Deadline:
+        return Deadline.after(60)
+
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
         self.asked_for.append(names)
         return {}

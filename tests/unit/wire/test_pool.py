@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.wire.systems import Sleepless
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
@@ -181,11 +182,9 @@ def test_connections_unused_for_too_long_are_closed(pool: ConnectionPool) -> Non
     assert not kept.closed
 
 
-def test_a_broker_that_failed_is_approached_slowly(
-    pool: ConnectionPool, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+def test_a_broker_that_failed_is_approached_slowly(brokers: Brokers) -> None:
+    system = Sleepless()
+    pool, slept = ConnectionPool(system), system.slept
     settings = replace(
         SETTINGS,
         reconnect_backoff_ms=2000,  # nobody sleeps so long, and no busy machine takes so long between two tries
@@ -209,6 +208,7 @@ def test_a_broker_that_failed_is_approached_slowly(
     borrow(pool, settings).close()
     borrow(pool, settings).close()
     assert slept == []  # success forgets the failures
+    pool.close()
 
 
 def test_a_silent_broker_loses_its_idle_connections(pool: ConnectionPool, brokers: Brokers) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from tests.unit.wire.systems import Sleepless
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.wire._retry import Retry
@@ -13,25 +12,19 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 ERROR = BrokerUnreachableError("down")
 
 
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
-
-
-def test_pauses_grow_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = pauses(monkeypatch)
-    retry = Retry(Deadline.after(100), None, 0.1, 1.0)
+def test_pauses_grow_up_to_the_longest() -> None:
+    system = Sleepless()
+    retry = Retry(Deadline.after(100, system=system), None, 0.1, 1.0)
     for _ in range(8):
         retry.after(ERROR)
-    for pause, expected in zip(slept, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
+    for pause, expected in zip(system.slept, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
         assert 0.8 * expected <= pause <= 1.2 * expected
     assert retry.tries == 9
 
 
-def test_the_number_of_retries_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = pauses(monkeypatch)
-    retry = Retry(Deadline.after(100), 2, 0.1, 0.1)
+def test_the_number_of_retries_is_kept() -> None:
+    system = Sleepless()
+    retry = Retry(Deadline.after(100, system=system), 2, 0.1, 0.1)
     error = BrokerUnreachableError("down")
     retry.after(error)
     retry.after(error)
@@ -39,7 +32,7 @@ def test_the_number_of_retries_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         retry.after(error)
     assert caught.value is error
     assert caught.value.__notes__ == ["Tried 3 times."]
-    assert len(slept) == 2
+    assert len(system.slept) == 2
 
 
 def test_the_error_that_says_why_is_raised_not_the_one_that_says_time_is_up() -> None:
@@ -59,8 +52,8 @@ def test_no_retry_at_all_says_nothing_of_tries() -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_no_pause_reaches_beyond_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = pauses(monkeypatch)
+def test_no_pause_reaches_beyond_the_deadline() -> None:
+    system = Sleepless()
     with pytest.raises(BrokerUnreachableError):
-        Retry(Deadline.after(0.05), None, 10.0, 10.0).after(BrokerUnreachableError("down"))
-    assert slept == []
+        Retry(Deadline.after(0.05, system=system), None, 10.0, 10.0).after(BrokerUnreachableError("down"))
+    assert system.slept == []

@@ -1,0 +1,193 @@
+"""The world outside: time, pauses, chance, names, sockets and threads, all from one object.
+
+Nothing else in the rooms that talk to brokers, read, write or plan looks at a clock, sleeps or dials. So a made-up
+world can stand in its place: one where time is a number, and brokers answer from a script.
+
+Who lives for long (the pool, a connection, a cluster) has its system from who made it. Who works within one wait has it
+from the wait's ``Deadline``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import urllib.request
+    from collections.abc import Callable
+
+
+class Address(NamedTuple):
+    """Where to dial, as ``socket.getaddrinfo`` says it.
+
+    Attributes:
+        family: Address family.
+        kind: Kind of socket.
+        protocol: Protocol.
+        address: What ``socket.connect`` takes.
+    """
+
+    family: int
+    kind: int
+    protocol: int
+    address: Any
+
+
+class System(Protocol):
+    """What a process has of its machine; for several threads."""
+
+    def __hash__(self) -> int:
+        """Which system it is: tokens are kept for each."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def wall_time(self) -> float:
+        """Seconds since 1970."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+
+    def random(self) -> float:
+        """A number from 0 to 1, which it never is."""
+
+    def nonce(self) -> str:
+        """A text that nobody can guess."""
+
+    def look_up(self, host: str, port: int, family: int, flags: int) -> list[Address]:
+        """Ask the resolver for the addresses of a name.
+
+        Raises:
+            OSError: It has none.
+        """
+
+    def dial(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
+        """Connect over TCP.
+
+        Args:
+            address: Where to.
+            seconds: How long it may take.
+            receive_buffer: Bytes; 0 or less for what the machine likes.
+            send_buffer: The same.
+
+        Raises:
+            OSError: Nobody answers, or nobody is there.
+        """
+
+    def readable(self, descriptor: int) -> bool:
+        """Whether a socket has bytes, or its end, to read now."""
+
+    def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
+        """Send an HTTP request; gives the response.
+
+        Raises:
+            OSError: Nobody answers, or the answer is an error.
+        """
+
+    def start(self, run: Callable[[], None], name: str) -> None:
+        """Run a function in a thread of its own, which does not keep the process alive."""
+
+    def run(self, run: Callable[[], None], name: str, seconds: float) -> None:
+        """The same, and wait so long for its end; if it takes longer it is left behind."""
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+        """Wait for a condition, which the caller holds, to be notified; whether it was in time."""
+
+    def acquire(self, lock: threading.Lock, seconds: float) -> bool:
+        """Take a lock; whether it was free in time."""
+
+
+class RealSystem:
+    """The machine; has no state."""
+
+    __slots__ = ()
+
+    # Clocks are looked at often, so no function of ours is called for it.
+    monotonic = staticmethod(time.monotonic)
+    wall_time = staticmethod(time.time)
+    random = staticmethod(random.random)
+
+    def sleep(self, seconds: float) -> None:
+        """See ``System``."""
+        time.sleep(seconds)
+
+    def nonce(self) -> str:
+        """See ``System``."""
+        from secrets import token_urlsafe
+
+        return token_urlsafe(24)
+
+    def look_up(self, host: str, port: int, family: int, flags: int) -> list[Address]:
+        """See ``System``."""
+        try:
+            answer = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, flags)
+        except UnicodeError:  # a label that is empty or too long
+            raise socket.gaierror(socket.EAI_NONAME, "not a legal host name") from None
+        return [Address(family, kind, protocol, address) for family, kind, protocol, _, address in answer]
+
+    def dial(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
+        """See ``System``."""
+        sock = socket.socket(*address[:3])
+        try:
+            # A receive buffer only takes full effect (window scaling) when it is set before the connection is made.
+            if receive_buffer > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            if send_buffer > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.settimeout(seconds)
+            sock.connect(address.address)
+            if sock.getsockname() == sock.getpeername():
+                # Where nothing listens, a port of the local ephemeral range can connect to itself (TCP simultaneous
+                # open).
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def readable(self, descriptor: int) -> bool:
+        """See ``System``."""
+        if not hasattr(select, "poll"):  # Windows, whose select has no limit on descriptor numbers
+            return bool(select.select([descriptor], [], [], 0)[0])
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
+        """See ``System``."""
+        return opener.open(request, timeout=seconds)
+
+    def start(self, run: Callable[[], None], name: str) -> None:
+        """See ``System``."""
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def run(self, run: Callable[[], None], name: str, seconds: float) -> None:
+        """See ``System``."""
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        thread.join(seconds)
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+        """See ``System``."""
+        return condition.wait(seconds)
+
+    def acquire(self, lock: threading.Lock, seconds: float) -> bool:
+        """See ``System``."""
+        return lock.acquire(timeout=seconds)
+
+
+SYSTEM: Final[System] = RealSystem()
+"""The machine itself."""
+
+
+def jittered(seconds: float, system: System) -> float:
+    """A pause, up to a fifth shorter or longer: so that those who began to wait together do not go on together."""
+    return seconds * (0.8 + 0.4 * system.random())
