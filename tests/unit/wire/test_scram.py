@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.security._scram import ScramClient, ScramError
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 # RFC 7677, 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -22,7 +23,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 def client(username: str = "user", *, delegation_token: bool = False) -> ScramClient:
-    return ScramClient("SCRAM-SHA-256", username, Secret("pencil"), delegation_token=delegation_token, nonce=NONCE)
+    return ScramClient("SCRAM-SHA-256", username, Secret("pencil"), NONCE, delegation_token=delegation_token)
 
 
 class Broker:
@@ -73,7 +74,7 @@ def test_a_delegation_token_is_marked() -> None:
 
 
 def test_nonces_differ_and_hold_no_comma() -> None:
-    firsts = [ScramClient("SCRAM-SHA-512", "u", Secret("p")).first() for _ in range(20)]
+    firsts = [ScramClient("SCRAM-SHA-512", "u", Secret("p"), SYSTEM.nonce()).first() for _ in range(20)]
     assert len(set(firsts)) == 20
     assert all(first.count(b",") == 3 for first in firsts)
 
@@ -85,7 +86,7 @@ def test_nonces_differ_and_hold_no_comma() -> None:
     password=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12),
 )
 def test_any_user_and_password(mechanism: str, username: str, password: str) -> None:
-    scram = ScramClient(mechanism, username, Secret(password))
+    scram = ScramClient(mechanism, username, Secret(password), SYSTEM.nonce())
     broker = Broker(mechanism.removeprefix("SCRAM-").replace("-", "").lower(), password)
     scram.verify(broker.finish(scram.final(broker.answer(scram.first()))))
 

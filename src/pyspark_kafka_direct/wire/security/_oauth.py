@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.settings.security import OAuthSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.system import System
 
 __all__ = ["OAuthTokenProvider", "Token", "token_for"]
 
@@ -38,38 +38,41 @@ def token_for(oauth: OAuthSettings, deadline: Deadline, broker: str) -> Token:
         AuthenticationError: The endpoint refused, or the provider failed.
         BrokerTimeoutError: The deadline passed.
     """
-    return _source(oauth).token(deadline, broker)
+    return _source(oauth, deadline.system).token(deadline, broker)
 
 
 # One source per process and settings: it keeps its token until that is used up, so a hundred connections ask an
 # endpoint once. The cache is as bounded and as forgettable as the connection pool's.
 @lru_cache(maxsize=16)
-def _source(oauth: OAuthSettings) -> _Source:
+def _source(oauth: OAuthSettings, system: System) -> _Source:
     if oauth.provider is not None:
-        return _Source(from_provider(oauth.provider, oauth.extensions), "The oauthTokenProvider")
+        return _Source(from_provider(oauth.provider, oauth.extensions), "The oauthTokenProvider", system)
     if oauth.unsecured is not None:
         claims = oauth.unsecured
-        return _Source(lambda _: unsecured_token(claims, oauth.extensions, time.time()), "The unsigned token")
-    return _Source(from_url(oauth), "The token endpoint")
+        return _Source(
+            lambda _: unsecured_token(claims, oauth.extensions, system.wall_time()), "The unsigned token", system
+        )
+    return _Source(from_url(oauth), "The token endpoint", system)
 
 
 class _Source:
     """Gives tokens and keeps the last one until it is used up."""
 
-    def __init__(self, fetch: Callable[[Deadline], Token], name: str) -> None:
+    def __init__(self, fetch: Callable[[Deadline], Token], name: str, system: System) -> None:
         self._fetch = fetch
         self._name = name
+        self._system = system
         self._lock = threading.Lock()
         self._kept: Token | None = None
         self._use_until = 0.0
 
     def token(self, deadline: Deadline, broker: str) -> Token:
-        if not self._lock.acquire(timeout=max(deadline.remaining(), 0.001)):
+        if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
             raise self._too_late(broker)
         try:
-            if self._kept is None or time.time() >= self._use_until:
+            if self._kept is None or self._system.wall_time() >= self._use_until:
                 self._kept = self._ask(deadline, broker)
-                now = time.time()
+                now = self._system.wall_time()
                 lifetime = 0.0 if self._kept.expires_at is None else self._kept.expires_at - now
                 self._use_until = now + max(lifetime, 0.0) * _USED_UP_AT
             return self._kept
@@ -87,9 +90,7 @@ class _Source:
             except BaseException as error:  # handed over, whatever it is
                 answer.append(error)
 
-        thread = threading.Thread(target=ask, name="pyspark-kafka-direct-token", daemon=True)
-        thread.start()
-        thread.join(deadline.remaining())
+        self._system.run(ask, "pyspark-kafka-direct-token", deadline.remaining())
         if not answer:
             raise self._too_late(broker)
         if isinstance(answer[0], AuthenticationError) and deadline.expired:

@@ -22,7 +22,6 @@ import binascii
 import hashlib
 import hmac
 import re
-import secrets
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ class ScramClient:
         mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
         username: User name, as it is.
         password: Password.
+        nonce: A text that nobody can guess.
         delegation_token: Whether these are a delegation token's id and HMAC.
-        nonce: For tests; a random one otherwise.
     """
 
     def __init__(
@@ -61,13 +60,13 @@ class ScramClient:
         mechanism: str,
         username: str,
         password: Secret,
+        nonce: str,
         *,
         delegation_token: bool = False,
-        nonce: str | None = None,
     ) -> None:
         self._hash = _HASHES[mechanism]
         self._password = password
-        self._nonce = (nonce or secrets.token_urlsafe(24)).encode()
+        self._nonce = nonce.encode()
         user = username.replace("=", "=3D").replace(",", "=2C").encode()
         self._first = b"n=" + user + b",r=" + self._nonce + (b",tokenauth=true" if delegation_token else b"")
         self._server_signature = b""

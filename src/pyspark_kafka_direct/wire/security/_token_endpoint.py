@@ -13,7 +13,6 @@ import base64
 import http.client
 import json
 import ssl
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
@@ -68,8 +67,8 @@ class _Endpoint:
             except http.client.HTTPException as error:
                 raise self._error(f"does not speak HTTP ({type(error).__name__})") from None
             else:
-                return self._read(answer)
-            time.sleep(min(_FIRST_PAUSE * 2**attempt, limit.remaining()))
+                return self._read(answer, deadline.system.wall_time())
+            deadline.system.sleep(min(_FIRST_PAUSE * 2**attempt, limit.remaining()))
         raise AssertionError("the last attempt returns or raises")
 
     def _post(self, limit: Deadline) -> bytes:
@@ -94,11 +93,11 @@ class _Endpoint:
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=tls_context(oauth.endpoint_tls)), _NoRedirects()
         )
-        with opener.open(request, timeout=max(limit.remaining(), 0.001)) as response:
+        with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
             answer: bytes = response.read(_LARGEST_ANSWER)
             return answer
 
-    def _read(self, answer: bytes) -> Token:
+    def _read(self, answer: bytes, now: float) -> Token:
         content = _json_object(answer)
         # Java also takes an id_token where there is no access_token.
         text = content.get("access_token") or content.get("id_token")
@@ -106,7 +105,7 @@ class _Endpoint:
             raise self._error("answered without an access_token")
         lifetime = content.get("expires_in")
         try:
-            expires_at = None if lifetime is None else time.time() + float(lifetime)
+            expires_at = None if lifetime is None else now + float(lifetime)
         except (TypeError, ValueError):
             expires_at = None
         return Token(Secret(text), expires_at, self._oauth.extensions)

@@ -123,7 +123,9 @@ class _Exchange:
     def scram(self) -> None:
         """RFC 5802, both sides checked."""
         sasl = self._sasl
-        client = ScramClient(sasl.mechanism, sasl.username, sasl.password, delegation_token=sasl.delegation_token)
+        nonce = self._deadline.system.nonce()
+        token = sasl.delegation_token
+        client = ScramClient(sasl.mechanism, sasl.username, sasl.password, nonce, delegation_token=token)
         try:
             server_first = self._send(client.first())
             server_final = self._send(client.final(server_first))
