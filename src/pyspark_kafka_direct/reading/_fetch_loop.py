@@ -18,7 +18,6 @@ consumer: TCP and TLS have checksums of their own, so it is the broker's disk, a
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
@@ -35,6 +34,7 @@ from pyspark_kafka_direct.reading._answers import (
 )
 from pyspark_kafka_direct.reading._patience import Patience
 from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
+    from pyspark_kafka_direct.wire.system import System
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 
@@ -95,6 +96,7 @@ class FetchLoop:
         consumer: Takes the record batches.
         counts: Fetches, waits, retries, holes and losses are counted here.
         ahead: Whether to ask for what follows before it is needed.
+        system: Has the clock.
     """
 
     def __init__(
@@ -107,14 +109,16 @@ class FetchLoop:
         counts: ReadCounts,
         *,
         ahead: bool = True,
+        system: System = SYSTEM,
     ) -> None:
+        self._system = system
         self._settings = fetch
         self._request = request
         self._replica = replica
         self._consumer = consumer
         self._counts = counts
         self._ahead = ahead
-        self._patience = Patience(settings, request)
+        self._patience = Patience(settings, request, system)
         self._denials = 0
         self._refusals = 0
         self._short_ends = 0
@@ -149,12 +153,12 @@ class FetchLoop:
 
     def _fetch(self, position: int) -> FetchedPartition:
         deadline = self._patience.deadline
-        started = time.monotonic()
+        started = self._system.monotonic()
         try:
             self._replica.ask(position, self._settings.max_partition_fetch_bytes, deadline, last_epoch=self._epoch)
             fetched = self._replica.answer(deadline)
         finally:
-            self._counts.wait_seconds += time.monotonic() - started
+            self._counts.wait_seconds += self._system.monotonic() - started
         self._counts.fetched(self._replica.broker, len(fetched.records))
         return fetched
 
@@ -234,8 +238,8 @@ class FetchLoop:
 
     def _wait_or_believe(self, position: int, hole: Hole) -> None:
         if self._silent_since is None:
-            self._silent_since = time.monotonic()
-        silence = time.monotonic() - self._silent_since
+            self._silent_since = self._system.monotonic()
+        silence = self._system.monotonic() - self._silent_since
         # What lies in tiered storage (KIP-405) comes when it comes.
         if silence < self._request.poll_timeout * _SILENCE_TO_BELIEVE or position < self._replica.local_start(
             self._patience.deadline

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.system import SYSTEM, jittered
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.wire.system import System
 
 _PATIENCE = "kafkaConsumer.pollTimeoutMs"
 
@@ -23,19 +23,21 @@ class Patience:
     Args:
         settings: Has the pauses.
         request: Has the time, and the place for the error.
+        system: Has the clock.
 
     Attributes:
         deadline: When the read fails, unless something arrives before.
     """
 
-    def __init__(self, settings: ConnectionSettings, request: RangeRequest) -> None:
+    def __init__(self, settings: ConnectionSettings, request: RangeRequest, system: System = SYSTEM) -> None:
+        self._system = system
         self._settings = settings
         self._request = request
         self.renew()
 
     def renew(self) -> None:
         """Records arrived, or were handed out: all begins anew."""
-        self.deadline = Deadline.after(self._request.poll_timeout, _PATIENCE)
+        self.deadline = Deadline.after(self._request.poll_timeout, _PATIENCE, self._system)
         self._pause = self._settings.retry_backoff_ms / 1000
         self._last: KafkaDirectError | None = None
 
@@ -67,5 +69,5 @@ class Patience:
 
     def pause(self) -> None:
         """Waits before the next try, a little longer each time."""
-        time.sleep(min(self._pause * random.uniform(0.8, 1.2), self.deadline.remaining()))  # noqa: S311
+        self._system.sleep(min(jittered(self._pause, self._system), self.deadline.remaining()))
         self._pause = min(self._pause * 2, self._settings.retry_backoff_max_ms / 1000)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.cluster import Node, PartitionLeader
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 # ListOffsets: from here on (Kafka 2.2) a new leader says so while it does not know its end yet (KIP-207).
 _ENDS_CERTAIN_FROM = 5
@@ -41,6 +42,7 @@ class Replica:
         topic_id: The id the topic must have; ``None`` where the cluster has no ids.
         hint: Who led the partition when the read was planned: spares the first look-up. It may be out of date, as the
             leader's epoch and the topic's id in the request make a broker refuse that is not the right one.
+        pool: Has the connections.
 
     Attributes:
         on_leader: Whether we fetch from the leader. Only then the answer may be believed about what is lost.
@@ -56,6 +58,7 @@ class Replica:
         partition: TopicPartition,
         topic_id: UUID | None,
         hint: PartitionLeader | None = None,
+        pool: ConnectionPool = POOL,
     ) -> None:
         self.on_leader = True
         self.broker: str | None = None
@@ -63,7 +66,7 @@ class Replica:
         self._leader_epoch = -1
         self.recreated_as: UUID | None = None
         self._fetch = fetch
-        self._cluster = Cluster(settings, retries=0)
+        self._cluster = Cluster(settings, retries=0, pool=pool)
         self._partition = partition
         self._topic_id = topic_id
         self._hint = hint
@@ -156,7 +159,7 @@ class Replica:
         """Give the connection up, and with it what is known of the leader; the next ``ask`` looks again."""
         channel, self._channel, self._asked = self._channel, None, None
         if channel is not None:
-            POOL.give_back(channel.connection)  # which closes it if an answer is still outstanding
+            self._cluster.give_back(channel.connection)  # which closes it if an answer is still outstanding
 
     def _open(self, deadline: Deadline) -> FetchChannel:
         hint, self._hint = self._hint, None

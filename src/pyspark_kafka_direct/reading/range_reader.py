@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.reading._fetch_loop import FetchLoop
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.records import create_decoder
+from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.fetch import FetchSettings
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 
 
 def read_range(
-    settings: ConnectionSettings, fetch: FetchSettings, request: RangeRequest, counts: ReadCounts | None = None
+    settings: ConnectionSettings,
+    fetch: FetchSettings,
+    request: RangeRequest,
+    counts: ReadCounts | None = None,
+    *,
+    pool: ConnectionPool = POOL,
 ) -> Iterator[pa.RecordBatch]:
     """Reads exactly the records of the range, each once, in offset order.
 
@@ -34,6 +40,7 @@ def read_range(
         fetch: How to fetch.
         request: What to read.
         counts: Filled while reading, if given.
+        pool: Has the connections, and the system where the brokers are.
 
     Yields:
         Arrow record batches with the requested columns; never an empty one.
@@ -46,18 +53,18 @@ def read_range(
     """
     counts = counts if counts is not None else ReadCounts()
     offsets = request.offsets
-    replica = Replica(settings, fetch, offsets.topic_partition, request.topic_id, request.leader)
+    replica = Replica(settings, fetch, offsets.topic_partition, request.topic_id, request.leader, pool)
     decoding = _Decoding(fetch, request, counts)
-    started = time.monotonic()
+    started = pool.system.monotonic()
     try:
-        for _ in FetchLoop(settings, fetch, request, replica, decoding, counts).run():
+        for _ in FetchLoop(settings, fetch, request, replica, decoding, counts, system=pool.system).run():
             while (batch := decoding.read()) is not None:
                 if batch.num_rows:
                     yield batch
     finally:
         replica.drop()
         decoding.close()
-        counts.total_seconds = time.monotonic() - started
+        counts.total_seconds = pool.system.monotonic() - started
         _log.info("%s [%d, %d): %s", offsets.topic_partition, offsets.from_offset, offsets.until_offset, counts)
 
 

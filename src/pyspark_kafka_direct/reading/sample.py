@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.records import scan_next_offset
+from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 SAMPLE_BYTES = 64 << 10
 
@@ -33,6 +35,7 @@ def bytes_per_offset(
     *,
     topic_id: UUID | None = None,
     leader: PartitionLeader | None = None,
+    pool: ConnectionPool = POOL,
 ) -> float | None:
     """Bytes on the wire (compressed, as the broker keeps them) per offset, in the batches that come from ``offset`` on.
 
@@ -44,6 +47,7 @@ def bytes_per_offset(
         deadline: End of the wait.
         topic_id: The topic's id, if known.
         leader: The partition's leader, if known.
+        pool: Has the connections.
 
     Returns:
         The number, or ``None`` if no complete batch came.
@@ -52,7 +56,7 @@ def bytes_per_offset(
         BrokerError: The leader could not be asked.
         TopicNotFoundError: There is no such partition any more.
     """
-    replica = Replica(settings, fetch, partition, topic_id, leader)
+    replica = Replica(settings, fetch, partition, topic_id, leader, pool)
     try:
         replica.ask(offset, SAMPLE_BYTES, deadline)
         return measure(replica.answer(deadline).records, offset)
