@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.streaming import StreamingContext
 
     from pyspark_kafka_direct.direct._commits import CommitQueue
+    from pyspark_kafka_direct.wire.system import System
 
 _T = TypeVar("_T")
 
@@ -47,12 +48,16 @@ class Stoppable(Protocol):
 class StopSignal:
     """Whether a stream is being stopped, and how long its planning may take; for several threads.
 
+    Args:
+        system: Has the clock and the threads.
+
     Attributes:
         gave_up: Whether a stop has waited for commits in vain. One stop is often followed by another, of the
             SparkContext or of the interpreter, which need not wait once more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = SYSTEM) -> None:
+        self._system = system
         self.gave_up = False
         self._changed = threading.Condition()
         self._until = math.inf
@@ -63,7 +68,7 @@ class StopSignal:
         A plan that begins later has ``_PLANNING_SECONDS``: brokers may well answer.
         """
         with self._changed:
-            self._until = min(self._until, time.monotonic() + seconds)
+            self._until = min(self._until, self._system.monotonic() + seconds)
             self._changed.notify_all()
 
     def withdraw(self) -> None:
@@ -83,7 +88,7 @@ class StopSignal:
         """
         answers: list[_T] = []
         failures: list[BaseException] = []
-        at_least = time.monotonic() + _PLANNING_SECONDS
+        at_least = self._system.monotonic() + _PLANNING_SECONDS
 
         def run() -> None:
             try:
@@ -93,18 +98,18 @@ class StopSignal:
             with self._changed:
                 self._changed.notify_all()
 
-        threading.Thread(target=run, name="pyspark-kafka-direct-planning", daemon=True).start()
+        self._system.start(run, "pyspark-kafka-direct-planning")
         with self._changed:
             began_stopped = not math.isinf(self._until)
             while not answers and not failures:
                 until = max(self._until, at_least) if began_stopped else self._until
-                left = until - time.monotonic()
+                left = until - self._system.monotonic()
                 if left <= 0:
                     raise KafkaDirectError(
                         "The stream was stopped before brokers had answered what the next batch is, so it was not "
                         "planned. Nothing is lost: reading goes on from where the last planned batch ends."
                     )
-                self._changed.wait(None if math.isinf(left) else left)
+                self._system.wait(self._changed, None if math.isinf(left) else left)
         if failures:
             raise failures[0]
         return answers[0]

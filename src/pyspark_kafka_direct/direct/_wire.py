@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +15,8 @@ from pyspark_kafka_direct.planning.direct import Position, ids_of
 from pyspark_kafka_direct.runtime.cluster import existing_partitions
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.rates import RateController
     from pyspark_kafka_direct.direct.strategies import ConsumerStrategy
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 _SETTLE_SECONDS: Final = 5.0
 
@@ -54,14 +55,18 @@ class Wire:
         return _holds_secret(self.parameters.settings.security)
 
 
-def connect(strategy: ConsumerStrategy) -> Wire:
+def connect(strategy: ConsumerStrategy, pool: ConnectionPool = POOL) -> Wire:
     """Read the parameters; connections are made when something is asked.
+
+    Args:
+        strategy: Has the parameters.
+        pool: Has the connections, and the system where the brokers are.
 
     Raises:
         OptionError: A parameter that cannot be used.
     """
     parameters = driver_parameters(strategy.executor_params)
-    cluster = Cluster(parameters.settings)
+    cluster = Cluster(parameters.settings, pool=pool)
     group = None if parameters.group_id is None else Group(cluster, parameters.group_id)
     return Wire(parameters, cluster, group, CommitQueue(group))
 
@@ -129,10 +134,10 @@ class WireView:
     def wait(self) -> bool:
         """Pause before looking again; false after 5 seconds."""
         if self._settled is None:
-            self._settled = Deadline.after(_SETTLE_SECONDS)
+            self._settled = self._wire.cluster.deadline(_SETTLE_SECONDS)
         if self._settled.expired:
             return False
-        time.sleep(self._wire.parameters.settings.retry_backoff_ms / 1000)
+        self._wire.cluster.pool.system.sleep(self._wire.parameters.settings.retry_backoff_ms / 1000)
         return True
 
 

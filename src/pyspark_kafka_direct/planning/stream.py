@@ -17,7 +17,6 @@ that does not fit them is refused when a first end is asked for, and not when a 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -111,7 +110,7 @@ class StreamPlanner:
         self,
         tuning: StreamTuning,
         view: ClusterView,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         *,
         measured_limit: Callable[[Mapping[TopicPartition, int]], int | None] | None = None,
     ) -> None:

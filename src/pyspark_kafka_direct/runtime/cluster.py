@@ -8,6 +8,7 @@ from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.select import Selected, SubscribePattern, select_partitions
 from pyspark_kafka_direct.planning.stream_select import existing
 from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -17,16 +18,18 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.select import Selection
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.cluster import TopicMetadata
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
     from pyspark_kafka_direct.wire.settings import ClientSettings
 
 
-def open_cluster(settings: ConnectionSettings, options: ReadOptions) -> Cluster:
+def open_cluster(settings: ConnectionSettings, options: ReadOptions, pool: ConnectionPool = POOL) -> Cluster:
     """Return a cluster that tries as often as the options say; nothing is asked yet."""
     tries, interval = options.fetch_tries, options.fetch_retry_interval_ms
     return Cluster(
         settings,
         retries=None if tries is None else tries - 1,
         retry_interval=None if interval is None else interval / 1000,
+        pool=pool,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
@@ -12,8 +11,8 @@ from pyspark_kafka_direct.planning.stream_view import Assigned
 from pyspark_kafka_direct.reading.sample import bytes_per_offset
 from pyspark_kafka_direct.runtime.cluster import ask_topics, existing_partitions, open_cluster, select
 from pyspark_kafka_direct.structured._group_commits import GroupCommits
-from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.fetch import FetchSettings, IsolationLevel
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
@@ -37,12 +37,19 @@ class LiveView:
         settings: How to reach the cluster.
         fetch: How tasks fetch: ends follow its isolation level.
         options: The query's options.
+        pool: Has the connections, and the system where the brokers are.
     """
 
-    def __init__(self, settings: ConnectionSettings, fetch: FetchSettings, options: StreamOptions) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        fetch: FetchSettings,
+        options: StreamOptions,
+        pool: ConnectionPool = POOL,
+    ) -> None:
         self._fetch = fetch
         self._options = options
-        self._cluster = open_cluster(settings, options)
+        self._cluster = open_cluster(settings, options, pool)
         self._told: set[str] = set()
 
     def assigned(self, *, strict: bool) -> Assigned:
@@ -77,12 +84,12 @@ class LiveView:
     def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """See ``ClusterView``."""
         leaders = self._cluster.known_leaders(begins)
-        deadline = Deadline.after(_SAMPLING_SECONDS)
+        deadline, pool = self._cluster.deadline(_SAMPLING_SECONDS), self._cluster.pool
         sizes: dict[TopicPartition, float] = {}
         for tp, offset in begins.items():
             try:
-                settings = self._cluster.settings
-                size = bytes_per_offset(settings, self._fetch, tp, offset, deadline, leader=leaders.get(tp))
+                settings, leader = self._cluster.settings, leaders.get(tp)
+                size = bytes_per_offset(settings, self._fetch, tp, offset, deadline, leader=leader, pool=pool)
             except KafkaDirectError as error:
                 # The sizes of before, or of other partitions, will do; if something is wrong, the tasks will say so.
                 _log.info("no sample of %s: %s", tp, error)
@@ -109,7 +116,11 @@ class LiveView:
         """See ``ClusterView``."""
         self._cluster.ask_another()
         interval = self._options.fetch_retry_interval_ms
-        time.sleep(_DEFAULT_INTERVAL if interval is None else interval / 1000)
+        self._cluster.pool.system.sleep(_DEFAULT_INTERVAL if interval is None else interval / 1000)
+
+    def clock(self) -> float:
+        """Seconds on a clock that never goes back."""
+        return self._cluster.pool.system.monotonic()
 
     def warn(self, message: str) -> None:
         """See ``ClusterView``."""

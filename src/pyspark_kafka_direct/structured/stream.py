@@ -156,7 +156,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
                 tries=options.fetch_tries or _DEFAULT_TRIES,
             )
             measured = None if options.backpressure is None else measured_limit(options.backpressure, view.warn).most
-            self._planning = StreamPlanner(tuning, view, measured_limit=measured), view, view.commits()
+            self._planning = StreamPlanner(tuning, view, view.clock, measured_limit=measured), view, view.commits()
         return self._planning
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.planning.stream_clusters import Cluster
+from tests.unit.planning.stream_clusters import Clock, Cluster
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.limits import Limits
@@ -21,7 +21,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 def planner(measured: int | None, limits: Limits | None = None) -> StreamPlanner:
     cluster = Cluster({A: (0, 300), B: (0, 100)})
     tuning = StreamTuning(Earliest(), limits or Limits())
-    return StreamPlanner(tuning, cluster, measured_limit=lambda start: measured)
+    return StreamPlanner(tuning, cluster, Clock(), measured_limit=lambda start: measured)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,8 @@ def test_is_asked_for_the_start_of_each_batch() -> None:
         asked.append(start)
         return 40
 
-    plans = StreamPlanner(StreamTuning(Earliest()), Cluster({A: (0, 300), B: (0, 100)}), measured_limit=measured)
+    cluster = Cluster({A: (0, 300), B: (0, 100)})
+    plans = StreamPlanner(StreamTuning(Earliest()), cluster, Clock(), measured_limit=measured)
     second = plans.next_end(plans.initial())
     plans.next_end(second)
     assert asked == [{A: 0, B: 0}, {A: 30, B: 10}]
