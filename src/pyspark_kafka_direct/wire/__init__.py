@@ -6,7 +6,8 @@ Importing it imports nothing more. Its faces are
 - ``wire.cluster``: ``Cluster`` (topics, leaders, offsets);
 - ``wire.leaders``: something for many partitions, sent to their leaders; ``wire.coordinator``: asks that of a key;
 - ``wire.fetch``: fetch requests of one partition;
-- ``wire.pool``: the process's connections; ``wire.connection``: one of them.
+- ``wire.pool``: the process's connections; ``wire.connection``: one of them;
+- ``wire.system``: clocks, pauses, chance and sockets.
 
 ``security`` makes connections safe, ``messages`` has Kafka's protocol messages. Names that begin with an underscore are
 the room's own; ``_table`` is the table of client settings.
