@@ -14,12 +14,12 @@ from tests.unit.wire.systems import Frozen
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.groups import Group
 from pyspark_kafka_direct.wire.pool import ConnectionPool
-from pyspark_kafka_direct.wire.settings import ConnectionSettings
 from pyspark_kafka_direct.wire.system import SYSTEM, Address, jittered
 
 if TYPE_CHECKING:
