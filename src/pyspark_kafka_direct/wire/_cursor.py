@@ -84,15 +84,13 @@ class Cursor:
 
     def unsigned_varint(self) -> int:
         """UNSIGNED_VARINT of at most 32 bits."""
-        value = 0
-        for shift in (0, 7, 14, 21, 28):
-            byte = self._view[self.skip(1)]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value > 0xFFFFFFFF:
-                    break
-                return value
-        raise MalformedError(f"a varint at byte {self.position} is longer than 32 bits")
+        start = self.position
+        try:
+            value, end = read_unsigned_varint(self._view, start)
+        except IndexError:
+            value, end = 0, len(self._view) + 1
+        self.skip(end - start)
+        return value
 
     def bytes(self, size: int) -> memoryview:
         """The next ``size`` bytes, not copied."""
@@ -141,6 +139,25 @@ class Cursor:
             start = self.skip(size)
             if on_tag is not None:
                 on_tag(tag, Cursor(self._view, start, start + size))
+
+
+def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """UNSIGNED_VARINT of at most 32 bits and the position behind it.
+
+    Raises:
+        MalformedError: It is longer.
+        IndexError: The bytes end within it.
+    """
+    value = 0
+    for shift in (0, 7, 14, 21, 28):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                break
+            return value, position
+    raise MalformedError(f"a varint at byte {position} is longer than 32 bits")
 
 
 def unsigned_varint(value: int) -> bytes:

@@ -41,6 +41,11 @@ def test_varints_that_end_early_or_never_are_malformed(varint: bytes) -> None:
         cursor(varint).unsigned_varint()
 
 
+def test_a_varint_ends_with_its_cursor_not_with_the_bytes() -> None:
+    with pytest.raises(MalformedError, match="2 bytes wanted at byte 0, 1 left"):
+        Cursor(memoryview(b"\x80\x01"), 0, 1).unsigned_varint()
+
+
 @pytest.mark.parametrize(("method", "data"), [("int8", b""), ("int16", b"1"), ("int32", b"123"), ("int64", b"1234567")])
 def test_integers_need_all_their_bytes(method: str, data: bytes) -> None:
     with pytest.raises(MalformedError):

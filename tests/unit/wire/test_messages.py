@@ -16,9 +16,9 @@ from kio.serial import entity_reader, entity_writer
 from tests.unit.wire.message_values import as_kafka_python, as_kio, complete, kafka_python, kio, plain, values
 
 from pyspark_kafka_direct.wire import messages
-from pyspark_kafka_direct.wire._cursor import MalformedError, unsigned_varint
+from pyspark_kafka_direct.wire._cursor import MalformedError, read_unsigned_varint, unsigned_varint
 from pyspark_kafka_direct.wire.connection import largest_answer
-from pyspark_kafka_direct.wire.messages import Api, _reading
+from pyspark_kafka_direct.wire.messages import Api
 from pyspark_kafka_direct.wire.messages._fields import Versions
 from pyspark_kafka_direct.wire.messages._writing import writer
 
@@ -214,13 +214,13 @@ def test_200_000_topics_with_the_longest_names_may_be_told() -> None:
     [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\xff\xff\xff\xff\x0f", 2**32 - 1)],
 )
 def test_varints_of_32_bits_are_read(varint: bytes, value: int) -> None:
-    assert _reading.unsigned_varint(varint, 0) == (value, len(varint))
+    assert read_unsigned_varint(varint, 0) == (value, len(varint))
 
 
 @pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x80\x01"])
 def test_longer_varints_are_malformed(varint: bytes) -> None:
     with pytest.raises(MalformedError, match="32 bits"):
-        _reading.unsigned_varint(varint, 0)
+        read_unsigned_varint(varint, 0)
 
 
 def test_a_known_tag_must_fill_its_size() -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.wire._cursor import MalformedError
+from pyspark_kafka_direct.wire._cursor import MalformedError, read_unsigned_varint
 from pyspark_kafka_direct.wire.messages._fields import Api
-from pyspark_kafka_direct.wire.messages._reading import reader, unsigned_varint
+from pyspark_kafka_direct.wire.messages._reading import reader
 from pyspark_kafka_direct.wire.messages._tables import (
     API_VERSIONS,
     FIND_COORDINATOR,
@@ -110,10 +110,10 @@ def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
 
 def _skip_tags(data: bytes) -> int:
     """The response header's tags: none are known."""
-    count, position = unsigned_varint(data, 0)
+    count, position = read_unsigned_varint(data, 0)
     for _ in range(count):
-        _, position = unsigned_varint(data, position)
-        size, position = unsigned_varint(data, position)
+        _, position = read_unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
         position += size
         if position > len(data):
             raise IndexError

@@ -15,7 +15,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
-from pyspark_kafka_direct.wire._cursor import MalformedError
+from pyspark_kafka_direct.wire._cursor import MalformedError, read_unsigned_varint
 from pyspark_kafka_direct.wire.messages._fields import Array, Field, Primitive, Struct
 
 if TYPE_CHECKING:
@@ -59,20 +59,6 @@ def least_size(of: Struct | Array | Primitive, version: int, *, flexible: bool) 
     if of == "uuid":
         return 16
     return 1 if flexible else 2 if of == "string" else 4
-
-
-def unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
-    """UNSIGNED_VARINT of at most 32 bits and the position behind it: base 128, least significant group first."""
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
-            return value, position
-    raise MalformedError(f"a varint at byte {position} is longer than 32 bits")
 
 
 def _is_plain(field: Field, version: int) -> bool:
@@ -142,7 +128,7 @@ def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[bytes, int]
         size = data[position]
         if size < 0x80:
             return size - 1, position + 1
-        size, position = unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
         return size - 1, position
 
     def read(data: bytes, position: int) -> tuple[int, int]:
@@ -224,10 +210,10 @@ def _tags(of: Struct, version: int) -> Reader:
     }
 
     def read(data: bytes, position: int, into: list[Any]) -> int:
-        count, position = unsigned_varint(data, position)
+        count, position = read_unsigned_varint(data, position)
         for _ in range(count):
-            tag, position = unsigned_varint(data, position)
-            size, position = unsigned_varint(data, position)
+            tag, position = read_unsigned_varint(data, position)
+            size, position = read_unsigned_varint(data, position)
             _check_room(size, data, position, "a tagged field")
             end = position + size
             if tag in known:
