@@ -89,15 +89,15 @@ def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
         MalformedError: The bytes are not a response of that version.
     """
     data = bytes(body)
-    if api is API_VERSIONS and data[:2] == _UNSUPPORTED_VERSION:
-        version = 0  # a broker that does not know the version asked for answers in this one (KIP-511)
+    if api.opens and data[:2] == _UNSUPPORTED_VERSION:
+        version = 0
     flexible = api.is_flexible(version)
     read = api._compiled.get(("response", version))
     if read is None:
         read = api._compiled["response", version] = reader(api.response, version, flexible=flexible)
     found: list[Any] = []
     try:
-        position = _skip_tags(data) if flexible and api is not API_VERSIONS else 0
+        position = _skip_tags(data) if flexible and not api.opens else 0
         end = read(data, position, found)
     except (IndexError, struct.error):
         raise MalformedError(f"{len(data)} bytes end early") from None

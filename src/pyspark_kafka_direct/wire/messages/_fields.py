@@ -113,6 +113,9 @@ class Api:
         flexible: The first version with compact lengths and tag buffers (KIP-482); ``None`` if there is none.
         request: The request's body.
         response: The response's body.
+        opens: Whether a client asks it first, to learn which versions the broker speaks. So the response's header has
+            no tag buffer in any version, and a broker that does not know the request's version answers in version 0,
+            with an error (KIP-511).
     """
 
     name: str
@@ -121,6 +124,7 @@ class Api:
     flexible: int | None
     request: Struct
     response: Struct
+    opens: bool = False
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def is_flexible(self, version: int) -> bool:
@@ -168,6 +172,15 @@ def struct(name: str, *fields: Field) -> Struct:
     return Struct(name, fields)
 
 
-def api(name: str, key: int, versions: str, flexible: int | None, *, request: Struct, response: Struct) -> Api:
+def api(
+    name: str,
+    key: int,
+    versions: str,
+    flexible: int | None,
+    *,
+    request: Struct,
+    response: Struct,
+    opens: bool = False,
+) -> Api:
     """A request and its response."""
-    return Api(name, key, Versions.parse(versions), flexible, request, response)
+    return Api(name, key, Versions.parse(versions), flexible, request, response, opens)

@@ -261,12 +261,12 @@ SASL_AUTHENTICATE = api(
     ),
 )
 
-# The response's header has no tag buffer in any version, so a client can read it before it knows the broker (KIP-511).
 API_VERSIONS = api(
     "ApiVersions",
     18,
     "0-3",
     3,
+    opens=True,
     request=struct(
         "ApiVersionsRequest",
         row("client_software_name", "string", "3+", ignorable=True),
