@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import SparkFiles
@@ -19,15 +20,17 @@ from tests.integration.waiting import wait_until
 import pyspark_kafka_direct
 from pyspark_kafka_direct.planning.feedback import Measurement
 from pyspark_kafka_direct.runtime.shared_folder import FOLDER
+from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.monitor import QueryLag
+    from pyspark_kafka_direct.offsets import TopicPartition
 
 PATIENCE = 180  # seconds; the first batch of a session is slow, on a busy machine very slow
 
@@ -122,8 +125,7 @@ def test_what_planner_and_listener_commit_only_goes_forward(
     topic = make_topic(1, prefix="forward")
     produce(kafka.bootstrap_servers, topic, range(40))
     pyspark_kafka_direct.enable(spark)
-    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
-    stream = Stream(spark, kafka.bootstrap_servers, tmp_path, {**options, "commitGroupId": f"group-{topic}"})
+    stream = committing(spark, kafka, topic, tmp_path)
     seen: list[int] = []
 
     def look() -> bool:
@@ -136,11 +138,116 @@ def test_what_planner_and_listener_commit_only_goes_forward(
     query = stream.start(availableNow=True)
     wait_for(look)
     assert query.awaitTermination(PATIENCE)
+    wait_for_reports(spark)
+    assert look()
+    assert seen == sorted(seen)
+
+
+def test_a_listener_that_stalls_takes_no_group_back(
+    spark: SparkSession,
+    kafka: EmbeddedKafka,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planner went on to commit, and then what the listener had begun to commit long before came after it."""
+    topic = make_topic(1, prefix="stalled")
+    produce(kafka.bootstrap_servers, topic, range(10))
+    pyspark_kafka_direct.enable(spark)
+    stalled, go_on = threading.Event(), threading.Event()
+    history: list[dict[int, int]] = []
+    commit = Group.commit
+
+    def stall(group: Group, offsets: Mapping[TopicPartition, int], **more: Any) -> None:
+        stalled.set()
+        assert go_on.wait(PATIENCE)
+        commit(group, offsets, **more)
+        look()
+
+    def look() -> None:
+        history.append(committed(kafka.bootstrap_servers, f"group-{topic}", topic))
+
+    monkeypatch.setattr(Group, "commit", stall)  # of this process: the planner is another
+    stream = committing(spark, kafka, topic, tmp_path)
+    try:
+        stream.run()
+        assert stalled.wait(PATIENCE)
+        assert stream.values == sorted(map(str, range(10)))
+        look()
+    finally:
+        go_on.set()
+    wait_for(lambda: history[-1] == {0: 10})
+    assert history[0] == {}, "one commits, and that one stalls"
+    assert [seen.get(0, 0) for seen in history] == sorted(seen.get(0, 0) for seen in history)
+
+
+def test_a_query_that_runs_when_the_listener_comes_stays_the_planners(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(1, prefix="late")
+    produce(kafka.bootstrap_servers, topic, range(3))
+    session = spark.newSession()
+    stream = committing(session, kafka, topic, tmp_path)
+    started, enabled = threading.Event(), threading.Event()
+
+    def wait_for_the_listener(batch: DataFrame, number: int) -> None:
+        started.set()
+        assert enabled.wait(PATIENCE)
+
+    writer = stream.load().writeStream.foreachBatch(wait_for_the_listener).trigger(processingTime="1 second")
+    stream.query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        assert started.wait(PATIENCE)
+        monitor = pyspark_kafka_direct.enable(session)
+        (committer,) = monitor._observers
+        enabled.set()
+        wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 3})
+        wait_for(lambda: monitor.lag(stream.query) is not None)
+        assert committer._groups == {}, "the listener has nothing to do with it"  # type: ignore[attr-defined]
+    finally:
+        enabled.set()
+        stream.stop()
+
+
+def test_a_query_of_a_session_without_the_listener_is_its_planners(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The folder is one for the application, so that it is there says nothing about a session."""
+    topic = make_topic(1, prefix="other")
+    produce(kafka.bootstrap_servers, topic, range(3))
+    pyspark_kafka_direct.enable(spark)
+    stream = committing(spark.newSession(), kafka, topic, tmp_path)
+    stream.start()
+    try:
+        wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 3})
+    finally:
+        stream.stop()
+
+
+def test_a_query_that_goes_on_and_finds_nothing_shows_where_it_is(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(1, prefix="again")
+    produce(kafka.bootstrap_servers, topic, range(3))
+    pyspark_kafka_direct.enable(spark)
+    stream = committing(spark, kafka, topic, tmp_path)
+    del stream.options["commitGroupId"]
+    stream.run()
+    stream.options["commitGroupId"] = f"group-{topic}"
+    assert stream.run() == []
+    wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 3})
+
+
+def committing(spark: SparkSession, kafka: EmbeddedKafka, topic: str, folder: Path) -> Stream:
+    """A query with batches of two records that commits."""
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    return Stream(spark, kafka.bootstrap_servers, folder, {**options, "commitGroupId": f"group-{topic}"})
+
+
+def wait_for_reports(spark: SparkSession) -> None:
     context = spark.sparkContext._jsc
     assert context is not None
     context.sc().listenerBus().waitUntilEmpty(60_000)
-    assert look()
-    assert seen == sorted(seen)
 
 
 @pytest.mark.spark_app

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,20 +11,23 @@ from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.structured._group_commits import GroupCommits
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import MakeTopic
     from tests.integration.stream_queries import Stream
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+
+
+@pytest.fixture(scope="module")
+def spark(make_spark: Callable[..., SparkSession]) -> SparkSession:
+    """A session of its own: that of other modules may have the listener of ``enable(spark)``, which would commit."""
+    return make_spark().newSession()
 
 
 def committed(kafka: EmbeddedKafka, group: str) -> dict[int, int]:
@@ -159,35 +160,3 @@ def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
     assert end == {topic: {"0": 5 if recreated else 3}}
     wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
     assert (told in caplog.text) == recreated
-
-
-class SlowGroup:
-    """A coordinator that answers when it is told to, and then says no."""
-
-    def __init__(self) -> None:
-        self.answer = threading.Event()
-        self.offsets: list[dict[TopicPartition, int]] = []
-
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.offsets.append(dict(offsets))
-        assert self.answer.wait(60)
-        raise BrokerTimeoutError("too late")
-
-
-def test_a_slow_coordinator_holds_nothing_up_and_its_errors_are_warnings() -> None:
-    group, warnings, tp = SlowGroup(), list[str](), TopicPartition("t", 0)
-    commits = GroupCommits(group, warnings.append)  # type: ignore[arg-type]
-    commits.offer({tp: 0})
-    wait_until(lambda: len(group.offsets) == 1, seconds=DEADLINE)
-    began = time.monotonic()
-    for offset in range(20):
-        commits.offer({tp: offset})
-        commits.settle()
-    assert time.monotonic() - began < 9, "one moment of patience, not twenty: those are ten seconds"
-    group.answer.set()
-    wait_until(lambda: len(warnings) == 2, seconds=DEADLINE)
-    assert group.offsets == [{tp: 0}, {tp: 19}], "what came between is out of date"
-    assert "not committed (commitGroupId): too late" in warnings[0]
-    commits.offer({tp: 19})
-    commits.settle()
-    assert len(group.offsets) == 2

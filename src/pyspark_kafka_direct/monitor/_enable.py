@@ -39,10 +39,12 @@ def enable(spark: SparkSession) -> Monitor:
         session = _session_id(spark)
         if session not in _enabled:
             folder = make_folder(spark)
-            committer = GroupCommitter()
-            monitor = Monitor(None if folder is None else FeedbackWriter(folder), (committer,))
+            committer = None if folder is None else GroupCommitter(folder)
+            feedback = None if folder is None else FeedbackWriter(folder)
+            monitor = Monitor(feedback, () if committer is None else (committer,))
             spark.streams.addListener(ProgressListener(spark, monitor))
-            atexit.register(_finish, spark, committer)
+            if committer is not None:
+                atexit.register(_finish, spark, committer)
             _enabled[session] = monitor
         return _enabled[session]
 

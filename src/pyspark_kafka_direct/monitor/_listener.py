@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_kafka_direct.monitor._queries import QueryFacts, find_query, query_facts
+from pyspark_kafka_direct.monitor._queries import QueryFacts, find_query, options_at_start, query_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,9 @@ class ProgressListener(StreamingQueryListener):
     @_quietly
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's names, so below)
         """Get hold of the query: a short one is over, and can't be found, before its first progress arrives."""
-        self._queries[str(event.runId)] = find_query(self._session, str(event.id))
+        run_id = str(event.runId)
+        query = self._queries[run_id] = find_query(self._session, str(event.id))
+        self._monitor.query_started(run_id, options_at_start(query))
 
     @_quietly
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802

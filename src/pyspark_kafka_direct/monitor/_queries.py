@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafka_direct.planning.feedback import DEFAULT_INTERVAL_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 FORMAT = "kafka-direct"
 _ANY_PYTHON_SOURCE = "PythonMicroBatchStream"
@@ -61,13 +61,33 @@ def query_facts(query: Any) -> QueryFacts:
     execution = query.streamingQuery()
     found = _INTERVAL.search(execution.trigger().toString())
     interval = float(found[1]) if found is not None else 0.0
-    leaves = execution.logicalPlan().collectLeaves()
     options: dict[str, Mapping[str, str]] = {}
+    for leaf in _leaves(execution.logicalPlan(), "StreamingDataSourceV2ScanRelation"):
+        relation = leaf.relation()
+        if relation.table().name() == FORMAT:
+            options[leaf.stream().toString()] = _options(relation.options())
+    return QueryFacts(interval or DEFAULT_INTERVAL_MS, options)
+
+
+def options_at_start(query: Any) -> list[Mapping[str, str]]:
+    """Return the options of the query's sources of this package, before Spark makes their planners.
+
+    Args:
+        query: From ``find_query``.
+    """
+    if query is None:
+        return []
+    leaves = _leaves(query.streamingQuery().analyzedPlan(), "StreamingRelationV2")
+    return [_options(leaf.extraOptions()) for leaf in leaves if leaf.table().name() == FORMAT]
+
+
+def _leaves(plan: Any, kind: str) -> Iterator[Any]:
+    leaves = plan.collectLeaves()
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() == "StreamingDataSourceV2ScanRelation":
-            relation = leaf.relation()
-            if relation.table().name() == FORMAT:
-                given = dict(relation.options().asCaseSensitiveMap())
-                options[leaf.stream().toString()] = {str(name).lower(): str(text) for name, text in given.items()}
-    return QueryFacts(interval or DEFAULT_INTERVAL_MS, options)
+        if leaf.getClass().getSimpleName() == kind:
+            yield leaf
+
+
+def _options(given: Any) -> dict[str, str]:
+    return {str(name).lower(): str(text) for name, text in dict(given.asCaseSensitiveMap()).items()}

@@ -29,7 +29,15 @@ _KEPT = 100
 
 
 class BatchObserver(Protocol):
-    """Is told of each finished batch, on the listener's thread: quick, or on a thread of its own."""
+    """Is told of queries and their finished batches, on the listener's threads: quick, or on a thread of its own."""
+
+    def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
+        """A query starts; it waits for this, and its planner does not run yet.
+
+        Args:
+            run_id: Of the query's run.
+            sources: The options of its sources of this package, as ``batch_ended`` has them.
+        """
 
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         """A batch is done, and Spark has logged it.
@@ -39,6 +47,9 @@ class BatchObserver(Protocol):
             sources: Of this package, with their options; a batch's ``end`` has the next offsets to read. The names of
                 options are in lower case, and they may hold secrets. No options when they can't be found.
         """
+
+    def query_idle(self, run_id: str) -> None:
+        """The query found nothing to read for a while."""
 
     def query_ended(self, run_id: str) -> None:
         """The run is over."""
@@ -108,6 +119,11 @@ class Monitor:
 
         register(self, registry)
 
+    def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
+        """Take in the start of a query."""
+        for observer in self._observers if sources else ():
+            observer.query_started(run_id, sources)
+
     def batch_ended(self, progress: Mapping[str, Any], facts: QueryFacts) -> None:
         """Take in a progress report."""
         run_id, query_id, name = str(progress["runId"]), str(progress["id"]), progress["name"]
@@ -135,6 +151,8 @@ class Monitor:
 
     def query_idle(self, run_id: str) -> None:
         """A query had nothing to do for a while: look at the ends of its partitions, on a thread of its own."""
+        for observer in self._observers:
+            observer.query_idle(run_id)
         with self._lock:
             run = self._runs.get(run_id)
             if run is None or run.looked_at or not any(each.options for each in run.sources.values()):

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     Offsets: TypeAlias = Mapping[TopicPartition, int]
     """The next offset to read of each partition."""
 
-    Send: TypeAlias = Callable[[Offsets, Deadline | None], None]
-    """Commits offsets until the deadline, or one of its own; raises what went wrong."""
-
 _Item = TypeVar("_Item")
+_Commit = TypeVar("_Commit")
 
 
 class OffsetCommitter(Protocol):
@@ -32,20 +30,20 @@ class OffsetCommitter(Protocol):
         """Commit until the deadline, or one of its own; raise what went wrong."""
 
 
-class Committer(Generic[_Item]):
+class Committer(Generic[_Item, _Commit]):
     """Sends to one group what is added, of this process only; for several threads.
 
     Args:
         step: Says what to commit of the items that wait, oldest first.
-        send: Commits it.
+        send: Commits it until the deadline, or one of its own; raises what went wrong.
         told: Is told of the items that were taken together, what was sent, and what went wrong, if anything.
     """
 
     def __init__(
         self,
-        step: Callable[[Sequence[_Item]], Offsets],
-        send: Send,
-        told: Callable[[Sequence[_Item], Offsets, Exception | None], None],
+        step: Callable[[Sequence[_Item]], _Commit],
+        send: Callable[[_Commit, Deadline | None], None],
+        told: Callable[[Sequence[_Item], _Commit, Exception | None], None],
     ) -> None:
         self._step = step
         self._send = send
@@ -102,8 +100,8 @@ class Committer(Generic[_Item]):
                     # What is older must not be sent after this.
                     earlier = [*self._due, *self._added]
                     self._due, self._added = [], []
-                offsets, error = self._commit([*earlier, item], None)
-            self._told(earlier, offsets, error)
+                commit, error = self._commit([*earlier, item], None)
+            self._told(earlier, commit, error)
         finally:
             with self._changed:
                 self._commits_now -= 1
@@ -121,13 +119,13 @@ class Committer(Generic[_Item]):
                         self._running = False
                         self._changed.notify_all()
                         return
-                offsets, error = self._commit(due, deadline)
-            self._told(due, offsets, error)
+                commit, error = self._commit(due, deadline)
+            self._told(due, commit, error)
 
-    def _commit(self, items: Sequence[_Item], deadline: Deadline | None) -> tuple[Offsets, Exception | None]:
-        offsets = self._step(items)
+    def _commit(self, items: Sequence[_Item], deadline: Deadline | None) -> tuple[_Commit, Exception | None]:
+        commit = self._step(items)
         try:
-            self._send(offsets, deadline)
+            self._send(commit, deadline)
         except Exception as error:
-            return offsets, error
-        return offsets, None
+            return commit, error
+        return commit, None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.stream_view import Assigned
 from pyspark_kafka_direct.reading.sample import bytes_per_offset
 from pyspark_kafka_direct.runtime.cluster import ask_topics, existing_partitions, open_cluster, select
-from pyspark_kafka_direct.structured._group_commits import GroupCommits
+from pyspark_kafka_direct.runtime.commit_choice import Acceptance, QueryGroup, accept, group_of
+from pyspark_kafka_direct.runtime.query_commits import GroupCommits, RunCommits
+from pyspark_kafka_direct.runtime.shared_folder import find_folder
 from pyspark_kafka_direct.wire.groups import Group
 from pyspark_kafka_direct.wire.pool import POOL
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
+
+Commits: TypeAlias = Acceptance | RunCommits
+"""Takes where the query is: tells the listener, or commits."""
 
 _DEFAULT_INTERVAL = 1.0
 _SAMPLING_SECONDS = 5.0
@@ -107,10 +112,10 @@ class LiveView:
         group_id = self._options.start_group_id
         return {} if group_id is None else Group(self._cluster, group_id).committed(partitions)
 
-    def commits(self) -> GroupCommits | None:
-        """Commits for the group of ``commitGroupId``, if the user wants that."""
-        group_id = self._options.commit_group_id
-        return None if group_id is None else GroupCommits(Group(self._cluster, group_id), self.warn)
+    def commits(self) -> Commits | None:
+        """Return who takes commits for ``commitGroupId``, if the user wants them; to be asked once, at the start."""
+        group = group_of(self._options)
+        return None if group is None else _accepted(group) or self._commits(group.group_id)
 
     def wait(self) -> None:
         """See ``ClusterView``."""
@@ -143,3 +148,15 @@ class LiveView:
                 for tp in gone:
                     del left[tp]
         return {}
+
+    def _commits(self, group_id: str) -> RunCommits:
+        return GroupCommits(group_id, _log).of_run(lambda: Group(self._cluster, group_id))
+
+
+def _accepted(group: QueryGroup) -> Acceptance | None:
+    try:
+        folder = find_folder()
+        return None if folder is None else accept(folder, group)
+    except Exception as error:  # commits never fail a query
+        _log.info("whether the listener offers to commit is not known, so the planner does: %r", error)
+        return None

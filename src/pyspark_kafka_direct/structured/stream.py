@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options import StreamOptions
     from pyspark_kafka_direct.planning.stream import StreamPlanner
-    from pyspark_kafka_direct.structured._group_commits import GroupCommits
     from pyspark_kafka_direct.structured._schema import ReadSchema
-    from pyspark_kafka_direct.structured._stream_view import LiveView
+    from pyspark_kafka_direct.structured._stream_view import Commits, LiveView
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
@@ -53,7 +52,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def __init__(self, options: StreamOptions, schema: ReadSchema) -> None:
         super().__init__(options, schema)
-        self._planning: tuple[StreamPlanner, LiveView, GroupCommits | None] | None = None
+        self._planning: tuple[StreamPlanner, LiveView, Commits | None] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)
         """Where a new query starts; the same at every call.
@@ -98,7 +97,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         # Spark asks for the next end when the batch before it is done, and that one ended here. Its own commit() comes
         # later, and not at all for a query's last batch.
         if commits is not None and not first:
-            commits.offer(begin, resumed=planner.resumed)
+            commits.offer(begin, read_before=begin if planner.resumed else None)
         end = planner.next_end(begin, unlimited=unlimited)
         if commits is not None:
             commits.settle()
@@ -133,10 +132,10 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
     def _view(self) -> LiveView:
         return self._begin()[1]
 
-    def _commits(self) -> GroupCommits | None:
+    def _commits(self) -> Commits | None:
         return self._begin()[2]
 
-    def _begin(self) -> tuple[StreamPlanner, LiveView, GroupCommits | None]:
+    def _begin(self) -> tuple[StreamPlanner, LiveView, Commits | None]:
         if self._planning is None:
             from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
             from pyspark_kafka_direct.structured._feedback import measured_limit

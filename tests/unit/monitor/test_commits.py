@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +13,17 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor._commits import GroupCommitter
 from pyspark_kafka_direct.monitor._lag import SourceBatch
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.options import parse_stream_options
+from pyspark_kafka_direct.runtime.commit_choice import accept, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
+
+    from pyspark_kafka_direct.runtime.commit_choice import Acceptance
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-SHOP = {"commitgroupid": "shop"}
+SHOP = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitgroupid": "shop"}
 
 
 Sources = list[tuple[SourceBatch, Mapping[str, str]]]
@@ -49,7 +54,7 @@ class Broker:
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: offset for tp, offset in self.there.items() if tp in partitions}
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
         self.asked.set()
         assert self.open.wait(30)
         if self.fails:
@@ -64,42 +69,152 @@ def broker() -> Broker:
 
 
 @pytest.fixture
-def committer(broker: Broker) -> GroupCommitter:
-    return GroupCommitter(broker.connect)
+def committer(broker: Broker, tmp_path: Path) -> GroupCommitter:
+    return GroupCommitter(tmp_path, broker.connect)
 
 
-def test_nothing_without_the_option(broker: Broker, committer: GroupCommitter) -> None:
-    committer.batch_ended("run", ended({A: 5}, options={"subscribe": "t"}))
+Start = Callable[..., "Acceptance | None"]
+
+
+@pytest.fixture
+def start(committer: GroupCommitter, tmp_path: Path) -> Start:
+    """Starts a run as Spark does: tells the listener, and then makes the planner."""
+
+    def start(run_id: str = "run", options: Mapping[str, str] = SHOP) -> Acceptance | None:
+        committer.query_started(run_id, [options])
+        group = group_of(parse_stream_options(options))
+        return None if group is None else accept(tmp_path, group)
+
+    return start
+
+
+def test_nothing_without_the_option(broker: Broker, committer: GroupCommitter, start: Start) -> None:
+    options = {name: text for name, text in SHOP.items() if name != "commitgroupid"}
+    start(options=options)
+    committer.batch_ended("run", ended({A: 5}, options=options))
     assert committer.flush(30)
     assert broker.connections == 0
 
 
-def test_every_batch_over_one_connection(broker: Broker, committer: GroupCommitter) -> None:
+def test_every_batch_over_one_connection(broker: Broker, committer: GroupCommitter, start: Start) -> None:
+    start()
     for end in (5, 7):
         committer.batch_ended("run", ended({A: end, B: 1}))
         assert committer.flush(30)
-    assert broker.commits == [{A: 5, B: 1}, {A: 7}]
+    assert broker.commits == [{A: 5, B: 1}, {A: 7, B: 1}], "all of it: Kafka forgets what is not committed for long"
     assert broker.connections == 1
 
 
 def test_a_late_report_takes_nothing_back_that_the_planner_committed(broker: Broker, committer: GroupCommitter) -> None:
+    """The planner found no offer, so it commits, alone."""
+    committer.query_started("run", [SHOP])
     broker.there = {A: 7, B: 3}  # the start of the batch after the next
     for end in ({A: 5, B: 3}, {A: 7, B: 3}, {A: 7, B: 4}):
         committer.batch_ended("run", ended(end))
         assert committer.flush(30)
-    assert broker.commits == [{B: 4}]
+    assert broker.commits == []
 
 
-def test_the_last_batch_too(broker: Broker, committer: GroupCommitter) -> None:
+def test_a_query_that_was_started_before_the_listener_is_the_planners(
+    broker: Broker, committer: GroupCommitter
+) -> None:
+    committer.batch_ended("run", ended({A: 5}))
+    committer.query_idle("run")
+    committer.query_ended("run")
+    assert committer.flush(30)
+    assert broker.connections == 0
+
+
+def test_a_stalled_listener_takes_nothing_back(broker: Broker, committer: GroupCommitter, start: Start) -> None:
+    """The planner, which had gone on to commit meanwhile, was taken back by the commit that had stalled."""
+    planner = start()
+    assert planner is not None
+    broker.open.clear()
+    committer.batch_ended("run", ended({A: 2}))
+    assert broker.asked.wait(30)
+    for end in range(2, 9, 2):
+        planner.offer({A: end})
+        planner.settle()
+        committer.batch_ended("run", ended({A: end + 2}))
+    assert broker.there == {}, "nobody commits in the meantime"
+    broker.open.set()
+    assert committer.flush(30)
+    assert broker.commits == [{A: 2}, {A: 10}]
+
+
+def test_a_run_that_is_over_takes_nothing_back(broker: Broker, committer: GroupCommitter, start: Start) -> None:
+    start("one")
+    broker.open.clear()
+    for end in (5, 7):
+        committer.batch_ended("one", ended({A: end}))
+        assert broker.asked.wait(30)
+    committer.query_ended("one")
+    start("two")
+    committer.batch_ended("two", ended({A: 9}))
+    broker.open.set()
+    assert committer.flush(30)
+    assert broker.commits == [{A: 5}, {A: 9}]
+    assert broker.connections == 2, "the options may be others"
+
+
+def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
+    broker: Broker, committer: GroupCommitter, start: Start
+) -> None:
+    for run_id, ends in (("one", (5, 9)), ("two", (3, 6))):
+        start(run_id)
+        for end in ends:
+            committer.batch_ended(run_id, ended({A: end}))
+            assert committer.flush(30)
+        committer.query_ended(run_id)
+    assert broker.commits == [{A: 5}, {A: 9}, {A: 3}, {A: 6}]
+
+
+def test_a_query_that_goes_on_and_finds_nothing_shows_where_it_is(
+    broker: Broker, committer: GroupCommitter, start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = start()
+    assert planner is not None
+    committer.query_idle("run")
+    assert committer.flush(30)
+    assert broker.commits == []
+    planner.offer({A: 5}, read_before={A: 5})
+    for _ in range(2):
+        committer.query_idle("run")
+        assert committer.flush(30)
+    assert broker.commits == [{A: 5}]
+    assert "this query has read t before, but the group 'shop' (commitGroupId) has no offsets of it" in caplog.text
+    committer.batch_ended("run", ended({A: 7}))
+    committer.query_idle("run")
+    committer.query_ended("run")
+    assert committer.flush(30)
+    assert broker.commits == [{A: 5}, {A: 7}], "where it went on is out of date"
+    assert list(tmp_path.iterdir()) == [], "the files of the run are gone"
+
+
+def test_a_query_that_ends_at_once_shows_where_it_is(broker: Broker, committer: GroupCommitter, start: Start) -> None:
+    planner = start()
+    assert planner is not None
+    planner.offer({A: 5}, read_before={A: 5})
+    committer.query_ended("run")
+    assert committer.flush(30)
+    assert broker.commits == [{A: 5}]
+
+
+def test_the_last_batch_too(broker: Broker, committer: GroupCommitter, start: Start) -> None:
+    start()
     broker.open.clear()
     committer.batch_ended("run", ended({A: 5}))
     committer.query_ended("run")
+    assert not committer.flush(0)
     broker.open.set()
     assert committer.flush(30)
     assert broker.commits == [{A: 5}]
 
 
-def test_a_slow_broker_holds_nothing_up_and_gets_the_newest(broker: Broker, committer: GroupCommitter) -> None:
+def test_a_slow_broker_holds_nothing_up_and_gets_the_newest(
+    broker: Broker, committer: GroupCommitter, start: Start
+) -> None:
+    start()
     broker.open.clear()
     committer.batch_ended("run", ended({A: 0}))
     assert broker.asked.wait(30)
@@ -112,19 +227,23 @@ def test_a_slow_broker_holds_nothing_up_and_gets_the_newest(broker: Broker, comm
 
 
 def test_failures_are_told_once_and_so_is_their_end(
-    broker: Broker, committer: GroupCommitter, caplog: pytest.LogCaptureFixture
+    broker: Broker, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for fails in (True, True, False):
+    start()
+    for end, fails in enumerate((True, True, False)):
         broker.fails = fails
-        committer.batch_ended("run", ended({A: 1}))
+        committer.batch_ended("run", ended({A: end}))
         assert committer.flush(30)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "offsets of the group shop are not committed; the query goes on: no answer",
+        "offsets of the group shop are not committed (commitGroupId); the query goes on: no answer",
         "offsets of the group shop are committed again",
     ]
 
 
-def test_a_topic_read_twice_is_where_the_slower_reader_is(broker: Broker, committer: GroupCommitter) -> None:
+def test_a_topic_read_twice_is_where_the_slower_reader_is(
+    broker: Broker, committer: GroupCommitter, start: Start
+) -> None:
+    start()
     for one, two in ((5, 4), (9, 7)):
         committer.batch_ended("run", ended({A: one}, {A: two}))
         assert committer.flush(30)
@@ -132,24 +251,26 @@ def test_a_topic_read_twice_is_where_the_slower_reader_is(broker: Broker, commit
 
 
 def test_two_queries_in_one_group_are_told(
-    broker: Broker, committer: GroupCommitter, caplog: pytest.LogCaptureFixture
+    broker: Broker, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
+    start("first")
     committer.batch_ended("first", ended({A: 5}))
+    start("again")  # Spark tells of the end of the one before a moment later
     committer.query_ended("first")
     committer.batch_ended("again", ended({A: 6}))
     assert caplog.text == ""
+    start("other")
     committer.batch_ended("other", ended({A: 2}))
     assert committer.flush(30)
     assert "two queries commit for the group shop" in caplog.text
 
 
-def test_threads_end_with_their_query(committer: GroupCommitter) -> None:
-    def workers() -> list[threading.Thread]:
-        return [each for each in threading.enumerate() if each.name == "kafka-direct-commit-shop"]
-
-    before = set(workers())
+def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -> None:
+    before = set(threading.enumerate())
+    start()
     committer.batch_ended("run", ended({A: 5}))
-    (worker,) = set(workers()) - before
     committer.query_ended("run")
-    worker.join(30)
-    assert not worker.is_alive()
+    assert committer.flush(30)
+    for worker in set(threading.enumerate()) - before:
+        worker.join(30)
+        assert not worker.is_alive()

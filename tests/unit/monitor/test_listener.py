@@ -26,6 +26,12 @@ RUN = uuid.UUID("f66328ff-243c-4c12-9051-d5ffb53d8900")
 class Failing:
     """An observer that fails."""
 
+    def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
+        raise ValueError("no start for me")
+
+    def query_idle(self, run_id: str) -> None:
+        raise ValueError("no pause for me")
+
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         raise ValueError("no batch for me")
 

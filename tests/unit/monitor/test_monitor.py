@@ -37,6 +37,14 @@ class Observer:
     def __init__(self) -> None:
         self.told: list[tuple[str, Mapping[TopicPartition, int], Mapping[str, str]]] = []
         self.ended: list[str] = []
+        self.started: list[tuple[str, Sequence[Mapping[str, str]]]] = []
+        self.idle: list[str] = []
+
+    def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
+        self.started.append((run_id, sources))
+
+    def query_idle(self, run_id: str) -> None:
+        self.idle.append(run_id)
 
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
         self.told += [(run_id, batch.end, options) for batch, options in sources]
@@ -196,6 +204,15 @@ class TestObservers:
         monitor.query_ended("r")
         assert observer.told == [("r", {A: 10}, (KNOWN.options or {})[SOURCE])]
         assert observer.ended == ["r"]
+
+    def test_are_told_of_the_start_and_of_pauses_before_any_batch(self) -> None:
+        observer = Observer()
+        monitor = Monitor(observers=(observer,))
+        monitor.query_started("other", [])
+        monitor.query_started("r", [{"subscribe": "t"}])
+        monitor.query_idle("r")
+        assert observer.started == [("r", [{"subscribe": "t"}])], "not of queries that read nothing with this package"
+        assert observer.idle == ["r"]
 
     def test_secrets_are_not_shown(self) -> None:
         assert "hush" not in repr(KNOWN)

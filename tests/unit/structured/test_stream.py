@@ -28,8 +28,11 @@ class Commits:
         self.offered: list[tuple[int, bool]] = []
         self.settled = 0
 
-    def offer(self, offsets: Mapping[TopicPartition, int], *, resumed: bool = False) -> None:
-        self.offered.append((offsets[T0], resumed))
+    def offer(
+        self, offsets: Mapping[TopicPartition, int], *, read_before: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        assert read_before in (None, offsets)
+        self.offered.append((offsets[T0], read_before is not None))
 
     def settle(self) -> None:
         self.settled += 1

@@ -1,0 +1,113 @@
+"""Commits for a query's group: what is sent, and that nothing of it concerns the query."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.runtime.query_commits import GroupCommits, Offered, RunCommits, newest, slowest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+DEADLINE = 60  # seconds
+A, B = TopicPartition("t", 0), TopicPartition("u", 0)
+
+_log = logging.getLogger("pyspark_kafka_direct.tests")
+
+
+class SlowGroup:
+    """A coordinator that answers when it is told to, and then says no."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.answer = threading.Event()
+        self.fails = True
+        self.offsets: list[dict[TopicPartition, int]] = []
+        self.there: dict[TopicPartition, int] = {}
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: offset for tp, offset in self.there.items() if tp in partitions}
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
+        self.offsets.append(dict(offsets))
+        self.asked.set()
+        assert self.answer.wait(60)
+        if self.fails:
+            raise BrokerTimeoutError("too late")
+
+
+@pytest.fixture
+def group() -> SlowGroup:
+    return SlowGroup()
+
+
+@pytest.fixture
+def commits(group: SlowGroup) -> RunCommits:
+    return GroupCommits("shop", _log).of_run(lambda: group)
+
+
+def test_a_slow_coordinator_holds_nothing_up_and_its_errors_are_warnings(
+    group: SlowGroup, commits: RunCommits, caplog: pytest.LogCaptureFixture
+) -> None:
+    commits.offer({A: 0})
+    assert group.asked.wait(DEADLINE)
+    began = time.monotonic()
+    for offset in range(20):
+        commits.offer({A: offset})
+        commits.settle()
+    assert time.monotonic() - began < 9, "one moment of patience, not twenty: those are ten seconds"
+    assert not commits._committer.wait(0)
+    group.answer.set()
+    assert commits._committer.wait(DEADLINE)
+    assert group.offsets == [{A: 0}, {A: 19}], "what came between is out of date"
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == ["offsets of the group shop are not committed (commitGroupId); the query goes on: too late"]
+    commits.offer({A: 19})
+    commits.settle()
+    assert len(group.offsets) == 2
+
+
+def test_a_topic_that_the_group_has_forgotten_is_told(
+    group: SlowGroup, commits: RunCommits, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.answer.set()
+    group.fails = False
+    group.there = {A: 3}
+    before = {A: 3, B: 5, TopicPartition("nothing read of it", 0): 0}
+    for _ in range(2):
+        commits.offer({A: 4, B: 9}, read_before=before)
+        assert commits._committer.wait(DEADLINE)
+    commits.offer({A: 4, B: 10}, read_before=before)
+    assert commits._committer.wait(DEADLINE)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("this query has read u before, but the group 'shop' (commitGroupId) has no offsets of it")
+
+
+def test_what_was_read_before_is_compared_although_newer_offsets_came(group: SlowGroup) -> None:
+    old, new = (RunCommits.__new__(RunCommits) for _ in range(2))
+    first, second = Offered(old, {A: 1}, {A: 1}), Offered(old, {A: 2})
+    assert newest([first]) == first
+    assert newest([first, second]) == Offered(old, {A: 2}, {A: 1})
+    assert newest([first, second, Offered(new, {A: 1})]) == Offered(new, {A: 1}), "that was another run"
+
+
+def test_a_query_that_goes_back_is_followed(group: SlowGroup, commits: RunCommits) -> None:
+    """As after a topic was created anew."""
+    group.answer.set()
+    group.fails = False
+    for offset in (100, 0, 3):
+        commits.offer({A: offset})
+        assert commits._committer.wait(DEADLINE)
+    assert group.offsets == [{A: 100}, {A: 0}, {A: 3}]
+
+
+def test_of_a_topic_read_twice_the_slower_reader_counts() -> None:
+    assert slowest([{A: 5, B: 1}, {A: 4}]) == {A: 4, B: 1}
+    assert slowest([]) == {}
