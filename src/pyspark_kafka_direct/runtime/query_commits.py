@@ -118,6 +118,7 @@ class RunCommits:
         """
         if offsets == self._last:
             return
+        self._late = self._late and not self._committer.wait(0)
         first = self._last is None
         self._last = dict(offsets)
         self._committer.add(Offered(self, self._last, read_before if first else None))
@@ -125,7 +126,7 @@ class RunCommits:
 
     def settle(self) -> None:
         """Wait a moment for the commit under way; not again while the same one is late."""
-        if not (self._late and not self._committer.wait(0)):
+        if not self._late:
             self._late = not self._committer.wait(_PATIENCE)
 
     def group(self) -> GroupOffsets:

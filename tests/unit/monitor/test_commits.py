@@ -256,13 +256,14 @@ def test_two_queries_in_one_group_are_told(
     start("first")
     committer.batch_ended("first", ended({A: 5}))
     start("again")  # Spark tells of the end of the one before a moment later
+    start("other")
     committer.query_ended("first")
     committer.batch_ended("again", ended({A: 6}))
     assert caplog.text == ""
-    start("other")
-    committer.batch_ended("other", ended({A: 2}))
+    for end in (2, 3):
+        committer.batch_ended("other", ended({A: end}))
     assert committer.flush(30)
-    assert "two queries commit for the group shop" in caplog.text
+    assert caplog.text.count("two queries commit for the group shop") == 1
 
 
 def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.runtime import query_commits
 from pyspark_kafka_direct.runtime.query_commits import GroupCommits, Offered, RunCommits, newest, slowest
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def commits(group: SlowGroup) -> RunCommits:
 
 
 def test_a_slow_coordinator_holds_nothing_up_and_its_errors_are_warnings(
-    group: SlowGroup, commits: RunCommits, caplog: pytest.LogCaptureFixture
+    group: SlowGroup, commits: RunCommits, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits.offer({A: 0})
     assert group.asked.wait(DEADLINE)
@@ -72,6 +73,12 @@ def test_a_slow_coordinator_holds_nothing_up_and_its_errors_are_warnings(
     commits.offer({A: 19})
     commits.settle()
     assert len(group.offsets) == 2
+    group.answer.clear()
+    monkeypatch.setattr(query_commits, "_PATIENCE", DEADLINE)
+    commits.offer({A: 20})
+    threading.Timer(0.1, group.answer.set).start()
+    commits.settle()
+    assert commits._committer.wait(0), "the next one is waited for again"
 
 
 def test_a_topic_that_the_group_has_forgotten_is_told(
@@ -90,7 +97,7 @@ def test_a_topic_that_the_group_has_forgotten_is_told(
     assert warning.startswith("this query has read u before, but the group 'shop' (commitGroupId) has no offsets of it")
 
 
-def test_what_was_read_before_is_compared_although_newer_offsets_came(group: SlowGroup) -> None:
+def test_what_was_read_before_is_compared_although_newer_offsets_came() -> None:
     old, new = (RunCommits.__new__(RunCommits) for _ in range(2))
     first, second = Offered(old, {A: 1}, {A: 1}), Offered(old, {A: 2})
     assert newest([first]) == first
