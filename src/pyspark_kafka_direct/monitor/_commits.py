@@ -15,6 +15,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.runtime.commit_choice import Offer, QueryGroup, group_of
 from pyspark_kafka_direct.runtime.query_commits import GroupCommits, slowest
 
@@ -140,7 +141,10 @@ def _group_of(options: Mapping[str, str]) -> QueryGroup | None:
     """Return the group for which a source commits, if any; no options are known where the query was not found."""
     from pyspark_kafka_direct.options import parse_stream_options
 
-    return group_of(parse_stream_options(options)) if options else None
+    try:
+        return group_of(parse_stream_options(options)) if options else None
+    except OptionError:  # the planner refuses the query
+        return None
 
 
 def _connect(options: Mapping[str, str], group_id: str) -> GroupOffsets:

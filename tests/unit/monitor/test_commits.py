@@ -105,6 +105,11 @@ def test_every_batch_over_one_connection(broker: Broker, committer: GroupCommitt
     assert broker.connections == 1
 
 
+def test_a_query_that_its_planner_will_refuse_gets_no_offer(committer: GroupCommitter, tmp_path: Path) -> None:
+    committer.query_started("run", [{**SHOP, "startingoffsets": "somewhere"}])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_late_report_takes_nothing_back_that_the_planner_committed(broker: Broker, committer: GroupCommitter) -> None:
     """The planner found no offer, so it commits, alone."""
     committer.query_started("run", [SHOP])
