@@ -28,7 +28,7 @@ demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, 
 
 .PHONY: test
 test: $(VENV)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
-	@$(LANES) lane-spark lane-apps "lint unit rust-check lane-plain"
+	@$(LANES) lane-spark lane-direct lane-apps "lint unit rust-check lane-plain"
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
@@ -46,10 +46,10 @@ unit: $(VENV)  ## unit tests only
 
 .PHONY: integration
 integration: $(VENV)  ## tests with a real Kafka and a real Spark, in lanes side by side
-	@$(LANES) lane-spark lane-apps lane-plain
+	@$(LANES) lane-spark lane-direct lane-apps lane-plain
 
-.PHONY: lane-spark lane-apps lane-plain
-lane-spark lane-apps lane-plain: lane-%: $(VENV)
+.PHONY: lane-spark lane-direct lane-apps lane-plain
+lane-spark lane-direct lane-apps lane-plain: lane-%: $(VENV)
 	$(PYTEST) --durations=15 --lane $* tests/integration
 
 .PHONY: rust-check

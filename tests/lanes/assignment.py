@@ -2,6 +2,8 @@
 
 ``spark``
     Tests with the Spark session of pytest's process: they use ``spark`` or ``make_spark``.
+``direct``
+    Those of them that are in ``tests/integration/direct``.
 ``apps``
     Tests marked ``spark_app``: they start Spark in processes of their own.
 ``plain``
@@ -19,19 +21,22 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LANES = ("spark", "apps", "plain")
+LANES = ("spark", "direct", "apps", "plain")
 
 COLLECTED = pytest.StashKey["list[pytest.Item]"]()
 """All tests of a run, those of other lanes among them."""
 
 _MAKER = "make_spark"
+_DIRECT = "direct"  # the lane, and its folder
 
 
 def lane_of(item: pytest.Item) -> str:
     """Return the lane of a test."""
     if item.get_closest_marker("spark_app") is not None:
         return "apps"
-    return "spark" if _MAKER in _fixtures(item) else "plain"
+    if _MAKER not in _fixtures(item):
+        return "plain"
+    return _DIRECT if item.path.parent.name == _DIRECT else "spark"
 
 
 def of_lane(items: Sequence[pytest.Item], lane: str | None) -> list[pytest.Item]:

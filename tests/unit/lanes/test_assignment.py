@@ -30,6 +30,8 @@ def item(file: str, *fixtures: str, marked: bool = False, module: Any = None) ->
         (item("a"), "plain"),
         (item("a", "kafka", "spark", "make_spark"), "spark"),
         (item("a", "make_spark"), "spark"),
+        (item("integration/direct/a", "make_spark"), "direct"),
+        (item("integration/direct/a", "kafka"), "plain"),
         (item("a", "kafka", marked=True), "apps"),
         (item("a", "make_spark", marked=True), "apps"),
     ],
