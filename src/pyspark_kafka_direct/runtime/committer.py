@@ -10,11 +10,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
+from pyspark_kafka_direct.wire.system import SYSTEM
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.system import System
 
     Offsets: TypeAlias = Mapping[TopicPartition, int]
     """The next offset to read of each partition."""
@@ -37,6 +40,7 @@ class Committer(Generic[_Item, _Commit]):
         step: Says what to commit of the items that wait, oldest first.
         send: Commits it until the deadline, or one of its own; raises what went wrong.
         told: Is told of the items that were taken together, what was sent, and what went wrong, if anything.
+        system: Has the clock and the threads.
     """
 
     def __init__(
@@ -44,10 +48,12 @@ class Committer(Generic[_Item, _Commit]):
         step: Callable[[Sequence[_Item]], _Commit],
         send: Callable[[_Commit, Deadline | None], None],
         told: Callable[[Sequence[_Item], _Commit, Exception | None], None],
+        system: System = SYSTEM,
     ) -> None:
         self._step = step
         self._send = send
         self._told = told
+        self._system = system
         self._changed = threading.Condition()
         self._added: list[_Item] = []
         self._due: list[_Item] = []
@@ -75,7 +81,7 @@ class Committer(Generic[_Item, _Commit]):
                 return
             self._running = True
             try:
-                threading.Thread(target=self._run, name="pyspark-kafka-direct-commits", daemon=True).start()
+                self._system.start(self._run, "pyspark-kafka-direct-commits")
                 return
             except RuntimeError:  # the interpreter is ending, and starts no threads any more (Python 3.12)
                 pass
@@ -83,8 +89,14 @@ class Committer(Generic[_Item, _Commit]):
 
     def wait(self, seconds: float) -> bool:
         """Wait so long until all that is under way is sent and told; returns whether that came in time."""
+        end = self._system.monotonic() + seconds
         with self._changed:
-            return self._changed.wait_for(lambda: not self._running and not self._commits_now, seconds)
+            while self._running or self._commits_now:
+                left = end - self._system.monotonic()
+                if left <= 0:
+                    return False
+                self._system.wait(self._changed, left)
+        return True
 
     def commit_now(self, item: _Item) -> None:
         """Commit an item together with all that waits, and wait for the answer; who added the others is told.
