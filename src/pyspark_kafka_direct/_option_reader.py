@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct._option_table import BY_NAME, TABLE, Use
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning._hints import did_you_mean, is_misspelt
+from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

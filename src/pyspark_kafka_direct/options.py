@@ -19,9 +19,9 @@ from pyspark_kafka_direct._option_reader import Given, lower_case, sort_options
 from pyspark_kafka_direct._option_table import TABLE, Kind, Option, Use, options_markdown
 from pyspark_kafka_direct.errors import KafkaDirectError, OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange
-from pyspark_kafka_direct.planning._hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.backpressure import Gains
 from pyspark_kafka_direct.planning.feedback import Backpressure
+from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import (
     NoMatch,

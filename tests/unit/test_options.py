@@ -19,7 +19,7 @@ from pyspark_kafka_direct.options import (
     parse_options,
     parse_stream_options,
 )
-from pyspark_kafka_direct.planning._hints import is_misspelt
+from pyspark_kafka_direct.planning.hints import is_misspelt
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, MAX_PARTITION, TopicPartition
 from pyspark_kafka_direct.planning import select
-from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.patterns import TopicPattern
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
-from pyspark_kafka_direct.planning._hints import listed
 from pyspark_kafka_direct.planning.backpressure import clamp
+from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.stream_loss import LossReport
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 from pyspark_kafka_direct.errors import OffsetPlanError
-from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from pyspark_kafka_direct.offsets import (
     partition_numbers,
     topics_from_json,
 )
-from pyspark_kafka_direct.planning._hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyspark_kafka_direct.errors import OffsetPlanError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import MAX_PARTITION, TopicPartition, topics_from_json
-from pyspark_kafka_direct.planning._hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.patterns import TopicPattern
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import partition_offsets_to_json
-from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.planning._hints import listed
+from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

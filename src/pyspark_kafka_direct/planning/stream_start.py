@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning._hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,

@@ -1,4 +1,4 @@
-"""Small helpers for messages: close matches and lists that stay short."""
+"""Small helpers for messages: close matches and lists that stay short. Planning and settings use them."""
 
 from __future__ import annotations
 
