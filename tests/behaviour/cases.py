@@ -1,4 +1,4 @@
-"""Every setting of today's tables with the values, contexts and spellings it is tried in.
+"""Every setting of today's table with the values, contexts and spellings it is tried in.
 
 Used when the record is made, and to see that it is complete. Comparing needs only what was recorded.
 """
@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.behaviour import values
 from tests.behaviour.doors import PARAMETER_DOORS, SOURCE_DOORS
 
-from pyspark_kafka_direct._option_table import TABLE
-from pyspark_kafka_direct._option_table import Kind as OptionKind
-from pyspark_kafka_direct.direct import _conf, parameters, rates
-from pyspark_kafka_direct.wire._setting import Kind, Setting, Use
-from pyspark_kafka_direct.wire._table import SETTINGS
+from pyspark_kafka_direct.settings._table import TABLE
+from pyspark_kafka_direct.settings.row import Kind, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct._option_table import Option
+    from pyspark_kafka_direct.settings.row import Setting
 
 _ALL = " ".join((*SOURCE_DOORS, *PARAMETER_DOORS))
 _ONE_OF_EACH = f"{SOURCE_DOORS[0]} {PARAMETER_DOORS[0]}"  # spellings are not read again by their twins
-
-_GAINS = ("proportional", "integral", "derived", "minRate")
 
 
 class Case(NamedTuple):
@@ -46,24 +41,25 @@ class Case(NamedTuple):
 
 
 def all_cases() -> list[Case]:
-    """Of every table."""
-    found = [case for setting in SETTINGS.values() for case in _of_setting(setting)]
-    found += [case for option in TABLE if not option.name.startswith("kafka.") for case in _of_option(option)]
-    found += [case for name in _spark_keys() for case in _of_spark_key(name)]
-    inside = {name: _values_of(row) for name, row in SETTINGS.items() if name.startswith("ssl.")} | values.JAAS
+    """Of all settings."""
+    rows = TABLE.rows
+    found = [case for row in rows if row.client for case in _of_client_setting(row)]
+    found += [case for row in rows if not row.client and row.written(Origin.OPTION) for case in _of_option(row)]
+    found += [case for name in sorted(TABLE.names(Origin.SPARK)) for case in _of_spark_key(name)]
+    inside = {row.name: _values_of(row) for row in rows if row.name.startswith("ssl.")} | values.JAAS
     for name, texts in inside.items():
         context = "inside jaas, unsigned" if name.startswith("unsecured") else "inside jaas"
         found += [Case(name, context, (text,), "j", "batch") for text in texts if '"' not in text]
     return found
 
 
-def _of_setting(row: Setting) -> Iterator[Case]:
+def _of_client_setting(row: Setting) -> Iterator[Case]:
     texts, contexts = _values_of(row), _contexts_of(row.name)
     for context in contexts:
         for text in texts if context == contexts[-1] or len(contexts) > 2 else texts[:1]:
             yield Case(row.name, context, (text,), "k", _ALL)
     context = contexts[-1]
-    if row.use is not Use.APPLIED:
+    if "batch" not in row.doors:
         yield Case(row.name, context, texts[:1], "n N K p", _ONE_OF_EACH)
         yield Case(row.name, context, ("1", "2"), "k+n n+N", _ONE_OF_EACH)
         return
@@ -79,15 +75,16 @@ def _of_setting(row: Setting) -> Iterator[Case]:
         yield from (Case(alias, context, (text,), "k n N", _ALL) for text in (texts[0], texts[-1]))
 
 
-def _of_option(option: Option) -> Iterator[Case]:
-    texts = _values_of_option(option)
+def _of_option(option: Setting) -> Iterator[Case]:
+    texts = _values_of(option)
+    parameter = PARAMETER_DOORS[0] in option.doors and option.written(Origin.PARAMETER) is not None
     contexts = _contexts_of_option(option.name)
     for context in contexts:
         for text in texts:
             yield Case(option.name, context, (text,), "n", " ".join(SOURCE_DOORS))
-    for text in texts if option.name.lower() in parameters._HANDLED else texts[:1]:
+    for text in texts if parameter else texts[:1]:
         yield Case(option.name, contexts[-1], (text,), "n", " ".join(PARAMETER_DOORS))
-    if option.name.lower() in parameters._HANDLED:
+    if parameter:
         yield from (Case(option.name, contexts[-1], (text,), "v", PARAMETER_DOORS[0]) for text in values.TYPED)
     yield Case(option.name, contexts[-1], ("null",), "v", " ".join(SOURCE_DOORS))
     good = _twice(texts)
@@ -107,37 +104,27 @@ def _of_spark_key(name: str) -> Iterator[Case]:
 def _values_of(row: Setting) -> tuple[str, ...]:
     if row.name in values.BY_HAND:
         return values.BY_HAND[row.name]
-    if row.use is not Use.APPLIED:
-        told = (text for word in row.harmless for text in (word, word.upper()))
+    if row.client and "batch" not in row.doors:
+        told = (text for word in row.fate("batch").harmless for text in (word, word.upper()))
         return tuple(dict.fromkeys(("1", "", "true", "false", *told)))
+    if row.secret:
+        return values.SECRETS
+    default = next((int(text) for text in row.doors.values() if text and text.isdigit()), None)
     match row.kind:
-        case Kind.SECRET:
-            return values.SECRETS
-        case Kind.INT:
-            low = -(2**63) if row.low is None else row.low
-            high = 2**63 - 1 if row.high is None else row.high
-            return values.numbers(low, high, row.default if isinstance(row.default, int) else None)
+        case Kind.NUMBER | Kind.TIMESTAMP:
+            low = (0 if row.kind is Kind.TIMESTAMP else -(2**63)) if row.low is None else row.low
+            return values.numbers(low, 2**63 - 1 if row.high is None else row.high, default)
         case Kind.FLAG:
             return values.FLAGS
+        case Kind.DECIMAL:
+            return values.DECIMALS
+        case Kind.DURATION:
+            return values.DURATIONS
         case Kind.LIST:
             return values.LISTS
-        case Kind.TEXT:
-            return values.words(tuple(word for word in row.allowed if word)) if row.allowed else values.WORDS
-
-
-def _values_of_option(option: Option) -> tuple[str, ...]:
-    if option.name in values.BY_HAND:
-        return values.BY_HAND[option.name]
-    match option.kind:
-        case OptionKind.FLAG:
-            return values.FLAGS
-        case OptionKind.NUMBER:
-            return values.numbers(option.least, option.most, int(option.default) if option.default else None)
-        case OptionKind.DECIMAL:
-            return values.DECIMALS
-        case OptionKind.DURATION:
-            return values.DURATIONS
-        case _:
+        case Kind.WORD:
+            return values.words(tuple(word for word in row.allowed if word))
+        case Kind.TEXT | Kind.JSON:
             return values.WORDS
 
 
@@ -183,15 +170,3 @@ def _contexts_of_option(name: str) -> tuple[str, ...]:
     if name.startswith("backpressure"):
         return "plain", "with backpressure"
     return ("plain", *more.get(name, ()))
-
-
-def _spark_keys() -> list[str]:
-    """Constants of the modules that read the Spark configuration; there is no table of these."""
-    found = {
-        text
-        for module in (_conf, rates)
-        for text in vars(module).values()
-        if isinstance(text, str) and text.startswith("spark.")
-    }
-    prefixes = {text for text in found if text.endswith(".")}
-    return sorted(found - prefixes | {prefix + gain for prefix in prefixes for gain in _GAINS})

@@ -9,11 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """``"; did you mean 'earliest'?"`` for the closest candidate (case does not count), or nothing."""
+def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
+    """``"; did you mean 'earliest'?"`` for the closest candidate (case does not count), or nothing.
+
+    Args:
+        word: What was given.
+        candidates: What there is.
+        prefix: What to show before the candidate.
+    """
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     close = difflib.get_close_matches(word.strip().lower(), by_lower, n=1, cutoff=0.7)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+    return f"; did you mean {prefix + by_lower[close[0]]!r}?" if close else ""
 
 
 def is_misspelt(word: str, candidates: Iterable[str]) -> bool:

@@ -1,0 +1,90 @@
+"""Short ways to write rows that are alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.settings.row import BY_NAME, CONNECTING, INT32, INT64, READING, Fate, Kind, Setting, at
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.settings.row import Door, Role, Written
+
+_NOWHERE: dict[Door, str | None] = {}
+
+
+def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
+    """Client settings that have no effect at any door, and why."""
+    fate = Fate(why=why, harmless=harmless)
+    return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere={"*": fate}) for name in names)
+
+
+def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
+    """A client setting that cannot be honoured at any door, with what to write instead."""
+    fate = Fate(why=why, refuse=True, harmless=harmless)
+    return Setting(name=name, role=role, doors=_NOWHERE, client=True, aliases=aliases, elsewhere={"*": fate})
+
+
+def connecting(
+    name: str,
+    about: str,
+    *aliases: str,
+    default: str | None = None,
+    kind: Kind = Kind.TEXT,
+    field: str = "",
+    low: int | None = None,
+    high: int | None = None,
+    allowed: tuple[str, ...] = (),
+    secret: bool = False,
+    verbatim: bool = False,
+    origins: tuple[Written, ...] = BY_NAME,
+) -> Setting:
+    """A client setting of whatever connects to brokers."""
+    return Setting(
+        name=name,
+        role="connect",
+        doors=at(CONNECTING, default),
+        about=about,
+        kind=kind,
+        field=field,
+        client=True,
+        aliases=aliases,
+        low=low,
+        high=high,
+        allowed=allowed,
+        secret=secret,
+        verbatim=verbatim,
+        elsewhere={},
+        origins=origins,
+    )
+
+
+def milliseconds(name: str, default: int, about: str, *aliases: str, field: str, low: int = 0) -> Setting:
+    """A client setting of whatever connects to brokers: a time that fits Java's long."""
+    return connecting(name, about, *aliases, default=str(default), kind=Kind.NUMBER, field=field, low=low, high=INT64)
+
+
+def fetching(
+    name: str,
+    default: int | str,
+    about: str,
+    *aliases: str,
+    field: str,
+    kind: Kind = Kind.NUMBER,
+    allowed: tuple[str, ...] = (),
+) -> Setting:
+    """A client setting of whatever fetches records."""
+    numeric = kind is Kind.NUMBER
+    return Setting(
+        name=name,
+        role="fetch",
+        doors=at(READING, str(default)),
+        about=about,
+        kind=kind,
+        field=field,
+        client=True,
+        aliases=aliases,
+        low=0 if numeric else None,
+        high=INT32 if numeric else None,
+        allowed=allowed,
+        elsewhere={"*": Fate(why="it is a setting for reading")},
+    )

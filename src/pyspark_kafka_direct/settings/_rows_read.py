@@ -1,0 +1,182 @@
+"""Client settings of fetching and of consumer groups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark_kafka_direct.settings._rows import fetching, ignored, refused
+from pyspark_kafka_direct.settings.row import PARAMETERS, Door, Fate, Kind, Setting, at
+
+NO_GROUP: Final = "records are read by partition and offset, without a consumer group"
+
+_NOWHERE: Final[dict[Door, str | None]] = {}
+_BYTES: Final = ("ByteArrayDeserializer", "*.ByteArrayDeserializer")
+
+_FETCH: Final = (
+    fetching(
+        "isolation.level",
+        "read_uncommitted",
+        "read_committed hides records of aborted and open transactions",
+        field="isolation_level",
+        kind=Kind.WORD,
+        allowed=("read_uncommitted", "read_committed"),
+    ),
+    fetching(
+        "client.rack",
+        "",
+        "rack of the reader, for fetching from a near replica (KIP-392)",
+        field="client_rack",
+        kind=Kind.TEXT,
+    ),
+    fetching(
+        "fetch.min.bytes",
+        1,
+        "the broker waits until it has so many bytes, or for fetch.max.wait.ms",
+        field="fetch_min_bytes",
+    ),
+    fetching(
+        "fetch.max.wait.ms",
+        500,
+        "longest wait of the broker for fetch.min.bytes, in ms",
+        "fetch.wait.max.ms",
+        field="fetch_max_wait_ms",
+    ),
+    fetching(
+        "fetch.max.bytes",
+        52_428_800,
+        "most bytes in one answer; a single larger batch still arrives",
+        field="fetch_max_bytes",
+    ),
+    fetching(
+        "max.partition.fetch.bytes",
+        4_194_304,  # by measurement: 5 to 10 % faster than the Java client's 1 MiB, at 100 B as at 1 KiB
+        "most bytes of one partition in one answer (1 MiB in the Java client); a single larger batch still arrives",
+        "fetch.message.max.bytes",
+        field="max_partition_fetch_bytes",
+    ),
+    fetching("check.crcs", "true", "verify the CRC-32C of each record batch", field="check_crcs", kind=Kind.FLAG),
+    Setting(
+        name="allow.auto.create.topics",
+        role="fetch",
+        doors=_NOWHERE,
+        client=True,
+        aliases=("allow.auto.create.topic",),
+        elsewhere={"*": Fate(why="reading never creates a topic", harmless=("false",))},
+    ),
+    *ignored(
+        "fetch",
+        "subscribePattern never matches internal topics; name one with subscribe or assign to read it",
+        "exclude.internal.topics",
+        harmless=("true",),
+    ),
+    *ignored(
+        "fetch",
+        "there is no poll loop: each task fetches exactly its offset range, in Arrow batches",
+        "max.poll.records",
+        "max.poll.interval.ms",
+        "queued.min.messages",
+        "queued.max.messages.kbytes",
+        "fetch.queue.backoff.ms",
+        "fetch.error.backoff.ms",
+        "consume.callback.max.messages",
+        "enable.partition.eof",
+    ),
+    refused(
+        "fetch",
+        "interceptor.classes",
+        "Java interceptors cannot run here and could break the query; use DataFrame operations instead",
+    ),
+    *(
+        Setting(
+            name=f"{part}.deserializer",
+            role="fetch",
+            doors=_NOWHERE,
+            client=True,
+            elsewhere={
+                "*": Fate(
+                    why=f"{part}s arrive as binary; deserialize them with DataFrame operations, for example "
+                    f"{part}.cast('string')",
+                    refuse=True,
+                ),
+                **dict.fromkeys(
+                    PARAMETERS,
+                    Fate(
+                        why="there is no Java here. Keys and values are bytes, or what a Python function makes of "
+                        f"them: give {part}Decoder=..., for example {part}Decoder=bytes.decode for texts",
+                        harmless=_BYTES,
+                    ),
+                ),
+            },
+        )
+        for part in ("key", "value")
+    ),
+)
+
+_GROUP: Final = (
+    Setting(
+        name="group.id",
+        role="group",
+        doors=at((*PARAMETERS, "stream")),
+        about="The group whose committed offsets are looked up and for which commitAsync and commitSync commit. In a "
+        "stream of the data source only with `startingOffsets=committed`. Reading takes part in no group.",
+        field="group_id",
+        client=True,
+        elsewhere={"*": Fate(why=NO_GROUP)},
+    ),
+    Setting(
+        name="auto.offset.reset",
+        role="group",
+        doors=at(PARAMETERS, "latest"),
+        about="Where a partition begins that has neither a given nor a committed offset: `earliest`, `latest` or "
+        "`none`, which refuses to start. A task never resets.",
+        client=True,
+        aliases=("topic.auto.offset.reset",),
+        elsewhere={
+            "*": Fate(
+                why="set startingOffsets to earliest or latest instead; positions are planned and kept by Spark, never "
+                "reset by the client",
+                refuse=True,
+            )
+        },
+    ),
+    Setting(
+        name="enable.auto.commit",
+        role="group",
+        doors=at(PARAMETERS, "false"),
+        about="Always off, as in Spark; `true` brings a warning. Only commitAsync and commitSync commit.",
+        kind=Kind.FLAG,
+        client=True,
+        aliases=("auto.commit.enable",),
+        elsewhere={
+            "*": Fate(
+                why="reading commits nothing to Kafka: Spark keeps the offsets; leave the option out", refuse=True
+            )
+        },
+    ),
+    *ignored(
+        "group",
+        NO_GROUP,
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "partition.assignment.strategy",
+        "internal.leave.group.on.close",
+        "coordinator.query.interval.ms",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+    ),
+    *ignored(
+        "group",
+        "offsets are kept by Spark, not by a client",
+        "auto.commit.interval.ms",
+        "enable.auto.offset.store",
+        "offset.store.method",
+        "offset.store.path",
+        "offset.store.sync.interval.ms",
+    ),
+)
+
+READ_ROWS: Final = (*_FETCH, *_GROUP)

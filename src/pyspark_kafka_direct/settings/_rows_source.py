@@ -1,0 +1,418 @@
+"""Options of the data source ``kafka-direct``; some are parameters of the direct stream and of KafkaRDD too.
+
+Options of Spark's own Kafka source keep their names, defaults and refusals
+(``org.apache.spark.sql.kafka010.KafkaSourceProvider``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.settings.row import (
+    BY_NAME,
+    CONNECTING,
+    INT32,
+    PARAMETERS,
+    READING,
+    SOURCE,
+    Fate,
+    Form,
+    Kind,
+    Origin,
+    Setting,
+    Written,
+    at,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.settings.row import Door, Role
+
+_PID: Final = "spark.streaming.backpressure.pid."
+_PROVIDER: Final = Form(re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), "module:factory")
+_VARIABLE: Final = Form(re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII), "an environment variable's name")
+_GROUP_NAME: Final = Form(re.compile(r"\S(?:.*\S)?", re.DOTALL), "the name of a consumer group")
+
+_NO_END: Final = Fate(
+    why="a stream has no end; limit a batch of it with maxOffsetsPerTrigger, or stop it with Trigger.AvailableNow"
+)
+_REFUSED_NO_END: Final = Fate(why=_NO_END.why, refuse=True)
+_STREAM_ONLY: Final = Fate(why="it shapes micro-batches, and a batch query is one batch")
+_STRATEGY: Final = Fate(why="the consumer strategy, or the list of offset ranges, says what is read")
+_SPARK_SAYS: Final = Fate(why="the Spark configuration limits the batches of a direct stream")
+_ONE_TASK: Final = Fate(why="each offset range is read by one task")
+_NO_LOOKUP: Final = Fate(why="kafka.default.api.timeout.ms limits how long offsets are looked up")
+_RECORDS: Final = Fate(why="records have their headers, and filters are functions")
+_COMMITS: Final = Fate(why="commitAsync and commitSync commit, for the group of group.id")
+
+
+def _selecting(name: str, about: str, kind: Kind = Kind.TEXT, *, verbatim: bool = False) -> Setting:
+    return Setting(
+        name=name,
+        role="plan",
+        doors=at(SOURCE),
+        about=about,
+        kind=kind,
+        verbatim=verbatim,
+        spark=True,
+        elsewhere={"*": _STRATEGY},
+    )
+
+
+def _starting(name: str, about: str, kind: Kind, default: str | None = None, stream: str | None = None) -> Setting:
+    return Setting(
+        name=name,
+        role="plan",
+        doors={"batch": default, "stream": stream or default},
+        about=about,
+        kind=kind,
+        allowed=("error", "latest") if kind is Kind.WORD else (),
+        spark=True,
+        elsewhere={"*": _STRATEGY},
+    )
+
+
+def _ending(
+    name: str, about: str, kind: Kind, default: str | None = None, *, in_stream: Fate, spark: bool = True
+) -> Setting:
+    return Setting(
+        name=name,
+        role="plan",
+        doors=at(("batch",), default),
+        about=about,
+        kind=kind,
+        spark=spark,
+        elsewhere={"stream": in_stream, "*": _STRATEGY},
+    )
+
+
+def _batching(
+    name: str,
+    about: str,
+    kind: Kind = Kind.NUMBER,
+    default: str | None = None,
+    *,
+    spark: bool = False,
+    gain: str = "",
+) -> Setting:
+    doors = at(("stream", "direct") if gain else ("stream",), default)
+    return Setting(
+        name=name,
+        role="plan",
+        doors=doors,
+        about=about,
+        kind=kind,
+        low=1 if kind is Kind.NUMBER else None,
+        high=MAX_OFFSET if kind is Kind.NUMBER else None,
+        spark=spark,
+        elsewhere={"batch": _STREAM_ONLY, "*": _SPARK_SAYS},
+        origins=(Written(Origin.OPTION), Written(Origin.SPARK, _PID + gain)) if gain else BY_NAME,
+    )
+
+
+def _common(
+    name: str,
+    field: str,
+    about: str,
+    default: str | None = None,
+    *,
+    kind: Kind = Kind.NUMBER,
+    role: Role = "plan",
+    low: int = 1,
+    high: int = INT32,
+    doors: tuple[Door, ...] = SOURCE,
+    form: Form | None = None,
+    spark: bool = True,
+    elsewhere: Mapping[Door | Literal["*"], Fate],
+) -> Setting:
+    numeric = kind is Kind.NUMBER
+    return Setting(
+        name=name,
+        role=role,
+        doors=at(doors, default),
+        about=about,
+        kind=kind,
+        field=field,
+        low=low if numeric else None,
+        high=high if numeric else None,
+        form=form,
+        spark=spark,
+        elsewhere=elsewhere,
+    )
+
+
+SOURCE_ROWS: Final = (
+    _selecting(
+        "assign",
+        'Topic-partitions to read: `{"topicA":[0,1],"topicB":[2]}`. Exactly one of `assign`, `subscribe` and '
+        "`subscribePattern` must be given.",
+        Kind.JSON,
+    ),
+    _selecting("subscribe", "Topics to read, separated by commas."),
+    _selecting(
+        "subscribePattern",
+        "Topics to read: those in whose name this Java regular expression is found, internal topics apart; `^` and `$` "
+        "tie it to the whole name.",
+        verbatim=True,
+    ),
+    _starting(
+        "startingOffsets",
+        "First offsets: `earliest`, `latest` and `committed` (not in a batch) or JSON that names every assigned "
+        'partition, `{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 latest), or a whole topic, '
+        '`{"topicA":"earliest"}`. In a '
+        "stream only for the first start of a query; partitions found later are read from their start. `committed` "
+        "starts where the group of `commitGroupId`, or else of `kafka.group.id`, has committed.",
+        Kind.JSON,
+        "earliest",
+        "latest",
+    ),
+    _ending(
+        "endingOffsets",
+        "Offsets to stop before: `latest` or JSON as in `startingOffsets` (-1 is latest).",
+        Kind.JSON,
+        "latest",
+        in_stream=_REFUSED_NO_END,
+    ),
+    _starting(
+        "startingTimestamp",
+        "Milliseconds since 1970: start every partition at its first record that is not older. Comes before the next "
+        "two options and `startingOffsets`.",
+        Kind.TIMESTAMP,
+    ),
+    _starting(
+        "startingOffsetsByTimestamp",
+        'The same for each partition: `{"topicA":{"0":1700000000000}}`. Comes before `startingOffsets`.',
+        Kind.JSON,
+    ),
+    _starting(
+        "startingOffsetsByTimestampStrategy",
+        "What to do in a partition where no record is as new as the starting timestamp: `error`, or `latest` to start "
+        "at its end.",
+        Kind.WORD,
+        "error",
+    ),
+    _ending(
+        "endingTimestamp",
+        "Milliseconds since 1970: stop every partition before its first record that is not older, or at the latest "
+        "offset if there is none. Comes before the next option and `endingOffsets`.",
+        Kind.TIMESTAMP,
+        in_stream=_NO_END,  # Spark does not refuse it either
+    ),
+    _ending(
+        "endingOffsetsByTimestamp",
+        "The same for each partition. Comes before `endingOffsets`.",
+        Kind.JSON,
+        in_stream=_REFUSED_NO_END,
+    ),
+    _ending(
+        "offsetRanges",
+        'Exactly these ranges: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`, several per '
+        "partition if you like. Takes the place of all options above but `kafka.*`.",
+        Kind.JSON,
+        in_stream=_REFUSED_NO_END,
+        spark=False,
+    ),
+    _batching(
+        "maxOffsetsPerTrigger",
+        "A micro-batch has at most about this many offsets, divided over the partitions in proportion to what they "
+        "have; a partition with very little gets one more.",
+        spark=True,
+    ),
+    _batching(
+        "maxBytesPerTrigger",
+        "A micro-batch has about this many bytes at most, as the brokers keep them (compressed). Estimated from a "
+        "sample of the partitions with the most to read, taken before each micro-batch.",
+    ),
+    _batching(
+        "minOffsetsPerTrigger",
+        "A micro-batch waits until there are this many offsets. Not with Trigger.AvailableNow, which would never end.",
+        spark=True,
+    ),
+    _batching(
+        "maxTriggerDelay",
+        "How long after the last micro-batch `minOffsetsPerTrigger` may hold the next one back: a whole number and "
+        "`ms`, `s`, `m`, `h` or `d`.",
+        Kind.DURATION,
+        "15m",
+        spark=True,
+    ),
+    _batching(
+        "backpressure",
+        "Limit micro-batches to as many offsets as can be processed within the trigger's interval (1 s where it has "
+        "none), measured from batch to batch; see docs/monitoring.md. Needs "
+        "`pyspark_kafka_direct.enable(spark)`. `maxOffsetsPerTrigger` still holds.",
+        Kind.FLAG,
+        "false",
+    ),
+    _batching(
+        "backpressureInitialRate",
+        "Offsets per second until two micro-batches were measured; without it, those are not limited.",
+    ),
+    _batching(
+        "backpressureMinRate",
+        "The measured rate never goes below this, in offsets per second.",
+        default="100",
+    ),
+    _batching(
+        "backpressureProportional",
+        "Weight of the difference between the last rate and the measured one, as in Spark Streaming's PID controller.",
+        Kind.DECIMAL,
+        "1.0",
+        gain="proportional",
+    ),
+    _batching(
+        "backpressureIntegral",
+        "Weight of what piles up while micro-batches start late.",
+        Kind.DECIMAL,
+        "0.2",
+        gain="integral",
+    ),
+    _batching("backpressureDerived", "Weight of how fast the difference changes.", Kind.DECIMAL, "0.0", gain="derived"),
+    _common(
+        "failOnDataLoss",
+        "fail_on_data_loss",
+        "Fail when records that were asked for are gone (aged out, topic deleted or recreated); `false` reads what is "
+        "left and warns.",
+        "true",
+        kind=Kind.FLAG,
+        doors=READING,
+        elsewhere={},
+    ),
+    _common(
+        "commitGroupId",
+        "commit_group_id",
+        "Commit the next offset to read, after each finished micro-batch, for this consumer group, so that lag tools "
+        "see the query. Nothing depends on it: a commit that fails is a warning. Give each query a group of its own.",
+        kind=Kind.TEXT,
+        role="group",
+        doors=("stream",),
+        form=_GROUP_NAME,
+        spark=False,
+        elsewhere={"batch": _STREAM_ONLY, "*": _COMMITS},
+    ),
+    Setting(
+        name="committedOffsetsFallback",
+        role="group",
+        doors=at(("stream",), "error"),
+        about="With `startingOffsets=committed`, where partitions start that the group has no offset for: `error`, "
+        "`earliest` or `latest`.",
+        kind=Kind.WORD,
+        allowed=("error", "earliest", "latest"),
+        elsewhere={"batch": _STREAM_ONLY, "*": Fate(why="auto.offset.reset says that")},
+    ),
+    _common(
+        "minPartitions",
+        "min_partitions",
+        "Split large offset ranges until there are about this many tasks.",
+        elsewhere={"*": _ONE_TASK},
+    ),
+    _common(
+        "maxRecordsPerPartition",
+        "max_records_per_partition",
+        "No task spans more offsets than this.",
+        high=MAX_OFFSET,
+        elsewhere={"*": _ONE_TASK},
+    ),
+    _common(
+        "maxRecordBatchBytes",
+        "max_record_batch_bytes",
+        "The most bytes that a record batch may decompress to, and that a record may take; a larger one fails the "
+        "query. Where headers are read, their bytes count three times, and each for 12 more. Lower it where Python "
+        "workers have little memory: a task needs a few MiB beside its fetches, and as much as its largest record.",
+        "1073741824",
+        role="fetch",
+        doors=READING,
+        spark=False,
+        elsewhere={},
+    ),
+    _common(
+        "includeHeaders",
+        "include_headers",
+        "Add the column `headers`.",
+        "false",
+        kind=Kind.FLAG,
+        elsewhere={"*": _RECORDS},
+    ),
+    _common(
+        "pushDownFilters",
+        "push_down_filters",
+        "Let filters on `partition`, `offset` and `timestamp` narrow what is read. Needs "
+        "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark keeps one plan per "
+        "`load()`, so the same frame filtered otherwise would silently give the rows of the first filter.",
+        "false",
+        kind=Kind.FLAG,
+        doors=("batch",),
+        spark=False,
+        elsewhere={"stream": Fate(why="Spark pushes no filters into a stream"), "*": _RECORDS},
+    ),
+    Setting(
+        name="kafkaConsumer.pollTimeoutMs",
+        role="fetch",
+        doors={**at(SOURCE, "120000"), **at(PARAMETERS)},
+        about="How long a task waits for records that should be there; half as long where a log seems to end in a "
+        "hole.",
+        kind=Kind.NUMBER,
+        field="poll_timeout_ms",
+        low=1,
+        high=MAX_OFFSET,
+        spark=True,
+        elsewhere={},
+    ),
+    _common(
+        "fetchOffset.numRetries",
+        "fetch_tries",
+        "How often looking up offsets is tried. By default as often as `kafka.default.api.timeout.ms` (60 s) allows, "
+        "so that a broker's restart goes unnoticed; Spark's own source gives up after 3 tries. In a stream also how "
+        "often the brokers are asked, 3 times by default, before partitions that seem to be gone, or to have gone "
+        "back, are believed to have.",
+        elsewhere={"*": _NO_LOOKUP},
+    ),
+    _common(
+        "fetchOffset.retryIntervalMs",
+        "fetch_retry_interval_ms",
+        "The pause between two tries; by default growing from `kafka.retry.backoff.ms`, and a second where a loss is "
+        "suspected.",
+        low=0,
+        high=MAX_OFFSET,
+        elsewhere={"*": _NO_LOOKUP},
+    ),
+    _common(
+        "oauthTokenProvider",
+        "oauth_token_provider",
+        "`module:factory`, which makes the provider of OAUTHBEARER tokens; imported where it is used, executors too.",
+        kind=Kind.TEXT,
+        role="connect",
+        doors=CONNECTING,
+        form=_PROVIDER,
+        spark=False,
+        elsewhere={},
+    ),
+    _common(
+        "rackEnvironmentVariable",
+        "rack_environment_variable",
+        "Environment variable in which an executor finds its rack, for fetching from a near replica (KIP-392).",
+        kind=Kind.TEXT,
+        role="fetch",
+        doors=READING,
+        form=_VARIABLE,
+        spark=False,
+        elsewhere={},
+    ),
+    Setting(
+        name="groupIdPrefix",
+        role="group",
+        doors={},
+        spark=True,
+        elsewhere={"*": Fate(why="reading by partition and offset needs no consumer group")},
+    ),
+    Setting(
+        name="topic",
+        role="produce",
+        doors={},
+        spark=True,
+        elsewhere={"*": Fate(why="it names the topic to write to; to read, use subscribe")},
+    ),
+)
