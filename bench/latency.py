@@ -129,7 +129,7 @@ def _first_batch(clients: Clients, topic: Topic) -> float:
     from pyspark_kafka_direct.reading.range_reader import read_range
     from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.records import COLUMNS
-    from pyspark_kafka_direct.wire.settings import connection_settings
+    from pyspark_kafka_direct.settings.client import connection_settings
 
     settings = connection_settings({"bootstrap.servers": clients.bootstrap_servers})
     columns = tuple(name for name in COLUMNS if name not in ("headers", "leaderEpoch"))

@@ -66,9 +66,9 @@ def plan(sc: SparkContext, topic: Topic, bootstrap_servers: str) -> BatchPlannin
     """
     from pyspark_kafka_direct.direct import OffsetRange, TopicPartition
     from pyspark_kafka_direct.direct._placement import executors_of
-    from pyspark_kafka_direct.direct.parameters import driver_parameters
     from pyspark_kafka_direct.direct.rdd import kafka_rdd
     from pyspark_kafka_direct.offsets import LATEST
+    from pyspark_kafka_direct.settings.kafka_params import driver_parameters
     from pyspark_kafka_direct.wire.cluster import Cluster
 
     deadline = time.monotonic() + _PATIENCE

@@ -11,24 +11,24 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.direct import _conf, parameters, rates
+from pyspark_kafka_direct.direct import rates
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options import parse_options, parse_stream_options
 from pyspark_kafka_direct.runtime.range_task import Reading
-from pyspark_kafka_direct.wire import settings as wire_settings
-from pyspark_kafka_direct.wire.settings import connection_settings
+from pyspark_kafka_direct.settings import _messages, spark_conf
+from pyspark_kafka_direct.settings.kafka_params import driver_parameters
+from pyspark_kafka_direct.settings.source import parse_options, parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.options import ReadOptions
+    from pyspark_kafka_direct.settings.source import ReadOptions
 
 Tree = dict[str, Any]
 """Path of a field, ``ConnectionSettings.security.tls.key`` for instance, to its value."""
 
 # Texts as they were given, secrets included, and warnings, which are recorded as such.
-_LEFT_OUT = frozenset({"kafka", "texts", "warnings"})
+_LEFT_OUT = frozenset({"texts", "warnings"})
 
 _DEFAULT_POLL_SECONDS = 120.0
 
@@ -51,8 +51,7 @@ class Seen:
 def look(door: str, given: Mapping[str, str]) -> Seen:
     """Give settings to a door."""
     # Each warning is said once in a process; here it is asked for again and again.
-    wire_settings._warn_once.cache_clear()
-    parameters._tell_once.cache_clear()
+    _messages.warn_once.cache_clear()
     log = logging.getLogger("pyspark_kafka_direct")
     heard = _Listener()
     log.addHandler(heard)
@@ -77,13 +76,18 @@ def _stream(given: Mapping[str, str], warnings: list[str]) -> Tree:
 
 def _of_options(options: ReadOptions, warnings: list[str]) -> Tree:
     warnings += options.warnings
-    read = connection_settings(options.kafka, oauth_token_provider=options.oauth_token_provider)
-    tree = _tree(type(options).__name__, options)
-    return {**tree, **_tree("ConnectionSettings", read.fetch), **_tree("ConnectionSettings", read.connection)}
+    name = type(options).__name__
+    client = ("connection", "fetch")
+    tree = {
+        path: value
+        for path, value in _tree(name, options).items()
+        if not any(f"{path}.".startswith(f"{name}.{field}.") for field in client)
+    }
+    return {**tree, **_tree("ConnectionSettings", options.fetch), **_tree("ConnectionSettings", options.connection)}
 
 
 def _direct(given: Mapping[str, str], warnings: list[str]) -> Tree:
-    read = parameters.driver_parameters(given)
+    read = driver_parameters(given)
     driver, executors = _tree("settings", read.settings), _tree("settings", read.executor_settings)
     tree = _as_recorded(_tree("KafkaParameters", read))
     tree["KafkaParameters.executor_group_id"] = read.executor_group_id
@@ -95,7 +99,7 @@ def _direct(given: Mapping[str, str], warnings: list[str]) -> Tree:
 
 def _rdd(given: Mapping[str, str], warnings: list[str]) -> Tree:
     """What ``KafkaRDD`` takes for its tasks; making one needs a SparkContext."""
-    read = parameters.driver_parameters(given)
+    read = driver_parameters(given, "rdd")
     reading = Reading(
         read.executor_settings,
         read.fetch,
@@ -114,8 +118,8 @@ def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> Tree:
     limits = rates.per_partition_config(conf)
     controller = rates.rate_controller(conf, 1000)
     tree: Tree = {
-        "poll_timeout": _conf.poll_timeout(conf),
-        "assume_consecutive": _conf.assume_consecutive(conf),
+        "poll_timeout": spark_conf.poll_timeout(conf),
+        "assume_consecutive": spark_conf.assume_consecutive(conf),
         "maxRatePerPartition": limits.maxRatePerPartition(partition),
         "minRatePerPartition": limits.minRatePerPartition(partition),
         "rate_controller": controller is not None,

@@ -21,11 +21,11 @@ from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.records._choice import ENVIRONMENT_VARIABLE, choose
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
     from tests.integration.producers import Family
 
-    from pyspark_kafka_direct.wire.settings import ClientSettings
+    from pyspark_kafka_direct.settings.client import ClientSettings
 
 
 OLDER_VERSION = "3.9.2"

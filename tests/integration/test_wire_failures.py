@@ -30,6 +30,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.reading.request import RangeRequest
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
@@ -38,7 +39,6 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.messages import METADATA
 from pyspark_kafka_direct.wire.pool import POOL
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire import fetch
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.settings.client import ClientSettings
     from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
-    from pyspark_kafka_direct.wire.settings import ClientSettings
 
     OpenChannel = Callable[..., FetchChannel]
 

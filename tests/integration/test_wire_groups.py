@@ -13,9 +13,9 @@ from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic

@@ -9,22 +9,22 @@ from confluent_kafka import Producer
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire import fetch
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.pool import POOL
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.settings.client import ClientSettings
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.metadata import TopicMetadata
-    from pyspark_kafka_direct.wire.settings import ClientSettings
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct import offsets
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 _DEADLINE = 60  # seconds
 

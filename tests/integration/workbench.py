@@ -15,10 +15,10 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_reader import read_range
 from pyspark_kafka_direct.reading.request import RangeRequest
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.settings.client import ClientSettings
     from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
-    from pyspark_kafka_direct.wire.settings import ClientSettings
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ PACKAGE = "pyspark_kafka_direct"
 SOURCE = ROOT / "src" / PACKAGE
 MOST_LINES = 600
 
-PURE = frozenset({"_version", "errors", "offsets", "planning", "settings", "options"})
+PURE = frozenset({"_version", "errors", "offsets", "planning", "settings"})
 JOINED = PURE | {"wire", "records"}
 BELOW = JOINED | {"reading", "writing"}
 FLOOR = BELOW | {"runtime"}
@@ -33,7 +33,6 @@ ARROWS: dict[str, frozenset[str]] = {
     "offsets": frozenset({"errors"}),
     "planning": frozenset({"errors", "offsets"}),
     "settings": frozenset({"errors", "offsets", "planning"}),
-    "options": frozenset({"errors", "offsets", "planning", "settings"}),
     "wire": PURE,
     "records": PURE,
     "reading": JOINED,
@@ -57,12 +56,9 @@ LIBRARIES: dict[str, frozenset[str]] = {
 }
 """Heavy library to the rooms that may import it."""
 
-PRIVATE_MODULES = {"_option_table": "options", "_option_reader": "options"}
-
 
 def room_of(file: Path) -> str:
-    first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
-    return PRIVATE_MODULES.get(first, first)
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imports(source: str, package: str) -> Iterator[tuple[str, str | None]]:
@@ -89,7 +85,7 @@ def violations(room: str, source: str, package: str) -> list[str]:
         if parts[0] in LIBRARIES and room not in LIBRARIES[parts[0]]:
             found.append(f"{room} imports {name}")
         if parts[0] == PACKAGE and len(parts) > 1:
-            target = PRIVATE_MODULES.get(parts[1], parts[1])
+            target = parts[1]
             if target in ARROWS and target != room and target not in ARROWS[room]:
                 found.append(f"{room} imports {name}")
     return found
@@ -111,7 +107,7 @@ def test_imports_follow_the_arrows(file: Path) -> None:
     ("room", "line"),
     [
         ("planning", "import pyarrow as pa"),
-        ("planning", f"from {PACKAGE}.wire.settings import Secret"),
+        ("planning", f"from {PACKAGE}.wire import pool"),
         ("planning", f"from {PACKAGE} import wire"),
         ("planning", "from ..records import COLUMNS"),
         ("planning", "def f():\n    import kafka.protocol"),
@@ -119,7 +115,7 @@ def test_imports_follow_the_arrows(file: Path) -> None:
         ("offsets", f"from {PACKAGE}.planning import ranges"),
         ("planning", f"from {PACKAGE}.settings.secret import Secret"),
         ("settings", f"from {PACKAGE}.wire import pool"),
-        ("settings", f"from {PACKAGE} import options"),
+        ("settings", f"from {PACKAGE} import records"),
         ("wire", f"from {PACKAGE}.records import COLUMNS"),
         ("wire", "import pyspark"),
         ("wire", "import pyarrow"),
@@ -150,7 +146,7 @@ def test_a_forbidden_import_would_be_seen(room: str, line: str) -> None:
         ("wire", f"from {PACKAGE}.settings.secret import Secret"),
         ("reading", f"from {PACKAGE}.wire import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
         ("structured", f"from {PACKAGE}.reading import range_reader\nimport pyspark"),
-        ("options", f"from {PACKAGE}._option_table import TABLE"),
+        ("runtime", f"from {PACKAGE}.settings.source import ReadOptions"),
     ],
 )
 def test_an_allowed_import_passes(room: str, line: str) -> None:
@@ -235,7 +231,9 @@ def test_imports_without_a_circle_pass(sources: dict[str, str]) -> None:
     assert circles(import_graph({name: ("p", source) for name, source in sources.items()})) == []
 
 
-@pytest.mark.parametrize("module", ["", ".errors", ".offsets", ".options", ".planning.batch", ".planning.patterns"])
+@pytest.mark.parametrize(
+    "module", ["", ".errors", ".offsets", ".settings.source", ".planning.batch", ".planning.patterns"]
+)
 def test_importing_is_cheap(module: str) -> None:
     """Spark imports the package at a session's first look for a data source."""
     heavy = ["pyspark", "py4j", "pyarrow", "kafka", "cryptography", "confluent_kafka", "numpy", "pandas", "ssl"]

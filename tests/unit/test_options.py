@@ -10,15 +10,6 @@ import pytest
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.options import (
-    TABLE,
-    BatchOptions,
-    ReadOptions,
-    includes_headers,
-    options_markdown,
-    parse_options,
-    parse_stream_options,
-)
 from pyspark_kafka_direct.planning.hints import is_misspelt
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
@@ -28,13 +19,27 @@ from pyspark_kafka_direct.planning.positions import (
     SpecificTimestamps,
 )
 from pyspark_kafka_direct.planning.select import Assign, Subscribe, SubscribePattern
-from pyspark_kafka_direct.wire._table import SETTINGS
+from pyspark_kafka_direct.settings._reader import read
+from pyspark_kafka_direct.settings._table import TABLE
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.settings.documentation import pages
+from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.settings.row import SOURCE, Origin
+from pyspark_kafka_direct.settings.security import SecuritySettings, TlsSettings
+from pyspark_kafka_direct.settings.source import (
+    BatchOptions,
+    ReadOptions,
+    includes_headers,
+    parse_options,
+    parse_stream_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DOCS = Path(__file__).parents[2] / "docs" / "options.md"
 T0 = TopicPartition("t", 0)
+OWN = TABLE.names(Origin.OPTION, client=False, working=True)
 
 
 def parse(**options: str) -> BatchOptions:
@@ -42,7 +47,7 @@ def parse(**options: str) -> BatchOptions:
     given = {name.replace("_", "."): text for name, text in options.items()}
     if not {name.lower() for name in given} & {"assign", "subscribe", "subscribepattern", "offsetranges"}:
         given["subscribe"] = "t"
-    return parse_options({"kafka.bootstrap.servers": "broker:9092", **given}, "batch")
+    return parse_options({"kafka.bootstrap.servers": "broker:9092", **given})
 
 
 def refuse(*parts: str, **options: str) -> None:
@@ -55,7 +60,8 @@ def refuse(*parts: str, **options: str) -> None:
 def test_defaults_are_sparks() -> None:
     options = parse()
     assert options == BatchOptions(
-        kafka={"bootstrap.servers": "broker:9092"},
+        connection=ConnectionSettings((("broker", 9092),)),
+        fetch=FetchSettings(),
         selection=Subscribe(("t",)),
         start=Earliest(),
         end=Latest(),
@@ -91,7 +97,8 @@ def test_everything_can_be_set() -> None:
         fetchOffset_retryIntervalMs="0",
         oauthTokenProvider="company.tokens:make",
         rackEnvironmentVariable="RACK",
-        kafka_security_protocol="SSL",
+        kafka_security_protocol="SASL_SSL",
+        kafka_sasl_mechanism="OAUTHBEARER",
     )
     assert isinstance(options.selection, SubscribePattern)
     assert options.start == SpecificOffsets({T0: 5})
@@ -103,7 +110,7 @@ def test_everything_can_be_set() -> None:
     assert (options.poll_timeout_ms, options.fetch_tries, options.fetch_retry_interval_ms) == (512, 7, 0)
     assert options.oauth_token_provider == "company.tokens:make"
     assert options.rack_environment_variable == "RACK"
-    assert options.kafka["security.protocol"] == "SSL"
+    assert options.connection.security.protocol == "SASL_SSL"
     assert options.warnings == ()
 
 
@@ -111,30 +118,31 @@ def test_everything_can_be_set() -> None:
 def test_names_are_case_insensitive(change: Any) -> None:
     names = {"minPartitions": "4", "kafkaConsumer.pollTimeoutMs": "512", "includeHeaders": "true", "subscribe": "t"}
     names["kafka.bootstrap.servers"] = "b:1"
-    options = parse_options({change(name): text for name, text in names.items()}, "batch")
+    options = parse_options({change(name): text for name, text in names.items()})
     assert (options.min_partitions, options.poll_timeout_ms, options.include_headers) == (4, 512, True)
-    assert options.kafka == {"bootstrap.servers": "b:1"}
+    assert options.connection == ConnectionSettings((("b", 1),))
 
 
 def test_one_name_in_two_cases_must_agree() -> None:
     assert parse(minPartitions="4", minpartitions="4").min_partitions == 4
-    refuse("minpartitions is given twice", minPartitions="4", minpartitions="5")
+    refuse("minPartitions: one setting is given twice", minPartitions="4", minpartitions="5")
 
 
 def test_client_settings_come_with_or_without_prefix() -> None:
     options = parse(kafka_client_id="a", security_protocol="SSL")
-    assert options.kafka == {"bootstrap.servers": "broker:9092", "client.id": "a", "security.protocol": "SSL"}
-    assert parse_options({"bootstrap.servers": "b:1", "subscribe": "t"}, "batch").kafka == {"bootstrap.servers": "b:1"}
+    ssl = SecuritySettings("SSL", TlsSettings())
+    assert options.connection == ConnectionSettings((("broker", 9092),), client_id="a", security=ssl)
+    bare = parse_options({"bootstrap.servers": "b:1", "subscribe": "t"})
+    assert bare.connection == ConnectionSettings((("b", 1),))
 
 
 def test_every_known_client_setting_passes_without_its_prefix() -> None:
-    from pyspark_kafka_direct.wire._table import SETTINGS
-
-    for name in SETTINGS:
-        if "." in name:
-            options = parse_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", name: "b:1"}, "batch")
-            assert options.kafka[name] == "b:1", name
-            assert options.warnings == ()
+    for row in TABLE.rows:
+        if row.client and "." in row.name and "batch" in row.doors:
+            text = row.doors["batch"] or (row.allowed[0] if row.allowed else "b:1")
+            given = read({"kafka.bootstrap.servers": "b:1", row.name: text}, door="batch", origin=Origin.OPTION)
+            assert given.texts[row.name] == text, row.name
+            assert given.notes == ()
 
 
 def test_contradicting_client_settings_are_refused_without_their_values() -> None:
@@ -149,15 +157,15 @@ def test_client_settings_are_not_shown() -> None:
 
 
 def test_bootstrap_servers_are_required() -> None:
-    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is required"):
-        parse_options({"subscribe": "t"}, "batch")
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing or empty"):
+        parse_options({"subscribe": "t"})
     with pytest.raises(OptionError, match=r"did you mean 'kafka\.bootstrap\.servers'"):
-        parse_options({"subscribe": "t", "kafka.bootstrap.server": "b:1"}, "batch")
+        parse_options({"subscribe": "t", "kafka.bootstrap.server": "b:1"})
 
 
 def test_exactly_one_way_to_select() -> None:
     with pytest.raises(OptionError, match="exactly one of the options assign, subscribe, subscribePattern"):
-        parse_options({"kafka.bootstrap.servers": "b:1"}, "batch")
+        parse_options({"kafka.bootstrap.servers": "b:1"})
     refuse("exactly one", "assign, subscribe", subscribe="t", assign='{"a":[0]}')
     refuse("exactly one", "subscribe, subscribePattern", subscribe="t", subscribePattern="t.*")
 
@@ -271,9 +279,9 @@ def test_streaming_options_are_ignored_with_a_warning() -> None:
 
 
 def test_unknown_options_bring_a_warning_with_a_hint() -> None:
-    assert parse(minPart="4").warnings == ("the option minpart is unknown and ignored; did you mean 'minPartitions'?",)
+    assert parse(minPart="4").warnings == ("the option minPart is unknown and ignored; did you mean 'minPartitions'?",)
     assert parse(fetchOffset_tries="4").warnings == (
-        "the option fetchoffset.tries is unknown and ignored; did you mean 'fetchOffset.numRetries'?",
+        "the option fetchOffset.tries is unknown and ignored; did you mean 'fetchOffset.numRetries'?",
     )
     assert parse(flavour="x").warnings == ("the option flavour is unknown and ignored",)
 
@@ -297,7 +305,7 @@ def test_a_misspelt_option_is_refused(check: Callable[[dict[str, str]], object],
         check({"kafka.bootstrap.servers": "b:1", "subscribe": "t", given.lower(): "earliest"})
 
 
-@pytest.mark.parametrize("name", sorted(option.name for option in TABLE if len(option.name) > 9 and option.uses))
+@pytest.mark.parametrize("name", sorted(name for name in OWN if len(name) > 9))
 def test_no_wrong_letter_of_a_long_name_goes_unnoticed(name: str) -> None:
     """Of `assign` and `subscribe` it is noticed as well: nothing would be selected then."""
     for i in range(len(name)):
@@ -322,15 +330,16 @@ def test_options_of_spark_and_of_kafka_are_never_taken_for_misspelt_ones(
     )
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     check(base | {name.lower(): "1" for name in others.split()})
-    settings = {name: "b:1" for name in SETTINGS if "." in name} | {
-        "kafka.startingoffset": "1",
-        "kafka.startingoffsetsbytimestampstrategy": "1",
-    }
-    assert check(settings | base).kafka.keys() >= {"startingoffset", "startingoffsetsbytimestampstrategy"}
+    for row in TABLE.rows:
+        if row.client and "." in row.name and not any(fate.refuse for fate in row.elsewhere.values()):
+            text = row.doors.get("batch") or (row.allowed[0] if row.allowed else "b:1")
+            assert read(base | {row.name: text}, door="batch", origin=Origin.OPTION)
+    strangers = {"kafka.startingoffset": "1", "kafka.startingoffsetsbytimestampstrategy": "1"}
+    assert all(any(name in warning for warning in check(base | strangers).warnings) for name in strangers)
 
 
 def test_an_option_set_to_none_was_not_given() -> None:
-    options = parse_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "minpartitions": None}, "batch")  # type: ignore[dict-item]
+    options = parse_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "minpartitions": None})  # type: ignore[dict-item]
     assert options.min_partitions is None
 
 
@@ -371,17 +380,15 @@ def test_options_travel_between_processes() -> None:
 
 
 def test_the_documentation_is_current() -> None:
-    assert DOCS.read_text(encoding="utf-8") == options_markdown(), "run python -m pyspark_kafka_direct.options"
+    assert DOCS.read_text(encoding="utf-8") == pages()[DOCS.name], "run python -m pyspark_kafka_direct.settings docs"
 
 
-def test_the_module_prints_the_documentation() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pyspark_kafka_direct.options"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == options_markdown()
+def test_the_module_prints_the_documentation(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "pyspark_kafka_direct.settings", str(tmp_path)], check=True, timeout=60)
+    assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == pages()
 
 
 def test_every_row_says_what_it_is_for() -> None:
-    for option in TABLE:
-        assert option.about or option.ignored, option.name
-        assert bool(option.ignored) == (option.uses != {"batch", "stream"}), option.name
+    for row in TABLE.rows:
+        assert row.about or not row.doors, row.name
+        assert all(door in row.doors or row.fate(door).why for door in SOURCE), row.name

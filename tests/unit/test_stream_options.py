@@ -8,11 +8,11 @@ import pytest
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
-from pyspark_kafka_direct.options import StreamOptions, includes_headers, parse_stream_options
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import Earliest, GlobalTimestamp, Latest, SpecificOffsets
 from pyspark_kafka_direct.planning.select import Subscribe
 from pyspark_kafka_direct.planning.stream_start import Committed
+from pyspark_kafka_direct.settings.source import StreamOptions, includes_headers, parse_stream_options
 
 
 def parse(**options: str) -> StreamOptions:
@@ -51,7 +51,7 @@ def test_a_start_from_committed_offsets() -> None:
     )
     for said, wrong in [
         ("needs the group that has committed: set commitGroupId", {"startingOffsets": "committed"}),
-        ("committedOffsetsFallback must be 'error'.*did you mean 'latest'", {"committedOffsetsFallback": "lates"}),
+        ("committedOffsetsFallback must be error.*did you mean 'latest'", {"committedOffsetsFallback": "lates"}),
         ("commitGroupId must be the name", {"commitGroupId": " "}),
     ]:
         with pytest.raises(OptionError, match=said):

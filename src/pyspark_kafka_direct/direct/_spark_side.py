@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.streaming import DStream, StreamingContext
 
 from pyspark_kafka_direct.direct import _input_info
-from pyspark_kafka_direct.direct._conf import poll_timeout
 from pyspark_kafka_direct.direct._graph import field, forget_generated
 from pyspark_kafka_direct.direct._state import Needs
 from pyspark_kafka_direct.direct._stopping import stop_with
 from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rdd import kafka_rdd
 from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.settings.spark_conf import poll_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.direct._commits import CommitQueue
 from pyspark_kafka_direct.direct._starts import high_watermarks, offsets_of_new, starting_offsets
-from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rates import max_messages_per_partition
 from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.direct import Position, ids_of
 from pyspark_kafka_direct.runtime.cluster import existing_partitions
+from pyspark_kafka_direct.settings.kafka_params import driver_parameters
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.direct._spec import StreamSpec
-    from pyspark_kafka_direct.direct.parameters import KafkaParameters
     from pyspark_kafka_direct.direct.rates import RateController
     from pyspark_kafka_direct.direct.strategies import ConsumerStrategy
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.settings.kafka_params import KafkaParameters
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.pool import ConnectionPool
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming.listener import StreamingListener
 
-from pyspark_kafka_direct.direct._conf import flag
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET
-from pyspark_kafka_direct.planning.backpressure import Gains, PIDRateEstimator, RateLimits, records_per_partition
+from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator, RateLimits, records_per_partition
+from pyspark_kafka_direct.settings.spark_conf import partition_rates, stream_backpressure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,13 +38,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
-
-_MAX_RATE = "spark.streaming.kafka.maxRatePerPartition"
-_MIN_RATE = "spark.streaming.kafka.minRatePerPartition"
-_ENABLED = "spark.streaming.backpressure.enabled"
-_INITIAL = "spark.streaming.backpressure.initialRate"
-_ESTIMATOR = "spark.streaming.backpressure.rateEstimator"
-_PID = "spark.streaming.backpressure.pid."
 
 _NO_RATE = -1
 
@@ -75,7 +68,8 @@ def per_partition_config(conf: SparkConf) -> PerPartitionConfig:
     Raises:
         OptionError: One of them is not a whole number.
     """
-    return _SameForAll(_whole(conf, _MAX_RATE, 0), _whole(conf, _MIN_RATE, 1))
+    rates = partition_rates(conf)
+    return _SameForAll(rates.most, rates.least)
 
 
 def max_messages_per_partition(
@@ -124,23 +118,10 @@ def rate_controller(conf: SparkConf, batch_interval_ms: float) -> RateController
     Raises:
         OptionError: A setting of backpressure that cannot be used; the message names it.
     """
-    if not flag(_ENABLED, str(conf.get(_ENABLED, "false"))):
+    settings = stream_backpressure(conf)
+    if settings is None:
         return None
-    estimator = str(conf.get(_ESTIMATOR, "pid"))
-    if estimator != "pid":
-        raise OptionError(f"{_ESTIMATOR} must be pid, the only rate estimator there is, got {estimator!r}")
-    try:
-        gains = Gains(
-            _decimal(conf, _PID + "proportional", 1.0),
-            _decimal(conf, _PID + "integral", 0.2),
-            _decimal(conf, _PID + "derived", 0.0),
-            _decimal(conf, _PID + "minRate", 100.0),
-        )
-    except OptionError as error:
-        if _PID in error.message:
-            raise
-        raise OptionError(f"{error.message} ({_PID}*)") from None
-    return RateController(PIDRateEstimator(batch_interval_ms, gains), _whole(conf, _INITIAL, 0))
+    return RateController(PIDRateEstimator(batch_interval_ms, settings.gains), settings.initial_rate)
 
 
 class RateController:
@@ -256,19 +237,3 @@ def _number(given: object, name: str, partition: TopicPartition) -> float:
             partition=partition.partition,
         )
     return min(max(given, 0), MAX_OFFSET)  # infinity would be no whole number of records
-
-
-def _whole(conf: SparkConf, key: str, default: int) -> int:
-    text = str(conf.get(key, str(default)))
-    try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"{key} must be a whole number, got {text!r}") from None
-
-
-def _decimal(conf: SparkConf, key: str, default: float) -> float:
-    text = str(conf.get(key, str(default)))
-    try:
-        return float(text)
-    except ValueError:
-        raise OptionError(f"{key} must be a number, got {text!r}") from None

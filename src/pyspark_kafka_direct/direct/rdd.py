@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from pyspark_kafka_direct.direct.parameters import KafkaParameters
     from pyspark_kafka_direct.direct.record import Decoder
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+    from pyspark_kafka_direct.settings.kafka_params import KafkaParameters
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
 
 _T = TypeVar("_T")

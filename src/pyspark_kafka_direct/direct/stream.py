@@ -12,7 +12,6 @@ from pyspark.streaming.util import TransformFunction
 from pyspark_kafka_direct.direct import _registry
 from pyspark_kafka_direct.direct._carried import CarriedStream
 from pyspark_kafka_direct.direct._carrier import Carrier, GenerationBegins, GenerationEnds, OnKafkaRdd
-from pyspark_kafka_direct.direct._conf import assume_consecutive as assume_consecutive_of
 from pyspark_kafka_direct.direct._graph import mark_generations
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct._spark_side import SparkSide, constant_stream
@@ -21,6 +20,7 @@ from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rates import PerPartitionConfig, per_partition_config, rate_controller
 from pyspark_kafka_direct.direct.record import check_decoders
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.spark_conf import assume_consecutive as assume_consecutive_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.direct._conf import assume_consecutive, poll_timeout
 from pyspark_kafka_direct.direct.locations import PREFER_CONSISTENT, LocationStrategy, preferred_hosts
-from pyspark_kafka_direct.direct.parameters import driver_parameters
 from pyspark_kafka_direct.direct.rdd import KafkaRDD, kafka_rdd
 from pyspark_kafka_direct.direct.record import check_decoders
 from pyspark_kafka_direct.direct.stream import DirectKafkaDStream, open_stream
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.settings.kafka_params import driver_parameters
+from pyspark_kafka_direct.settings.spark_conf import assume_consecutive, poll_timeout
 from pyspark_kafka_direct.wire.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class KafkaUtils:
         ranges = _checked_ranges(offsetRanges)
         check_decoders(keyDecoder, valueDecoder)
         preferred_hosts(locationStrategy, {})  # refuses what is none before anything is asked
-        parameters = driver_parameters(kafkaParams)
+        parameters = driver_parameters(kafkaParams, "rdd")
         cluster = Cluster(parameters.settings)
         partitions = {wanted.topic_partition for wanted in ranges}
         topics = cluster.topics(partition.topic for partition in partitions)

@@ -139,7 +139,7 @@ class _Run:
 
 def _group_of(options: Mapping[str, str]) -> QueryGroup | None:
     """Return the group for which a source commits, if any; no options are known where the query was not found."""
-    from pyspark_kafka_direct.options import parse_stream_options
+    from pyspark_kafka_direct.settings.source import parse_stream_options
 
     try:
         return group_of(parse_stream_options(options)) if options else None

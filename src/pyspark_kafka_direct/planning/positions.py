@@ -138,20 +138,6 @@ def parse_timestamp(text: str, option: str, on_no_match: NoMatch = "error") -> G
     return GlobalTimestamp(number, on_no_match, option)
 
 
-def parse_no_match(text: str, option: str) -> NoMatch:
-    """Read ``startingOffsetsByTimestampStrategy``: ``error`` or ``latest``, in any letter case.
-
-    Raises:
-        OptionError: Another word.
-    """
-    match text.strip().lower():
-        case "error":
-            return "error"
-        case "latest":
-            return "latest"
-    raise OptionError(f"{option} must be 'error' or 'latest', got {text!r}{did_you_mean(text, ['error', 'latest'])}")
-
-
 def check_batch_start(position: Position, option: str) -> None:
     """Refuse a batch that starts at the latest offset: it would be empty.
 

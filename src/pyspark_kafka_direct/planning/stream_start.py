@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.errors import OffsetPlanError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning.hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,
@@ -37,23 +37,6 @@ class Committed:
 
 
 StreamStart: TypeAlias = Position | Committed
-
-
-def parse_fallback(text: str, option: str) -> Committed:
-    """Read ``committedOffsetsFallback``: ``error``, ``earliest`` or ``latest``, in any letter case.
-
-    Raises:
-        OptionError: Another word.
-    """
-    match text.strip().lower():
-        case "error":
-            return Committed()
-        case "earliest":
-            return Committed(Earliest())
-        case "latest":
-            return Committed(Latest())
-    hint = did_you_mean(text, ["error", "earliest", "latest"])
-    raise OptionError(f"{option} must be 'error', 'earliest' or 'latest', got {text!r}{hint}")
 
 
 def moves(position: StreamStart) -> bool:

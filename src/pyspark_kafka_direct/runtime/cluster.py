@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.options import ReadOptions, StreamOptions
     from pyspark_kafka_direct.planning.select import Selection
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
+    from pyspark_kafka_direct.settings.source import ReadOptions
     from pyspark_kafka_direct.wire.cluster import TopicMetadata
     from pyspark_kafka_direct.wire.pool import ConnectionPool
-    from pyspark_kafka_direct.wire.settings import ClientSettings
 
 
 def open_cluster(settings: ConnectionSettings, options: ReadOptions, pool: ConnectionPool = POOL) -> Cluster:
@@ -39,8 +38,10 @@ def cluster_of(options: Mapping[str, str]) -> Cluster:
     Raises:
         OptionError: An option's value cannot be used.
     """
-    given, settings = _read(options)
-    return open_cluster(settings.connection, given)
+    from pyspark_kafka_direct.settings.source import parse_stream_options
+
+    given = parse_stream_options(options)
+    return open_cluster(given.connection, given)
 
 
 def ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -53,9 +54,11 @@ def ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition])
     Raises:
         KafkaDirectError: The cluster can't be asked, or a partition is gone.
     """
-    given, settings = _read(options)
+    from pyspark_kafka_direct.settings.source import parse_stream_options
+
+    given = parse_stream_options(options)
     wanted = dict.fromkeys(partitions, LATEST)
-    return open_cluster(settings.connection, given).offsets(wanted, isolation_level=settings.fetch.isolation_level)
+    return open_cluster(given.connection, given).offsets(wanted, isolation_level=given.fetch.isolation_level)
 
 
 def ask_topics(cluster: Cluster, selection: Selection, *, strict: bool = True) -> dict[str, TopicMetadata]:
@@ -103,11 +106,3 @@ def existing_partitions(
 ) -> list[TopicPartition]:
     """Return those of some partitions that the brokers have."""
     return [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
-
-
-def _read(options: Mapping[str, str]) -> tuple[StreamOptions, ClientSettings]:
-    from pyspark_kafka_direct.options import parse_stream_options
-    from pyspark_kafka_direct.wire.settings import connection_settings
-
-    given = parse_stream_options(options)
-    return given, connection_settings(given.kafka, oauth_token_provider=given.oauth_token_provider)

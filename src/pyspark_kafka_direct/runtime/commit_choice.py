@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.options import StreamOptions
+    from pyspark_kafka_direct.settings.source import StreamOptions
 
 _log = logging.getLogger("pyspark_kafka_direct.runtime")
 

@@ -110,9 +110,12 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
         row, shown = found.row, found.shown
         if row is not None and row.client and not text.strip() and row.doors.get(door) is None:
             continue  # as in a template that was not filled in
-        first, same = written_as.setdefault(found.key, (shown, text))
-        if text != same:
-            raise _messages.given_twice(first, shown)
+        if found.key in written_as:
+            first, same = written_as[found.key]
+            if text != same:
+                raise _messages.given_twice(first, shown)
+            continue
+        written_as[found.key] = shown, text
         if row is None:
             notes += _unknown(table, origin, shown)
             unknown.append(shown)
@@ -153,9 +156,7 @@ def _text(name: str, value: object) -> str:
         case Sequence() if not isinstance(value, bytes) and all(isinstance(entry, str) for entry in value):
             return ",".join(cast("Sequence[str]", value))
     # The value itself is not shown: it may be a secret.
-    raise OptionError(
-        f"{name} must be a text, a number, a boolean or a list of texts, got a value of type {type(value).__name__}"
-    )
+    raise OptionError(f"{name} must be a text, a number, a boolean or a list of texts, got {type(value).__name__}")
 
 
 def _unknown(table: Table, origin: Origin, shown: str) -> list[str]:

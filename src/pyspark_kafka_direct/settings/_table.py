@@ -112,8 +112,8 @@ class Table:
 
     def elsewhere(self, row: Setting) -> Fate:
         """What to say of a setting that is written where it is not to be written."""
-        way = row.origins[0]
-        return Fate(why=f"write it as {way.origin.value} {self.as_written(row, way.origin)}")
+        ways = dict.fromkeys(way.origin for way in row.origins)
+        return Fate(why="write it as " + " or ".join(f"{each.value} {self.as_written(row, each)}" for each in ways))
 
 
 def name_as_shown(origin: Origin, written: str) -> str:

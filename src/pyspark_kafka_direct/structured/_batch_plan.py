@@ -10,10 +10,10 @@ from pyspark_kafka_direct.runtime.cluster import ask_topics, open_cluster, parti
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.options import BatchOptions
     from pyspark_kafka_direct.planning.pushdown import Pushdown
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.fetch import FetchSettings
+    from pyspark_kafka_direct.settings.source import BatchOptions
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader, TopicMetadata
 
 

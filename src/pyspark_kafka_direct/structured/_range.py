@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.options import ReadOptions
+    from pyspark_kafka_direct.settings.source import ReadOptions
     from pyspark_kafka_direct.structured._schema import ReadSchema
 
 
@@ -62,13 +62,9 @@ class KafkaReader:
     """
 
     def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
-        from pyspark_kafka_direct.wire.settings import connection_settings  # tasks do without it
-
         self._options = options
         self._schema = schema
-        self._settings, self._fetch = connection_settings(
-            options.kafka, oauth_token_provider=options.oauth_token_provider
-        )
+        self._settings, self._fetch = options.connection, options.fetch
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one range, on an executor.

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.options import StreamOptions
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.fetch import FetchSettings, IsolationLevel
+    from pyspark_kafka_direct.settings.source import StreamOptions
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
     from pyspark_kafka_direct.wire.pool import ConnectionPool
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter, InputPartition
 
-    from pyspark_kafka_direct.options import BatchOptions
+    from pyspark_kafka_direct.settings.source import BatchOptions
     from pyspark_kafka_direct.structured._schema import ReadSchema
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")

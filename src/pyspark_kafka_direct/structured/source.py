@@ -8,7 +8,6 @@ Spark looks for data sources in every installed package whose name starts with `
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -18,8 +17,6 @@ from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
-
-_log = logging.getLogger("pyspark_kafka_direct.structured")
 
 
 class KafkaDirectSource(DataSource):
@@ -41,7 +38,7 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value cannot be used.
         """
-        from pyspark_kafka_direct.options import includes_headers
+        from pyspark_kafka_direct.settings.source import includes_headers
 
         return full_schema(includes_headers(dict(self.options)))
 
@@ -51,12 +48,12 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
-        from pyspark_kafka_direct.options import parse_options
+        from pyspark_kafka_direct.settings.source import parse_options, warn_once
         from pyspark_kafka_direct.structured import batch
 
         options = parse_options(dict(self.options))
         for warning in options.warnings:
-            _log.warning(warning)
+            warn_once(warning)
         kind = batch.FilteringBatchReader if options.push_down_filters else batch.KafkaBatchReader
         return kind(options, read_schema(schema))
 
@@ -66,7 +63,7 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
-        from pyspark_kafka_direct.options import parse_stream_options
+        from pyspark_kafka_direct.settings.source import parse_stream_options
         from pyspark_kafka_direct.structured.stream import KafkaStreamReader
 
         return KafkaStreamReader(parse_stream_options(dict(self.options)), read_schema(schema))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.options import StreamOptions
     from pyspark_kafka_direct.planning.stream import StreamPlanner
+    from pyspark_kafka_direct.settings.source import StreamOptions
     from pyspark_kafka_direct.structured._schema import ReadSchema
     from pyspark_kafka_direct.structured._stream_view import Commits, LiveView
 

@@ -2,7 +2,6 @@
 
 Importing it imports nothing more. Its faces are
 
-- ``wire.settings``: ``connection_settings`` (client settings, checked and typed);
 - ``wire.cluster``: ``Cluster`` (topics, leaders, offsets);
 - ``wire.leaders``: something for many partitions, sent to their leaders; ``wire.coordinator``: asks that of a key;
 - ``wire.fetch``: fetch requests of one partition;
@@ -10,5 +9,5 @@ Importing it imports nothing more. Its faces are
 - ``wire.system``: clocks, pauses, chance and sockets.
 
 ``security`` makes connections safe, ``messages`` has Kafka's protocol messages. Names that begin with an underscore are
-the room's own; ``_table`` is the table of client settings.
+the room's own. Typed settings come from the room ``settings``.
 """

@@ -10,9 +10,9 @@ from tests.integration.direct.running import DEADLINE, Seen, direct_stream, stre
 
 from pyspark_kafka_direct.errors import BrokerError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

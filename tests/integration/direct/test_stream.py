@@ -16,9 +16,9 @@ from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, Location
 from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,9 +18,9 @@ from pyspark.streaming import StreamingContext
 from tests.integration.direct.running import Seen, direct_stream
 
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,9 +17,9 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.reading.sample import bytes_per_offset, measure
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic

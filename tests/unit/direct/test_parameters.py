@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.direct import parameters as module
-from pyspark_kafka_direct.direct.parameters import driver_parameters
+from pyspark_kafka_direct.settings import _messages
+from pyspark_kafka_direct.settings.kafka_params import driver_parameters
 
 SERVERS = {"bootstrap.servers": "a:9092,b:9093"}
 STRING = "org.apache.kafka.common.serialization.StringDeserializer"
@@ -19,7 +19,7 @@ BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 @pytest.fixture(autouse=True)
 def _nothing_was_told() -> None:
-    module._tell_once.cache_clear()
+    _messages.warn_once.cache_clear()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -118,8 +118,11 @@ def test_auto_offset_reset(word: str) -> None:
         ({**SERVERS, "auto.offset.reset": "by_duration:PT1H"}, r"by_duration:PT1H is not supported"),
         ({**SERVERS, "enable.auto.commit": "yes"}, "must be true or false, got 'yes'"),
         ({**SERVERS, "failOnDataLoss": "maybe"}, "must be true or false, got 'maybe'"),
-        ({**SERVERS, "kafkaConsumer.pollTimeoutMs": "5s"}, "number of milliseconds, at least 1, got '5s'"),
-        ({**SERVERS, "kafkaConsumer.pollTimeoutMs": 0}, "at least 1, got '0'"),
+        (
+            {**SERVERS, "kafkaConsumer.pollTimeoutMs": "5s"},
+            "must be a whole number from 1 to [0-9]+, got '5s'",
+        ),
+        ({**SERVERS, "kafkaConsumer.pollTimeoutMs": 0}, "from 1 to [0-9]+, got '0'"),
         ({**SERVERS, "maxRecordBatchBytes": 0}, "from 1 to 2147483647, got '0'"),
         ({**SERVERS, "maxRecordBatchBytes": 1 << 31}, "from 1 to 2147483647, got '2147483648'"),
         ({**SERVERS, "maxRecordBatchBytes": "1g"}, "from 1 to 2147483647, got '1g'"),

@@ -237,13 +237,9 @@ class TestController:
         [
             ("enabled", "yes", "enabled must be true or false, got 'yes'"),
             ("initialRate", "1.5", "initialRate must be a whole number, got '1.5'"),
-            ("rateEstimator", "mine", "rateEstimator must be pid, the only rate estimator there is, got 'mine'"),
-            ("pid.proportional", "a lot", "pid.proportional must be a number, got 'a lot'"),
-            (
-                "pid.integral",
-                "-1",
-                "the integral term .* must not be negative, got -1.0 .spark.streaming.backpressure.pid",
-            ),
+            ("rateEstimator", "mine", "rateEstimator must be pid, got 'mine'"),
+            ("pid.proportional", "a lot", "pid.proportional must be a number from 0 such as 0.2, got 'a lot'"),
+            ("pid.integral", "-1", "backpressure.pid.integral must be a number from 0 such as 0.2, got '-1'"),
             ("pid.minRate", "0", "the least rate .* above 0, got 0.0 .spark.streaming.backpressure.pid"),
         ],
     )

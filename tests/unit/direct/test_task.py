@@ -9,8 +9,8 @@ from uuid import UUID
 from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.direct._task import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.runtime.range_task import RangeTask, Reading
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     import pytest

@@ -13,8 +13,8 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor._commits import GroupCommitter
 from pyspark_kafka_direct.monitor._lag import SourceBatch
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options import parse_stream_options
 from pyspark_kafka_direct.runtime.commit_choice import accept, group_of
+from pyspark_kafka_direct.settings.source import parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -14,8 +14,8 @@ from pyspark_kafka_direct.reading._fetch_loop import FetchLoop
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.request import RangeRequest
 from pyspark_kafka_direct.records.counting import RecordCounter
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.fetch import FetchedPartition
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.reading._replica import Replica

@@ -8,8 +8,8 @@ from tests.unit.reading.scripted import OFFSETS
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.reading._patience import Patience
 from pyspark_kafka_direct.reading.request import RangeRequest
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options import parse_stream_options
 from pyspark_kafka_direct.runtime.commit_choice import Offer, QueryGroup, accept, group_of
+from pyspark_kafka_direct.settings.source import parse_stream_options
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -124,6 +124,7 @@ def test_one_setting_twice_must_agree() -> None:
     assert options(minPartitions="4", MINPARTITIONS="4").number("minPartitions") == 4
     assert "minPartitions: one setting is given twice" in refusal(minPartitions="4", MINPARTITIONS="5")
     assert "kafka.metadata.broker.list" in refusal(kafka_metadata_broker_list="c:2")
+    assert len(options(kafka_acks="1", kafka_ACKS="1", flavour="1", FLAVOUR="1").notes) == 2, "each is told once"
     assert "given twice" in refusal(kafka_acks="1", kafka_ACKS="2"), "also where it is ignored"
     assert "given twice" in refusal(flavour="1", FLAVOUR="2"), "also where nobody knows it"
     assert len(options(acks="1", kafka_acks="2", kafka_flavour="3", flavour="4").notes) == 4, "not the same ones"
@@ -180,7 +181,8 @@ def test_what_belongs_elsewhere_is_told_where() -> None:
         "spark.streaming.kafka.consumer.poll.ms",
     )
     assert parameters({"backpressureIntegral": "1"}).notes == (
-        "the parameter backpressureIntegral is ignored: write it as the option backpressureIntegral",
+        "the parameter backpressureIntegral is ignored: write it as the option backpressureIntegral or the Spark "
+        "setting spark.streaming.backpressure.pid.integral",
     )
 
 
@@ -208,7 +210,7 @@ def test_values_of_parameters_may_be_pythons() -> None:
     assert (given.flag("check.crcs"), given.number("fetch.min.bytes")) == (False, 7)
     assert given.entries("ssl.enabled.protocols") == ("TLSv1.2", "TLSv1.3")
     assert parameters({"key.deserializer": type("ByteArrayDeserializer", (), {})}).notes == ()
-    with pytest.raises(OptionError, match=r"sasl\.password must be a text, .*got a value of type bytes") as caught:
+    with pytest.raises(OptionError, match=r"sasl\.password must be a text, .*got bytes") as caught:
         parameters({"sasl.password": b"hunter2"})
     assert "hunter2" not in str(caught.value)
 

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.wire.scripted import TOPIC, Broker
 
 from pyspark_kafka_direct.offsets import OffsetRange
-from pyspark_kafka_direct.options import parse_options
 from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.settings.source import parse_options
 from pyspark_kafka_direct.structured._batch_plan import plan_batch
 from pyspark_kafka_direct.wire.pool import POOL
 

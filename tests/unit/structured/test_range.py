@@ -8,9 +8,9 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafka_direct.reading.request import with_rack
 from pyspark_kafka_direct.runtime.range_task import Reading
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.structured._range import TaskReader
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     import pytest

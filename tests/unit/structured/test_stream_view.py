@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tests.unit.wire.scripted import PARTITION, TOPIC, Broker
 
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.options import parse_stream_options
 from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.settings.source import parse_stream_options
 from pyspark_kafka_direct.structured._stream_view import LiveView
 from pyspark_kafka_direct.wire.pool import POOL
 

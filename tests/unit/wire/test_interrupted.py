@@ -17,12 +17,12 @@ from tests.unit.wire.scripted import PARTITION, Broker
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError, TlsError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.security._certificates import private_file
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.wire.security._jaas import parse_jaas
+from pyspark_kafka_direct.settings._jaas import parse_jaas
 
 # Each text was run through kafka-clients 4.3.0's JaasConfig, which gave these options.
 AS_JAVA = [

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafka_direct.wire._table import read_settings
-from pyspark_kafka_direct.wire.security.reader import security_settings
+from pyspark_kafka_direct.settings._reader import read as read_settings
+from pyspark_kafka_direct.settings._security import security_settings
+from pyspark_kafka_direct.settings.row import Origin
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -25,9 +26,8 @@ def test_a_recipe_is_accepted(recipe: str, tmp_path: Path, monkeypatch: pytest.M
     scope: dict[str, dict[str, str]] = {}
     exec(compile(recipe, "docs/security.md", "exec"), scope)
     options = scope["options"]
-    provider = options.pop("oauthTokenProvider", None)
-    read = read_settings({name.removeprefix("kafka."): text for name, text in options.items()})
-    security, notes = security_settings(read.values, read.given, provider)
+    read = read_settings(options, door="batch", origin=Origin.OPTION)
+    security, notes = security_settings(read)
     assert read.notes == ()
     assert security.protocol in ("SSL", "SASL_SSL")
     assert all("switches host name checks off" in note for note in notes)

@@ -14,18 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings import _messages
+from pyspark_kafka_direct.settings._reader import read
+from pyspark_kafka_direct.settings._table import TABLE
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.settings.documentation import pages
 from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.settings.row import DOORS, Kind, Origin
 from pyspark_kafka_direct.settings.secret import Secret
-from pyspark_kafka_direct.wire._setting import Use
-from pyspark_kafka_direct.wire._table import SETTINGS, read_settings
-from pyspark_kafka_direct.wire.settings import connection_settings, settings_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DOCS = Path(__file__).parents[3] / "docs" / "client-settings.md"
 SERVERS = {"bootstrap.servers": "broker:9092"}
+SETTINGS = {row.name: row for row in TABLE.rows if row.client}
 
 # ConsumerConfig.configDef() of kafka-clients 4.3.0, all but the ones after "sasl." and "ssl." (tested with security).
 JAVA_CONSUMER = """
@@ -198,8 +202,8 @@ def test_the_same_setting_twice_must_agree() -> None:
         ("request.timeout.ms", "0", "from 1"),
         ("check.crcs", "yes", "true or false"),
         ("isolation.level", "serializable", "read_uncommitted or read_committed"),
-        ("security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
-        ("broker.address.family", "v5", "any or v4 or v6"),
+        ("security.protocol", "TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+        ("broker.address.family", "v5", "any, v4 or v6"),
     ],
 )
 def test_bad_values_name_option_value_and_what_is_allowed(name: str, text: str, allowed: str) -> None:
@@ -223,7 +227,7 @@ def test_bad_values_name_option_value_and_what_is_allowed(name: str, text: str, 
     ],
 )
 def test_refused_settings_say_what_to_write_instead(name: str, instead: str) -> None:
-    with pytest.raises(OptionError, match=rf"kafka\.{name} is not supported: .*{instead}"):
+    with pytest.raises(OptionError, match=rf"kafka\.{name} cannot be used here: .*{instead}"):
         connection_settings(SERVERS | {name: "x"})
 
 
@@ -234,24 +238,27 @@ def test_dns_lookup_is_refused_only_where_it_would_differ() -> None:
 
 
 def test_ignored_and_unknown_settings_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    _messages.warn_once.cache_clear()
     params = SERVERS | {"max.poll.records": "5", "fetch.min.byte": "7", "fetch_max_bytes": "1", "colour": "blue"}
-    with caplog.at_level(logging.WARNING, "pyspark_kafka_direct.wire"):
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_direct.settings"):
         connection_settings(params)
         connection_settings(params)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 4
     assert "kafka.max.poll.records is ignored: there is no poll loop" in said[0]
-    assert said[1].endswith("did you mean kafka.fetch.min.bytes?")
-    assert said[2].endswith("did you mean kafka.fetch.max.bytes?")
-    assert said[3] == "option kafka.colour is unknown and ignored"
+    assert said[1].endswith("did you mean 'kafka.fetch.min.bytes'?")
+    assert said[2].endswith("did you mean 'kafka.fetch.max.bytes'?")
+    assert said[3] == "the option kafka.colour is unknown and ignored"
 
 
 def test_nothing_is_said_about_what_is_done_anyway() -> None:
-    assert read_settings({"allow.auto.create.topics": "false", "exclude.internal.topics": "true"}).notes == ()
+    harmless = {"allow.auto.create.topics": "false", "exclude.internal.topics": "true"}
+    assert read(SERVERS | harmless, door="batch", origin=Origin.OPTION).notes == ()
 
 
-def test_nothing_is_said_about_what_the_caller_handles() -> None:
-    assert read_settings({"group.id": "g", "acks": "1"}, handled=("group.id", "acks")).notes == ()
+def test_nothing_is_said_about_what_works_at_another_door() -> None:
+    params = SERVERS | {"group.id": "g", "auto.offset.reset": "earliest"}
+    assert read(params, door="direct", origin=Origin.PARAMETER).notes == ()
 
 
 @pytest.mark.parametrize("name", JAVA_CONSUMER + JAVA_PRODUCER)
@@ -267,18 +274,19 @@ def test_no_name_stands_for_two_settings() -> None:
 
 def test_every_setting_says_something_and_defaults_are_allowed() -> None:
     for setting in SETTINGS.values():
-        assert setting.about
+        assert setting.about or not setting.doors
         assert "|" not in setting.about
-        if setting.allowed and setting.default is not None:
-            assert setting.default in setting.allowed
-        if setting.use is not Use.APPLIED:
-            assert setting.default is None
+        assert all(fate.why and "|" not in fate.why for fate in setting.elsewhere.values())
+        for default in setting.doors.values():
+            if setting.kind is Kind.WORD and default is not None:
+                assert default in setting.allowed
+        assert setting.doors.keys() <= set(DOORS)
 
 
 def test_the_documentation_lists_every_setting() -> None:
-    page = settings_markdown()
+    page = pages()[DOCS.name]
     assert all(f"| `{name}` |" in page for name in SETTINGS)
-    assert "| `check.crcs` | `true` |" in page
+    assert "| `check.crcs` | all | `true` |" in page
     assert page == DOCS.read_text(encoding="utf-8")
 
 

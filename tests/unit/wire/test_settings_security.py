@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings._reader import read as read_settings
+from pyspark_kafka_direct.settings._security import security_settings
+from pyspark_kafka_direct.settings._table import TABLE
+from pyspark_kafka_direct.settings.client import connection_settings
+from pyspark_kafka_direct.settings.row import Origin
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.settings.security import OAuthSettings, SaslSettings, SecuritySettings, TlsSettings
-from pyspark_kafka_direct.wire._table import SETTINGS, read_settings
-from pyspark_kafka_direct.wire.security.reader import security_settings
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,7 @@ OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMod
 KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 CREDENTIALS = 'username="alice" password="hunter2";'
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+SETTINGS = {row.name: row for row in TABLE.rows if row.client}
 
 JAVA_SECURITY = """
 sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
@@ -50,9 +53,10 @@ ssl.truststore.location ssl.truststore.password ssl.truststore.type
 
 def read(params: Mapping[str, str], provider: str | None = None) -> tuple[SecuritySettings, tuple[str, ...]]:
     """What the settings give, and what is said about them."""
-    values = read_settings(params)
-    security, notes = security_settings(values.values, values.given, provider)
-    return security, (*values.notes, *notes)
+    options = {"kafka.bootstrap.servers": "a:1", **{f"kafka.{name}": text for name, text in params.items()}}
+    given = read_settings({**options, "oauthTokenProvider": provider}, door="batch", origin=Origin.OPTION)
+    security, notes = security_settings(given)
+    return security, (*given.notes, *notes)
 
 
 def tls(**settings: str) -> TlsSettings:
@@ -216,7 +220,8 @@ def test_old_tls_versions_are_left_out_or_refused() -> None:
     assert "TLSv1.1 is too old" in notes[0]
     old = {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1,SSLv3"}
     assert "write TLSv1.2,TLSv1.3" in refusal(old)
-    assert "'TLSv9' is not allowed" in refusal({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv9"})
+    unknown = {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv9"}
+    assert "must be TLSv1.2, TLSv1.3 or both, got 'TLSv9'" in refusal(unknown)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +278,7 @@ def test_unknown_cipher_suites_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["ssl.engine.factory.class", "ssl.crl.location", "ssl.providers"])
 def test_tls_settings_that_would_be_silently_weaker_are_refused(name: str) -> None:
-    assert f"kafka.{name} is not supported" in refusal({"security.protocol": "SSL", name: "x"})
+    assert f"kafka.{name} cannot be used here" in refusal({"security.protocol": "SSL", name: "x"})
 
 
 # SASL
@@ -312,7 +317,10 @@ def test_a_missing_mechanism_names_what_the_login_module_is_for() -> None:
     [
         ({"sasl.mechanism": "GSSAPI"}, "Kerberos (GSSAPI) is not supported; use a listener with SCRAM"),
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "aws-msk-iam-sasl-signer-python"),
-        ({"sasl.mechanism": "DIGEST-MD5"}, "'DIGEST-MD5' is not allowed; write PLAIN, SCRAM-SHA-256"),
+        (
+            {"sasl.mechanism": "DIGEST-MD5"},
+            "be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, got 'DIGEST-MD5'",
+        ),
         ({"sasl.mechanism": "PLAIN"}, "the user name is missing"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": "alice"}, "the password is missing"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": "a\0b", "sasl.password": "hunter2"}, "NUL"),
@@ -436,8 +444,8 @@ def test_an_unsigned_token_for_tests() -> None:
     [
         ("", {}, None, "nothing says where tokens come from"),
         ("", {TOKEN_URL: "https://idp/token"}, "m:f", "exclude each other"),
-        ("", {}, "no_factory", "'no_factory' is not allowed; write module:factory"),
-        ("", {}, "os; system:x", "write module:factory"),
+        ("", {}, "no_factory", "oauthTokenProvider must be module:factory, got 'no_factory'"),
+        ("", {}, "os; system:x", "must be module:factory"),
         ("", {TOKEN_URL: "https://idp/token"}, None, "the client id is missing"),
         ('clientId="me"', {TOKEN_URL: "https://idp/token"}, None, "the client secret is missing"),
         ("", {TOKEN_URL: "ftp://idp/token"}, None, "not an address"),
@@ -454,7 +462,7 @@ def test_an_unsigned_token_for_tests() -> None:
             'clientId="me" clientSecret="hunter2" ssl.protocol="x"',
             {TOKEN_URL: "https://idp/token"},
             None,
-            "inside kafka.sasl.jaas.config: option kafka.ssl.protocol",
+            "ssl.protocol inside sasl.jaas.config must be",
         ),
     ],
 )

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.unit.wire.parties import BROKER, CA, CLIENT, DAY, NOW, OTHER_CA, Party
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
+from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.security._certificates import private_file
 from pyspark_kafka_direct.wire.security.tls import explain_tls_failure, tls_context, wrap_socket
-from pyspark_kafka_direct.wire.settings import connection_settings
 
 if TYPE_CHECKING:
     import datetime

@@ -8,8 +8,8 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings.extensions import check_extensions
 from pyspark_kafka_direct.settings.secret import Secret
-from pyspark_kafka_direct.wire.security._oauth_reader import check_extensions
 from pyspark_kafka_direct.wire.security._token import Token
 
 if TYPE_CHECKING:

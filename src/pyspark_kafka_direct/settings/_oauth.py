@@ -3,88 +3,70 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings._jaas import inside
+from pyspark_kafka_direct.settings._reader import read as read_settings
+from pyspark_kafka_direct.settings._tls import read_tls
+from pyspark_kafka_direct.settings.extensions import check_extensions
+from pyspark_kafka_direct.settings.row import Origin
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.settings.security import OAuthSettings, UnsecuredClaims
-from pyspark_kafka_direct.wire._table import read_settings
-from pyspark_kafka_direct.wire.security._tls_reader import read_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from pyspark_kafka_direct.settings._reader import Read
     from pyspark_kafka_direct.settings.security import TlsSettings
-    from pyspark_kafka_direct.wire._setting import Value
 
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a setting's name
 _SCOPE: Final = "sasl.oauthbearer.scope"
 _UNSECURED: Final = "unsecuredLogin"
-_PROVIDER: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
-def read_oauth(
-    values: Mapping[str, Value],
-    given: Mapping[str, str],
-    jaas: Mapping[str, str],
-    provider: str | None,
-    notes: list[str],
-) -> OAuthSettings:
+def read_oauth(read: Read, jaas: Mapping[str, str], notes: list[str]) -> OAuthSettings:
     """Build OAUTHBEARER settings.
 
     Args:
-        values: Values by table name.
-        given: Table name to the name it was given under.
+        read: What was given.
         jaas: Options of the ``OAuthBearerLoginModule``: ``clientId``, ``clientSecret``, ``scope``, ``ssl.*``,
             ``extension_*``, ``unsecuredLogin*``.
-        provider: The option ``oauthTokenProvider``.
         notes: Gets a line for what weakens security.
 
     Raises:
         OptionError: No source of tokens, or one that lacks something.
     """
-    extensions = _extensions(values, given, jaas)
-    url = cast("str | None", values.get(_URL))
+    extensions = _extensions(read, jaas)
+    url, provider = read.text(_URL), read.text("oauthTokenProvider")
     if provider:
         if url is not None:
-            raise OptionError(
-                f"options oauthTokenProvider and kafka.{given[_URL]} exclude each other; give one of them"
-            )
-        return OAuthSettings(provider=_checked_provider(provider), extensions=extensions)
+            raise OptionError(f"oauthTokenProvider and {read.name(_URL)} exclude each other; give one of them")
+        return OAuthSettings(provider=provider, extensions=extensions)
     if url is not None:
-        return _endpoint(url, values, given, jaas, extensions, notes)
+        return _endpoint(url, read, jaas, extensions, notes)
     if any(name.startswith(_UNSECURED) for name in jaas):
-        notes.append("kafka.sasl.jaas.config asks for an unsigned token (unsecuredLogin...), which is for tests only")
+        config = read.name("sasl.jaas.config")
+        notes.append(f"{config} asks for an unsigned token (unsecuredLogin...), which is for tests only")
         return OAuthSettings(unsecured=_unsecured(jaas), extensions=extensions)
     raise OptionError(
-        "kafka.sasl.mechanism is OAUTHBEARER, but nothing says where tokens come from; set the option "
+        f"{read.name('sasl.mechanism')} is OAUTHBEARER, but nothing says where tokens come from; set "
         "oauthTokenProvider to module:factory (Python code that gives them), or "
-        f"kafka.{_URL} with clientId and clientSecret in kafka.sasl.jaas.config"
+        f"{read.name(_URL)} with clientId and clientSecret in {read.name('sasl.jaas.config')}"
     )
-
-
-def _checked_provider(provider: str) -> str:
-    provider = provider.strip()
-    if _PROVIDER.fullmatch(provider) is None:
-        raise OptionError(
-            f"option oauthTokenProvider: {provider!r} is not allowed; write module:factory, for example "
-            "my_tokens:provider"
-        )
-    return provider
 
 
 def _endpoint(
     url: str,
-    values: Mapping[str, Value],
-    given: Mapping[str, str],
+    read: Read,
     jaas: Mapping[str, str],
     extensions: tuple[tuple[str, str], ...],
     notes: list[str],
 ) -> OAuthSettings:
-    written_as = given[_URL]
+    name, config = read.name(_URL), read.name("sasl.jaas.config")
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -95,17 +77,17 @@ def _endpoint(
     if parts.scheme not in ("https", "http") or not host or parts.username or parts.password:
         # The URL itself is not shown: somebody may have written credentials into it.
         raise OptionError(
-            f"option kafka.{written_as} is not an address that can be used; write https://host/path (or "
-            "file:///path to a file that holds a token), and credentials in kafka.sasl.jaas.config"
+            f"{name} is not an address that can be used; write https://host/path (or "
+            f"file:///path to a file that holds a token), and credentials in {config}"
         )
     if parts.scheme == "http":
-        notes.append(f"option kafka.{written_as} sends the client secret over the network in clear; use https")
-    client_id = cast("str | None", values.get(_ID)) or jaas.get("clientId")
-    secret = cast("Secret | None", values.get(_SECRET)) or Secret(jaas.get("clientSecret", ""))
+        notes.append(f"{name} sends the client secret over the network in clear; use https")
+    client_id = read.text(_ID) or inside(_ID, jaas)
+    secret = read.secret(_SECRET) or Secret(inside(_SECRET, jaas) or "")
     if not client_id or not secret:
         lacking = "client id" if not client_id else "client secret"
         raise OptionError(
-            f"option kafka.{written_as} is set, but the {lacking} is missing; write kafka.sasl.jaas.config="
+            f"{name} is set, but the {lacking} is missing; write {config}="
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
             'clientId="..." clientSecret="...";'
         )
@@ -113,61 +95,37 @@ def _endpoint(
         token_endpoint_url=url,
         client_id=client_id,
         client_secret=secret,
-        scope=cast("str | None", values.get(_SCOPE)) or jaas.get("scope") or None,
-        urlencode_header=bool(values["sasl.oauthbearer.header.urlencode"]),
-        endpoint_tls=_endpoint_tls(jaas, notes),
-        connect_timeout_ms=cast("int", values["sasl.login.connect.timeout.ms"]),
-        read_timeout_ms=cast("int", values["sasl.login.read.timeout.ms"]),
+        scope=read.text(_SCOPE) or inside(_SCOPE, jaas) or None,
+        urlencode_header=read.flag("sasl.oauthbearer.header.urlencode"),
+        endpoint_tls=_endpoint_tls(read, jaas, notes),
+        connect_timeout_ms=int(read.decimal("sasl.login.connect.timeout.ms")),
+        read_timeout_ms=int(read.decimal("sasl.login.read.timeout.ms")),
         extensions=extensions,
     )
 
 
-def _endpoint_tls(jaas: Mapping[str, str], notes: list[str]) -> TlsSettings:
+def _endpoint_tls(read: Read, jaas: Mapping[str, str], notes: list[str]) -> TlsSettings:
     # Java's JaasOptionsUtils: the endpoint is not the broker, so its TLS settings stand inside the JAAS options.
-    try:
-        read = read_settings({name: text for name, text in jaas.items() if name.startswith("ssl.")})
-        own_notes = list(read.notes)
-        settings = read_tls(read.values, read.given, own_notes)
-    except OptionError as error:
-        raise OptionError(f"inside kafka.sasl.jaas.config: {error.message}") from None
-    notes += [f"inside kafka.sasl.jaas.config: {note}" for note in own_notes]
-    return settings
+    of_endpoint = {name: text for name, text in jaas.items() if name.startswith("ssl.")}
+    settings = read_settings(of_endpoint, door=read.door, origin=Origin.JAAS, table=read.table)
+    notes += settings.notes
+    return read_tls(settings, notes)
 
 
-def _extensions(
-    values: Mapping[str, Value], given: Mapping[str, str], jaas: Mapping[str, str]
-) -> tuple[tuple[str, str], ...]:
+def _extensions(read: Read, jaas: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     pairs = [
         (name.removeprefix(prefix), text)
         for prefix in ("extension_", "unsecuredLoginExtension_")
         for name, text in jaas.items()
         if name.startswith(prefix)
     ]
-    for text in cast("tuple[str, ...]", values.get("sasl.oauthbearer.extensions", ())):
+    for text in read.entries("sasl.oauthbearer.extensions"):
         name, sign, value = text.partition("=")
         if not sign:
-            raise OptionError(
-                f"option kafka.{given['sasl.oauthbearer.extensions']}: write key=value pairs separated by commas"
-            )
+            # The text is not shown: it may be a secret in the wrong place.
+            raise OptionError(f"{read.name('sasl.oauthbearer.extensions')} must be key=value pairs separated by commas")
         pairs.append((name.strip(), value.strip()))
     return check_extensions(pairs, "sasl.jaas.config")
-
-
-def check_extensions(pairs: Iterable[tuple[str, str]], source: str) -> tuple[tuple[str, str], ...]:
-    """Check SASL extensions: letters as a name (not ``auth``), printable ASCII as a value (RFC 7628, 3.1).
-
-    Raises:
-        OptionError: A pair is not allowed; its value is not shown.
-    """
-    checked = dict(pairs)
-    for name, value in checked.items():
-        if re.fullmatch(r"[A-Za-z]+", name) is None or name == "auth":
-            raise OptionError(
-                f"{source}: the SASL extension name {name!r} is not allowed; write letters only, not auth"
-            )
-        if re.fullmatch(r"[\x21-\x7E \t\r\n]+", value) is None:
-            raise OptionError(f"{source}: the value of the SASL extension {name} is not allowed; write printable ASCII")
-    return tuple(checked.items())
 
 
 def _unsecured(jaas: Mapping[str, str]) -> UnsecuredClaims:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings._table import TABLE
+from pyspark_kafka_direct.settings.row import Origin
 from pyspark_kafka_direct.settings.secret import MASK
 
 if TYPE_CHECKING:
@@ -51,18 +53,18 @@ class LoginModule:
         return f"LoginModule({self.name} {shown})"
 
 
-def parse_jaas(text: str, written_as: str = "sasl.jaas.config") -> LoginModule:
+def parse_jaas(text: str, name: str = "kafka.sasl.jaas.config") -> LoginModule:
     """Parse the value of ``sasl.jaas.config``.
 
     Args:
         text: The configuration; exactly one log-in module, as Kafka's ``JaasContext`` wants it.
-        written_as: The setting's name for messages, without ``kafka.``.
+        name: The setting as it was written, for messages.
 
     Raises:
         OptionError: The text does not follow the grammar; says where and what was expected, never what stands there.
     """
-    tokens = _Tokens(text, written_as)
-    name = tokens.word("a log-in module's class name")
+    tokens = _Tokens(text, name)
+    module = tokens.word("a log-in module's class name")
     flag = tokens.word("a control flag (required)")
     if flag.lower() not in _FLAGS:
         raise tokens.error("a control flag: required, requisite, sufficient or optional")
@@ -76,14 +78,20 @@ def parse_jaas(text: str, written_as: str = "sasl.jaas.config") -> LoginModule:
         options[key] = tokens.word("an option's value", quoted=True)
     if tokens.more():
         raise tokens.error("nothing after the first log-in module")
-    return LoginModule(name, options)
+    return LoginModule(module, options)
+
+
+def inside(setting: str, options: Mapping[str, str]) -> str | None:
+    """The text of a setting that has a name of its own among a log-in module's options."""
+    way = TABLE.by_name[setting].written(Origin.JAAS)
+    return None if way is None else options.get(way.name)
 
 
 class _Tokens:
     """The tokens of a text one by one; ``kind`` and ``value`` are those of the last one."""
 
-    def __init__(self, text: str, written_as: str) -> None:
-        self._written_as = written_as
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
         self._end = len(text)
         self._tokens = self._split(text)
         self._position = 0
@@ -115,7 +123,7 @@ class _Tokens:
         """Say what was expected at the last token."""
         where = "at its end" if self._position >= self._end else f"at character {self._position + 1}"
         return OptionError(
-            f"option kafka.{self._written_as} cannot be read {where}: expected {expected}; the form is "
+            f"{self._name} cannot be read {where}: expected {expected}; the form is "
             'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";'
         )
 

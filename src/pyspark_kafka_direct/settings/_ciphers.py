@@ -16,7 +16,6 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.security import TlsVersion
-    from pyspark_kafka_direct.wire._setting import Value
 
 _TLS_13: Final = frozenset(
     {
@@ -35,7 +34,7 @@ _IANA: Final = re.compile(
 
 
 def read_cipher_suites(
-    value: Value | None, written_as: str | None, versions: tuple[TlsVersion, TlsVersion]
+    value: str | None, name: str, versions: tuple[TlsVersion, TlsVersion]
 ) -> tuple[tuple[str, ...], tuple[TlsVersion, TlsVersion]]:
     """Read ``ssl.cipher.suites``.
 
@@ -43,7 +42,7 @@ def read_cipher_suites(
 
     Args:
         value: Names separated by commas or colons; OpenSSL's own cipher strings pass through.
-        written_as: The name it was given under.
+        name: The setting as it was written, for messages.
         versions: Lowest and highest TLS version wanted.
 
     Returns:
@@ -52,11 +51,11 @@ def read_cipher_suites(
     Raises:
         OptionError: A name is unknown, or no TLS version is left.
     """
-    names = [name for name in re.split(r"[,:\s]+", str(value or "")) if name]
-    if not names:
+    suites = [suite for suite in re.split(r"[,:\s]+", value or "") if suite]
+    if not suites:
         return (), versions
-    older = tuple(_openssl_name(name, written_as) for name in names if name not in _TLS_13)
-    newer = [name for name in names if name in _TLS_13]
+    older = tuple(_openssl_name(suite, name) for suite in suites if suite not in _TLS_13)
+    newer = [suite for suite in suites if suite in _TLS_13]
     least, most = versions
     if not newer:
         most = "TLSv1.2"
@@ -64,20 +63,19 @@ def read_cipher_suites(
         least = "TLSv1.3"
     if least > most:
         raise OptionError(
-            f"option kafka.{written_as} has no suite for {' or '.join(sorted(set(versions)))}, the versions of "
-            "kafka.ssl.protocol and kafka.ssl.enabled.protocols"
+            f"{name} has no suite for {' or '.join(sorted(set(versions)))}, the versions of "
+            "ssl.protocol and ssl.enabled.protocols"
         )
     return older, (least, most)
 
 
-def _openssl_name(name: str, written_as: str | None) -> str:
-    if not name.startswith(("TLS_", "SSL_")):
-        return name
-    match = _IANA.fullmatch(name)
+def _openssl_name(suite: str, name: str) -> str:
+    if not suite.startswith(("TLS_", "SSL_")):
+        return suite
+    match = _IANA.fullmatch(suite)
     if match is None:
         raise OptionError(
-            f"option kafka.{written_as}: the cipher suite {name!r} is unknown or too weak; leave the option out, or "
-            "write OpenSSL's names"
+            f"{name}: the cipher suite {suite!r} is unknown or too weak; leave the option out, or write OpenSSL's names"
         )
     exchange = "" if match["exchange"] == "RSA" else match["exchange"].replace("_", "-") + "-"
     if match["chacha"]:

@@ -1,20 +1,19 @@
-"""SASL settings from the values of the table: mechanism, credentials, where tokens come from."""
+"""SASL settings: mechanism, credentials, where tokens come from."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.settings._jaas import LoginModule, inside, parse_jaas
+from pyspark_kafka_direct.settings._messages import bad_value
+from pyspark_kafka_direct.settings._oauth import read_oauth
 from pyspark_kafka_direct.settings.secret import Secret
-from pyspark_kafka_direct.settings.security import SaslSettings
-from pyspark_kafka_direct.wire.security._jaas import LoginModule, parse_jaas
-from pyspark_kafka_direct.wire.security._oauth_reader import read_oauth
+from pyspark_kafka_direct.settings.security import NO_SECRET, SaslSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark_kafka_direct.wire._setting import Value
+    from pyspark_kafka_direct.settings._reader import Read
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -42,40 +41,32 @@ _REFUSED: Final = {
 }
 
 
-def read_sasl(
-    values: Mapping[str, Value],
-    given: Mapping[str, str],
-    oauth_token_provider: str | None,
-    notes: list[str],
-    *,
-    encrypted: bool,
-) -> SaslSettings:
-    """Build SASL settings from values of the table.
+def read_sasl(read: Read, notes: list[str], *, encrypted: bool) -> SaslSettings:
+    """Build SASL settings.
 
     Args:
-        values: Values by table name.
-        given: Table name to the name it was given under.
-        oauth_token_provider: The option ``oauthTokenProvider``.
+        read: What was given.
         notes: Gets a line for each setting that has no effect or weakens security.
         encrypted: Whether TLS lies underneath.
 
     Raises:
         OptionError: Something is missing, unsupported, or contradicts another setting.
     """
-    module = _login_module(values, given)
-    mechanism = _mechanism(values, given, module)
-    if oauth_token_provider and mechanism != "OAUTHBEARER":
+    module = _login_module(read)
+    mechanism = _mechanism(read, module)
+    if "oauthTokenProvider" in read.given and mechanism != "OAUTHBEARER":
         raise OptionError(
-            f"option oauthTokenProvider gives tokens for OAUTHBEARER, but kafka.sasl.mechanism is {mechanism}; "
+            f"oauthTokenProvider gives tokens for OAUTHBEARER, but {read.name('sasl.mechanism')} is {mechanism}; "
             "leave one of them out"
         )
     if not encrypted and not mechanism.startswith("SCRAM"):
         what = "the password" if mechanism == "PLAIN" else "the token"
-        notes.append(f"kafka.security.protocol=SASL_PLAINTEXT sends {what} over the network in clear; use SASL_SSL")
+        protocol = read.name("security.protocol")
+        notes.append(f"{protocol}=SASL_PLAINTEXT sends {what} over the network in clear; use SASL_SSL")
     if mechanism == "OAUTHBEARER":
         options = module.options if module else {}
-        return SaslSettings(mechanism, oauth=read_oauth(values, given, options, oauth_token_provider, notes))
-    username, password = _credentials(values, given, module, mechanism)
+        return SaslSettings(mechanism, oauth=read_oauth(read, options, notes))
+    username, password = _credentials(read, module, mechanism)
     delegation_token = module is not None and module.options.get("tokenauth", "").lower() == "true"
     if mechanism.startswith("SCRAM"):
         return SaslSettings(mechanism, username, password, delegation_token)
@@ -84,62 +75,56 @@ def read_sasl(
     return SaslSettings(mechanism, username, password)
 
 
-def _login_module(values: Mapping[str, Value], given: Mapping[str, str]) -> LoginModule | None:
-    text = cast("Secret | None", values.get("sasl.jaas.config"))
-    return None if text is None else parse_jaas(text.reveal(), given["sasl.jaas.config"])
+def _login_module(read: Read) -> LoginModule | None:
+    text = read.secret("sasl.jaas.config")
+    return None if text is None else parse_jaas(text.reveal(), read.name("sasl.jaas.config"))
 
 
-def _mechanism(values: Mapping[str, Value], given: Mapping[str, str], module: LoginModule | None) -> str:
-    written_as = given.get("sasl.mechanism", "sasl.mechanism")
-    fitting = () if module is None else _mechanisms_of(module, given["sasl.jaas.config"])
-    text = cast("str | None", values.get("sasl.mechanism"))
+def _mechanism(read: Read, module: LoginModule | None) -> str:
+    name, config = read.name("sasl.mechanism"), read.name("sasl.jaas.config")
+    fitting = () if module is None else _mechanisms_of(module, config)
+    text = read.text("sasl.mechanism")
     if text is None:
         known = [mechanism for mechanism in fitting if mechanism in MECHANISMS] or list(MECHANISMS)
-        raise OptionError(
-            f"option kafka.{written_as} is missing; write {' or '.join(known)} (Java's default, GSSAPI, is not "
-            "supported)"
-        )
+        raise OptionError(f"{name} is missing; write {' or '.join(known)} (Java's default, GSSAPI, is not supported)")
     mechanism = text.upper()
     if mechanism in _REFUSED:
-        raise OptionError(f"option kafka.{written_as}: {_REFUSED[mechanism]}")
+        raise OptionError(f"{name}: {_REFUSED[mechanism]}")
     if mechanism not in MECHANISMS:
-        raise OptionError(f"option kafka.{written_as}: {text!r} is not allowed; write {', '.join(MECHANISMS)}")
+        raise bad_value(name, text, f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}", words=MECHANISMS)
     if fitting and mechanism not in fitting:
         raise OptionError(
-            f"option kafka.{written_as} is {mechanism}, but kafka.{given['sasl.jaas.config']} names a log-in module "
+            f"{name} is {mechanism}, but {config} names a log-in module "
             f"for {' and '.join(fitting)}; {mechanism} needs {_MODULE_OF[mechanism]}"
         )
     return mechanism
 
 
-def _mechanisms_of(module: LoginModule, written_as: str) -> tuple[str, ...]:
+def _mechanisms_of(module: LoginModule, config: str) -> tuple[str, ...]:
     for name, mechanisms in _MODULES.items():
         if module.name == name or module.name.endswith(f".{name}"):
             return mechanisms
     supported = ", ".join(name for name, mechanisms in _MODULES.items() if set(mechanisms) & set(MECHANISMS))
     # The name is the first word of a text full of secrets: show it only if it looks like a class name.
     shown = f" {module.name!r}" if re.fullmatch(r"[\w$]+(?:\.[\w$]+)+", module.name) else ""
-    raise OptionError(f"option kafka.{written_as}: the log-in module{shown} is not supported; write one of {supported}")
+    raise OptionError(f"{config}: the log-in module{shown} is not supported; write one of {supported}")
 
 
-def _credentials(
-    values: Mapping[str, Value], given: Mapping[str, str], module: LoginModule | None, mechanism: str
-) -> tuple[str, Secret]:
-    if module is not None and ("sasl.username" in given or "sasl.password" in given):
-        own = given.get("sasl.username") or given["sasl.password"]
-        raise OptionError(
-            f"options kafka.{given['sasl.jaas.config']} and kafka.{own} exclude each other; give one of them"
-        )
+def _credentials(read: Read, module: LoginModule | None, mechanism: str) -> tuple[str, Secret]:
+    config = read.name("sasl.jaas.config")
     if module is not None:
-        username: str | None = module.options.get("username")
-        password = Secret(module.options["password"]) if "password" in module.options else None
+        for setting in ("sasl.username", "sasl.password"):
+            if setting in read.given:
+                raise OptionError(f"{config} and {read.name(setting)} exclude each other; give one of them")
+        username = inside("sasl.username", module.options)
+        password = Secret(inside("sasl.password", module.options) or "")
     else:
-        username = cast("str | None", values.get("sasl.username"))
-        password = cast("Secret | None", values.get("sasl.password"))
+        username = read.text("sasl.username")
+        password = read.secret("sasl.password") or NO_SECRET
     if not username or not password:
         lacking = "user name" if not username else "password"
         raise OptionError(
-            f"kafka.sasl.mechanism is {mechanism}, but the {lacking} is missing; write kafka.sasl.jaas.config="
+            f"{read.name('sasl.mechanism')} is {mechanism}, but the {lacking} is missing; write {config}="
             f'{_MODULE_OF[mechanism]} required username="..." password="...";'
         )
     return username, password
