@@ -3,7 +3,8 @@
 Importing it imports nothing more. Its faces are
 
 - ``wire.cluster``: ``Cluster`` (topics, leaders, offsets);
-- ``wire.leaders``: something for many partitions, sent to their leaders; ``wire.coordinator``: asks that of a key;
+- ``wire.leaders``: requests about many partitions, sent to their leaders;
+- ``wire.coordinator``: requests to the coordinator of a group or a transactional id;
 - ``wire.fetch``: fetch requests of one partition;
 - ``wire.pool``: the process's connections; ``wire.connection``: one of them;
 - ``wire.system``: clocks, pauses, chance and sockets.

@@ -81,7 +81,7 @@ def in_turn(
     rotation: float,
     turn: int = 0,
 ) -> list[Address]:
-    """Brokers in the order in which to ask them: the known ones, then the bootstrap servers; those that failed last.
+    """Return brokers in the order to ask them: the known ones, then the bootstrap servers; those that failed last.
 
     Args:
         known: Addresses of known brokers.
@@ -96,7 +96,7 @@ def in_turn(
 
 
 def share(left: float, others: int, longest: float) -> float:
-    """How long to wait for one of several brokers, in seconds.
+    """Return how long to wait for one of several brokers, in seconds.
 
     Args:
         left: Seconds until the deadline.
@@ -107,7 +107,7 @@ def share(left: float, others: int, longest: float) -> float:
 
 
 def patience(settings: ConnectionSettings, tries: int) -> float:
-    """How long to wait for an answer, in seconds, where asking again may lead to another broker.
+    """Return how long to wait for an answer, in seconds, where asking again may lead to another broker.
 
     Args:
         settings: Whose ``request.timeout.ms`` it begins as a part of; that also bounds the wait for any one answer.

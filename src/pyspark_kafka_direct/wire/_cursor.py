@@ -63,27 +63,27 @@ class Cursor:
         return start
 
     def int8(self) -> int:
-        """INT8."""
+        """Read INT8."""
         value: int = _INT8(self._view, self.skip(1))[0]
         return value
 
     def int16(self) -> int:
-        """INT16."""
+        """Read INT16."""
         value: int = _INT16(self._view, self.skip(2))[0]
         return value
 
     def int32(self) -> int:
-        """INT32."""
+        """Read INT32."""
         value: int = _INT32(self._view, self.skip(4))[0]
         return value
 
     def int64(self) -> int:
-        """INT64."""
+        """Read INT64."""
         value: int = _INT64(self._view, self.skip(8))[0]
         return value
 
     def unsigned_varint(self) -> int:
-        """UNSIGNED_VARINT of at most 32 bits."""
+        """Read UNSIGNED_VARINT of at most 32 bits."""
         start = self.position
         try:
             value, end = read_unsigned_varint(self._view, start)
@@ -93,12 +93,12 @@ class Cursor:
         return value
 
     def bytes(self, size: int) -> memoryview:
-        """The next ``size`` bytes, not copied."""
+        """Return the next ``size`` bytes, not copied."""
         start = self.skip(size)
         return self._view[start : start + size]
 
     def string(self, flexible: bool) -> str:
-        """STRING or, if ``flexible``, COMPACT_STRING; null is malformed."""
+        """Read STRING or, if ``flexible``, COMPACT_STRING; null is malformed."""
         size = self.unsigned_varint() - 1 if flexible else self.int16()
         if size < 0:
             raise MalformedError(f"a string at byte {self.position} is null")
@@ -108,7 +108,7 @@ class Cursor:
             raise MalformedError(f"a string at byte {self.position} is not UTF-8") from None
 
     def count(self, flexible: bool, least: int) -> int:
-        """Element count of ARRAY or COMPACT_ARRAY; null counts as -1.
+        """Read the element count of ARRAY or COMPACT_ARRAY; null counts as -1.
 
         Args:
             flexible: Whether it is a COMPACT_ARRAY.
@@ -121,14 +121,14 @@ class Cursor:
         return count
 
     def byte_string(self, flexible: bool) -> memoryview:
-        """BYTES/RECORDS or their compact forms, not copied; null is empty."""
+        """Read BYTES/RECORDS or their compact forms, not copied; null is empty."""
         size = self.unsigned_varint() - 1 if flexible else self.int32()
         if size == -1:
             return self.bytes(0)
         return self.bytes(size)
 
     def tags(self, on_tag: Callable[[int, Cursor], None] | None = None) -> None:
-        """TAG_BUFFER.
+        """Read TAG_BUFFER.
 
         Args:
             on_tag: Called with each tag and a cursor over its bytes; it ignores the tags it does not know.
@@ -142,7 +142,7 @@ class Cursor:
 
 
 def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """UNSIGNED_VARINT of at most 32 bits and the position behind it.
+    """Read UNSIGNED_VARINT of at most 32 bits; return it and the position behind it.
 
     Raises:
         MalformedError: It is longer.

@@ -37,7 +37,7 @@ class ListOffsets:
         self._timeout_ms = timeout_ms
 
     def is_slow(self, values: Iterable[int]) -> bool:
-        """Looking for a time may mean to search a log, which takes what it takes."""
+        """Tell whether a time is looked for: that may mean to search a log, which takes long."""
         return any(position >= 0 for position in values)
 
     def submit(self, connection: Connection, entries: Sequence[Entry[int]], deadline: Deadline) -> None:

@@ -59,7 +59,7 @@ def connect(settings: ConnectionSettings, host: str, port: int, deadline: Deadli
 
 
 def address_text(host: str, port: int) -> str:
-    """``host:port``, an IPv6 address in brackets."""
+    """Return ``host:port``, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -33,7 +33,7 @@ class Circumstances(NamedTuple):
 
 
 def too_late(when: Circumstances, deadline: Deadline, throttled: float) -> BrokerTimeoutError:
-    """The error for an answer that did not come in time.
+    """Return the error for an answer that did not come in time.
 
     Args:
         when: The circumstances.
@@ -58,7 +58,7 @@ def too_late(when: Circumstances, deadline: Deadline, throttled: float) -> Broke
 
 
 def broken(when: Circumstances, error: OSError) -> BrokerError:
-    """The error for a connection that broke.
+    """Return the error for a connection that broke.
 
     Args:
         when: The circumstances.
@@ -80,7 +80,7 @@ def broken(when: Circumstances, error: OSError) -> BrokerError:
 
 
 def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
-    """The error for an answer whose claimed length cannot be.
+    """Return the error for an answer whose claimed length cannot be.
 
     Args:
         when: The circumstances.
@@ -100,7 +100,7 @@ def not_kafka(when: Circumstances, start: bytes) -> ProtocolError:
 
 
 def speaks_tls(start: bytes | bytearray) -> bool:
-    """Whether bytes begin like a TLS record: type (0x15 alert, 0x16 handshake), then version (0x0300 to 0x0304)."""
+    """Tell whether bytes begin like a TLS record: type (0x15 alert, 0x16 handshake), version (0x0300 to 0x0304)."""
     return start[0] in (0x15, 0x16) and start[1] == 0x03 and start[2] <= 0x04
 
 

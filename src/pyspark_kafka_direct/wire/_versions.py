@@ -54,7 +54,7 @@ _RELEASES: Final = (
 def intersect(
     api_key: int, name: str, ours: tuple[int, int], api_versions: Mapping[int, tuple[int, int]], broker: str
 ) -> int:
-    """The highest version of ``ours`` (lowest, highest) that the broker speaks too.
+    """Return the highest version of ``ours`` (lowest, highest) that the broker speaks too.
 
     Args:
         api_key: The request.
@@ -99,7 +99,7 @@ def check_broker(api_versions: Mapping[int, tuple[int, int]], broker: str, *, sa
 
 
 def release(api_versions: Mapping[int, tuple[int, int]]) -> str:
-    """The newest release of Kafka whose versions these can be, such as ``"4.3"``; for messages only."""
+    """Return the newest release of Kafka whose versions these can be, such as ``"4.3"``; for messages only."""
     for name, key, version in _RELEASES:
         lowest, highest = api_versions.get(key, (0, -1))
         if lowest <= version <= highest:

@@ -40,9 +40,9 @@ __all__ = ["Cluster", "Node", "PartitionLeader", "PartitionMetadata", "TopicMeta
 class Cluster:
     """Answers questions about a cluster, each within ``default.api.timeout.ms``, retries included.
 
-    A moved leader, a broker that restarts, a broken connection: tried again, with fresh metadata where that helps. A
-    cluster that was never reached is given up sooner: when ``socket.connection.setup.timeout.ms`` has passed and every
-    bootstrap server was tried at least once, since a wrong address does not get better by waiting.
+    After a moved leader, a restarted broker or a broken connection it tries again, with fresh metadata where that
+    helps. A cluster that was never reached is given up sooner, as a wrong address does not get better by waiting: when
+    ``socket.connection.setup.timeout.ms`` has passed and every bootstrap server was tried at least once.
 
     May be used by several threads.
 
@@ -73,7 +73,7 @@ class Cluster:
         self._turn = 0  # how often another broker was wanted
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """The end of a wait that begins now, by the cluster's clock.
+        """Return the end of a wait that begins now, by the cluster's clock.
 
         Args:
             seconds: How long; by default ``default.api.timeout.ms``.
@@ -87,7 +87,7 @@ class Cluster:
         return dict(self._nodes)
 
     def topics(self, names: Iterable[str], *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
-        """Metadata of topics, fresh; a topic that does not exist is absent.
+        """Return fresh metadata of topics; a topic that does not exist is absent.
 
         Args:
             names: The topics.
@@ -104,7 +104,7 @@ class Cluster:
         return self._ask_topics(wanted, deadline or self.deadline())
 
     def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
-        """Metadata of all topics the principal may see, internal ones included, fresh.
+        """Return fresh metadata of all topics the principal may see, internal ones included.
 
         Args:
             deadline: End of the wait instead of ``default.api.timeout.ms``.
@@ -120,7 +120,7 @@ class Cluster:
             self._turn += 1
 
     def partition(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> PartitionMetadata:
-        """Metadata of a partition, at most ``metadata.max.age.ms`` old.
+        """Return metadata of a partition, at most ``metadata.max.age.ms`` old.
 
         Args:
             partition: The partition.
@@ -133,7 +133,7 @@ class Cluster:
         return self._known_partition(partition, self._known_topics({partition.topic}, deadline or self.deadline()))
 
     def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
-        """The leader of a partition; waits for one while there is none.
+        """Return the leader of a partition; wait for one while there is none.
 
         Args:
             partition: The partition.
@@ -157,7 +157,7 @@ class Cluster:
     def leaders(
         self, partitions: Collection[TopicPartition], deadline: Deadline, *, fresh: Retry | None = None
     ) -> dict[TopicPartition, PartitionLeader | None]:
-        """The leaders of partitions, each at most ``metadata.max.age.ms`` old; ``None`` where there is none now.
+        """Return the leaders of partitions, at most ``metadata.max.age.ms`` old; ``None`` where there is none now.
 
         Args:
             partitions: The partitions.
@@ -182,7 +182,7 @@ class Cluster:
         return found
 
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
-        """Leaders as of the last answers about their topics, without asking: only those that are known."""
+        """Return leaders as of the last answers about their topics, without asking: only those that are known."""
         known = {}
         with self._lock:
             for partition in partitions:
@@ -200,7 +200,7 @@ class Cluster:
         isolation_level: IsolationLevel = "read_uncommitted",
         deadline: Deadline | None = None,
     ) -> dict[TopicPartition, int]:
-        """Offsets of partitions, one request to each leader.
+        """Return offsets of partitions, with one request to each leader. Ends follow ``isolation.level``.
 
         Args:
             wanted: For each partition -2 (log start), -1 (end) or a time in milliseconds: then the first offset whose
@@ -231,7 +231,7 @@ class Cluster:
         return ask_any(self.pool, self.settings, known, ask, deadline, tries=tries, turn=self._turn)
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
-        """A connection from the pool to one broker; ``give_back`` takes it back.
+        """Borrow a connection to one broker from the pool; ``give_back`` returns it.
 
         Raises:
             BrokerError: As ``Connection.open``.

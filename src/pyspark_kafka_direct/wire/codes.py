@@ -183,7 +183,7 @@ class CodeInfo(NamedTuple):
 
 
 def lookup(code: int) -> CodeInfo:
-    """What an error code means; a code of the future is neither retriable nor a reason to refresh."""
+    """Return what an error code means; a code of the future is neither retriable nor a reason to refresh."""
     try:
         known = ErrorCode(code)
     except ValueError:
@@ -202,7 +202,7 @@ def error_for(
     broker: str | None = None,
     detail: str | None = None,
 ) -> KafkaDirectError:
-    """The error to raise for a code that a broker answered with.
+    """Return the error to raise for a code that a broker answered with.
 
     Args:
         code: The error code.

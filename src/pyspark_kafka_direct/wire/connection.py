@@ -144,11 +144,11 @@ class Connection:
         return self._socket is not None and not self._outstanding
 
     def fileno(self) -> int:
-        """The socket's descriptor, to be polled; -1 when closed."""
+        """Return the socket's descriptor, to be polled; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def version(self, api: Api) -> int:
-        """The highest version of a request that both sides speak.
+        """Return the highest version of a request that both sides speak.
 
         Raises:
             UnsupportedBrokerError: There is none.
@@ -176,11 +176,11 @@ class Connection:
         return self.complete(api, deadline)
 
     def submit(self, api: Api, values: Mapping[str, Any], deadline: Deadline) -> None:
-        """First half of ``call``: send. Several may be sent before the first ``complete``, in the same order."""
+        """Send a request. Several may be sent before the first ``complete``, which is then called in the same order."""
         self._submit(api, self.version(api), values, deadline)
 
     def complete(self, api: Api, deadline: Deadline) -> Any:
-        """Second half of ``call``: wait for the response."""
+        """Wait for the response, the second half of ``call``."""
         return self._complete(api, self.version(api), deadline)
 
     def send(
@@ -326,7 +326,7 @@ class Connection:
 
     @contextmanager
     def _closed_on_failure(self, name: str, deadline: Deadline, throttled: float = 0.0) -> Iterator[None]:
-        """Whatever goes wrong, the connection is of no more use; what the socket says becomes an error of ours."""
+        """Close the connection whatever goes wrong, and turn what the socket says into an error of ours."""
         try:
             yield
         except BrokerError:  # ours already; it is an OSError too, so it comes first
@@ -386,7 +386,7 @@ class Connection:
 
 
 def largest_answer(name: str) -> int:
-    """What the frame of an answer must stay below, in bytes, by the name of the request."""
+    """Return what the frame of an answer must stay below, in bytes, by the name of the request."""
     if name == "Fetch":
         return MAX_FRAME
     return _LARGEST_OF_A_STRANGER if name in _ANSWERS_OF_A_STRANGER else _LARGEST_ANSWER

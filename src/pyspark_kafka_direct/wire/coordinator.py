@@ -44,7 +44,7 @@ class Brokers(Protocol):
         """The brokers that are known; none before the cluster was reached."""
 
     def deadline(self) -> Deadline:
-        """The end of a wait of ``default.api.timeout.ms`` that begins now."""
+        """Return the end of a wait of ``default.api.timeout.ms`` that begins now."""
 
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> Mapping[str, Any]:
         """Ask about topics; gives a cluster up soon that was never reached."""
@@ -53,10 +53,10 @@ class Brokers(Protocol):
         """Ask one broker after the other until one answers."""
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
-        """A connection to a broker."""
+        """Borrow a connection to a broker."""
 
     def give_back(self, connection: Connection) -> None:
-        """Take it back."""
+        """Take a borrowed connection back."""
 
 
 class TryAgain(Exception):  # noqa: N818 (the coordinator catches it; never seen outside)

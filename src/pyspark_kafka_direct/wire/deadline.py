@@ -12,7 +12,7 @@ class Deadline:
     """A moment on the monotonic clock (so that setting the wall clock neither shortens nor lengthens a wait).
 
     Every wait of this package takes one. It is passed down unchanged, so the time a lower layer used up is gone for
-    the layers above too, and ``sooner`` narrows it for one step (connect, one request) of a longer operation.
+    the layers above too. ``sooner`` narrows it for one step (connect, one request) of a longer operation.
 
     Attributes:
         at: Seconds on the scale of ``system.monotonic()``.
@@ -26,11 +26,11 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, setting: str = "kafka.default.api.timeout.ms", system: System = SYSTEM) -> Deadline:
-        """The deadline ``seconds`` from now."""
+        """Return the deadline ``seconds`` from now."""
         return cls(system.monotonic() + seconds, setting, system)
 
     def remaining(self) -> float:
-        """Seconds left, never negative."""
+        """Return the seconds left, never negative."""
         return max(0.0, self.at - self.system.monotonic())
 
     @property
@@ -39,6 +39,6 @@ class Deadline:
         return self.system.monotonic() >= self.at
 
     def sooner(self, seconds: float) -> Deadline:
-        """This deadline or ``seconds`` from now, whichever comes first."""
+        """Return this deadline or ``seconds`` from now, whichever comes first."""
         other = self.system.monotonic() + seconds
         return self if self.at <= other else Deadline(other, self.setting, self.system)

@@ -254,7 +254,7 @@ def encode_request(
     isolation_level: int,
     rack: str,
 ) -> bytes:
-    """Body of a Fetch request for one partition, layout above."""
+    """Encode the body of a Fetch request for one partition, layout above."""
     flexible = version >= _FLEXIBLE_FROM
     one, none, tags = (b"\x02", b"\x01", b"\0") if flexible else (_INT32.pack(1), _INT32.pack(0), b"")
     parts = [

@@ -51,7 +51,7 @@ class Group:
     def committed(
         self, partitions: Collection[TopicPartition], *, deadline: Deadline | None = None
     ) -> dict[TopicPartition, int]:
-        """The next offset to read of each partition; those without a committed offset are left out.
+        """Return the next offset to read of each partition; those without a committed offset are left out.
 
         Args:
             partitions: The partitions.

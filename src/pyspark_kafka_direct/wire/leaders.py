@@ -62,7 +62,7 @@ class LeaderRequest(Protocol[_V, _R]):
         """What goes on, for errors: "listing offsets"."""
 
     def is_slow(self, values: Iterable[_V]) -> bool:
-        """Whether a leader that is well may take long; else the first tries are short."""
+        """Tell whether a leader that is well may take long; else the first tries are short."""
 
     def submit(self, connection: Connection, entries: Sequence[Entry[_V]], deadline: Deadline) -> None:
         """Send the request for partitions that the connection's broker leads."""
@@ -79,13 +79,13 @@ class Leaders(Protocol):
     def leaders(
         self, partitions: Collection[TopicPartition], deadline: Deadline, *, fresh: Retry | None = None
     ) -> Mapping[TopicPartition, PartitionLeader | None]:
-        """The leader of each partition, ``None`` where there is none now; with ``fresh`` the cluster is asked anew."""
+        """Return the leader of each partition, ``None`` where there is none; with ``fresh`` ask the cluster anew."""
 
     def connect(self, node: Node, deadline: Deadline) -> Connection:
-        """A connection to a broker."""
+        """Borrow a connection to a broker."""
 
     def give_back(self, connection: Connection) -> None:
-        """Take it back."""
+        """Take a borrowed connection back."""
 
 
 def ask_leaders(
@@ -132,7 +132,7 @@ def _ask_each(
     deadline: Deadline,
     longest: float,
 ) -> tuple[dict[TopicPartition, _R], dict[TopicPartition, KafkaDirectError]]:
-    """One round: every leader is sent its request before the first answer is awaited.
+    """Ask every leader once: all requests are sent before the first answer is awaited.
 
     None is waited for longer than ``longest`` seconds.
     """

@@ -137,7 +137,7 @@ def ask_metadata(connection: Connection, names: Collection[str] | None, deadline
 
 
 def newest(known: TopicMetadata | None, told: TopicMetadata) -> TopicMetadata:
-    """What to believe about a topic: of each partition the leader with the highest epoch (KIP-320).
+    """Return what to believe about a topic: of each partition the leader with the highest epoch (KIP-320).
 
     A broker that lags behind may still tell of a leader that others have seen replaced; ``Metadata`` of the Java client
     decides the same way.

@@ -62,7 +62,7 @@ class ConnectionPool:
         self._failures: dict[tuple[str, int], _Failures] = {}
 
     def borrow(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
-        """A connection that was alive a moment ago, or a new one.
+        """Return a connection that was alive a moment ago, or a new one.
 
         Raises:
             BrokerError: As ``Connection.open``.
@@ -104,7 +104,7 @@ class ConnectionPool:
 
     @contextlib.contextmanager
     def lend(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Iterator[Connection]:
-        """``borrow`` for the length of a ``with`` block; an error in the block closes the connection."""
+        """Borrow a connection for the length of a ``with`` block; an error in the block closes it."""
         connection = self.borrow(settings, host, port, deadline)
         try:
             yield connection
@@ -115,7 +115,7 @@ class ConnectionPool:
         self.give_back(connection)
 
     def failed_at(self, address: tuple[str, int]) -> float:
-        """When a connection to a broker, or a request to it, failed last (monotonic time); 0 if it answered since."""
+        """Return when a connection or request to a broker failed last (monotonic time); 0 if it answered since."""
         return self._failures_of(address).last
 
     def close(self) -> None:

@@ -40,31 +40,31 @@ class Address(NamedTuple):
 
 
 class System(Protocol):
-    """What a process has of its machine; for several threads."""
+    """What a process uses of its machine: clocks, pauses, chance, sockets and threads. Several threads may share it."""
 
     def __hash__(self) -> int:
-        """Which system it is: tokens are kept for each."""
+        """Tell systems apart: tokens are kept for each."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
 
     def wall_time(self) -> float:
-        """Seconds since 1970."""
+        """Return seconds since 1970."""
 
     def sleep(self, seconds: float) -> None:
         """Wait so long."""
 
     def random(self) -> float:
-        """A number from 0 to 1, which it never is."""
+        """Return a number from 0 up to, but not including, 1."""
 
     def nonce(self) -> str:
-        """A text that nobody can guess."""
+        """Return a text that nobody can guess."""
 
     def look_up(self, host: str, port: int, family: int, flags: int) -> list[Address]:
         """Ask the resolver for the addresses of a name.
 
         Raises:
-            OSError: It has none.
+            OSError: The name has no address.
         """
 
     def dial(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
@@ -73,18 +73,18 @@ class System(Protocol):
         Args:
             address: Where to.
             seconds: How long it may take.
-            receive_buffer: Bytes; 0 or less for what the machine likes.
-            send_buffer: The same.
+            receive_buffer: Bytes of the receive buffer; 0 or less for the default of the machine.
+            send_buffer: Bytes of the send buffer, likewise.
 
         Raises:
             OSError: Nobody answers, or nobody is there.
         """
 
     def readable(self, descriptor: int) -> bool:
-        """Whether a socket has bytes, or its end, to read now."""
+        """Tell whether a socket has bytes, or its end, to read now."""
 
     def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
-        """Send an HTTP request; gives the response.
+        """Send an HTTP request and return the response.
 
         Raises:
             OSError: Nobody answers, or the answer is an error.
@@ -94,17 +94,17 @@ class System(Protocol):
         """Run a function in a thread of its own, which does not keep the process alive."""
 
     def run(self, run: Callable[[], None], name: str, seconds: float) -> None:
-        """The same, and wait so long for its end; if it takes longer it is left behind."""
+        """Run a function as ``start`` does, and wait so long for its end; if it takes longer it is left behind."""
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
-        """Wait for a condition, which the caller holds, to be notified; whether it was in time."""
+        """Wait for a condition, which the caller holds, to be notified; return whether it was in time."""
 
     def acquire(self, lock: threading.Lock, seconds: float) -> bool:
-        """Take a lock; whether it was free in time."""
+        """Take a lock; return whether it was free in time."""
 
 
 class RealSystem:
-    """The machine; has no state."""
+    """The machine itself, without state."""
 
     __slots__ = ()
 
@@ -189,5 +189,5 @@ SYSTEM: Final[System] = RealSystem()
 
 
 def jittered(seconds: float, system: System) -> float:
-    """A pause, up to a fifth shorter or longer: so that those who began to wait together do not go on together."""
+    """Return a pause up to a fifth shorter or longer, so that those who wait together do not go on together."""
     return seconds * (0.8 + 0.4 * system.random())

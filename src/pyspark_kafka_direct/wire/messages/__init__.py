@@ -51,7 +51,7 @@ _UNSUPPORTED_VERSION = struct.pack(">h", 35)
 
 
 def encode(api: Api, version: int, correlation_id: int, client_id: bytes, values: Mapping[str, Any]) -> bytes:
-    """One framed request, header included.
+    """Encode one framed request, header included.
 
     Raises:
         ValueError: A value that this version of the request cannot say.
@@ -64,7 +64,7 @@ def encode(api: Api, version: int, correlation_id: int, client_id: bytes, values
 
 
 def encode_body(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
-    """What follows a request's header.
+    """Encode what follows a request's header.
 
     Raises:
         ValueError: A value that this version of the request cannot say.
@@ -78,7 +78,7 @@ def encode_body(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
 
 
 def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
-    """A response, as named tuples with the fields of all versions.
+    """Decode a response to named tuples with the fields of all versions.
 
     Args:
         api: The request that was sent.
@@ -109,7 +109,7 @@ def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
 
 
 def _skip_tags(data: bytes) -> int:
-    """The response header's tags: none are known."""
+    """Skip the tags of a response's header: none are known."""
     count, position = read_unsigned_varint(data, 0)
     for _ in range(count):
         _, position = read_unsigned_varint(data, position)

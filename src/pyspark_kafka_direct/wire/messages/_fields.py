@@ -46,7 +46,7 @@ class Versions(NamedTuple):
         return cls(int(text[:-1]), 1 << 15) if text.endswith("+") else cls(int(text), int(text))
 
     def has(self, version: int) -> bool:
-        """Whether a version is one of these."""
+        """Tell whether a version is one of these."""
         return self.lowest <= version <= self.highest
 
 
@@ -98,7 +98,7 @@ class Field:
     tag: int | None = None
 
     def is_default(self, value: Any) -> bool:
-        """Whether a value is the default; an empty list is the empty array."""
+        """Tell whether a value is the default; an empty list is the empty array."""
         return value is not None and tuple(value) == () if isinstance(self.type, Array) else bool(value == self.default)
 
 
@@ -128,7 +128,7 @@ class Api:
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def is_flexible(self, version: int) -> bool:
-        """Whether a version has compact lengths and tag buffers."""
+        """Tell whether a version has compact lengths and tag buffers."""
         return self.flexible is not None and version >= self.flexible
 
 
@@ -142,7 +142,7 @@ def row(
     tag: int | None = None,
     **default: Any,
 ) -> Field:
-    """A field that holds one value; ``default=`` where it is not zero or empty."""
+    """Describe a field that holds one value; ``default=`` where it is not zero or empty."""
     return Field(
         name,
         type,
@@ -163,12 +163,12 @@ def rows(
     ignorable: bool = False,
     tag: int | None = None,
 ) -> Field:
-    """A field that holds an array."""
+    """Describe a field that holds an array."""
     return Field(name, Array(of), Versions.parse(versions), Versions.parse(nullable), (), ignorable, tag)
 
 
 def struct(name: str, *fields: Field) -> Struct:
-    """Fields in a row."""
+    """Describe fields in a row."""
     return Struct(name, fields)
 
 
@@ -182,5 +182,5 @@ def api(
     response: Struct,
     opens: bool = False,
 ) -> Api:
-    """A request and its response."""
+    """Describe a request and its response."""
     return Api(name, key, Versions.parse(versions), flexible, request, response, opens)

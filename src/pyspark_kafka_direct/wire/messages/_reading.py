@@ -29,7 +29,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def reader(of: Struct, version: int, *, flexible: bool) -> Reader:
-    """The reader of a struct in one version."""
+    """Return the reader of a struct in one version."""
     steps = _steps(of, version, flexible)
     tags = _tags(of, version) if flexible else None
     make = functools.partial(tuple.__new__, of.values)
@@ -48,7 +48,7 @@ def reader(of: Struct, version: int, *, flexible: bool) -> Reader:
 
 
 def least_size(of: Struct | Array | Primitive, version: int, *, flexible: bool) -> int:
-    """The fewest bytes that a value can take."""
+    """Return the fewest bytes that a value can take."""
     if isinstance(of, Struct):
         fields = (each for each in of.fields if _is_plain(each, version))
         return sum(least_size(each.type, version, flexible=flexible) for each in fields) + flexible
@@ -66,7 +66,7 @@ def _is_plain(field: Field, version: int) -> bool:
 
 
 def _steps(of: Struct, version: int, flexible: bool) -> list[Reader]:
-    """What fills the values of a struct, in the order of its fields; those that are not there get their default."""
+    """Return what fills the values of a struct, field by field; a field that the version lacks gets its default."""
     steps: list[Reader] = []
     run = ""
     for each in of.fields:
@@ -122,7 +122,7 @@ def _uuid(data: bytes, position: int, into: list[Any]) -> int:
 
 
 def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[bytes, int], tuple[int, int]]:
-    """A length or a count, -1 for null, and the position behind it."""
+    """Return the reader of a length or a count, which gives -1 for null, and the position behind it."""
 
     def read_compact(data: bytes, position: int) -> tuple[int, int]:
         size = data[position]
@@ -138,7 +138,7 @@ def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[bytes, int]
 
 
 def _sized(flexible: bool, nullable: bool, name: str, *, text: bool) -> Reader:
-    """STRING, BYTES and their compact forms."""
+    """Return the reader of STRING, BYTES and their compact forms."""
     read_size = _size_reader(_LENGTH if text else _COUNT, flexible)
 
     def read(data: bytes, position: int, into: list[Any]) -> int:
@@ -156,7 +156,7 @@ def _sized(flexible: bool, nullable: bool, name: str, *, text: bool) -> Reader:
 
 
 def _array(of: Struct | Primitive, version: int, flexible: bool, nullable: bool, name: str) -> Reader:
-    """ARRAY and COMPACT_ARRAY, as a tuple."""
+    """Return the reader of ARRAY and COMPACT_ARRAY, which gives a tuple."""
     read_count = _size_reader(_COUNT, flexible)
     least = least_size(of, version, flexible=flexible)
     if isinstance(of, str) and of in FIXED:
@@ -182,7 +182,7 @@ def _array(of: Struct | Primitive, version: int, flexible: bool, nullable: bool,
 def _numbers(
     letter: str, width: int, read_count: Callable[[bytes, int], tuple[int, int]], nullable: bool, name: str
 ) -> Reader:
-    """An array of numbers, read at once. Lists of replicas are short, so the layouts of short ones are at hand."""
+    """Return the reader of an array of numbers, all at once. Layouts of short ones are at hand: replicas are few."""
     layouts = [struct.Struct(f">{count}{letter}").unpack_from for count in range(8)]
 
     def read(data: bytes, position: int, into: list[Any]) -> int:
@@ -202,7 +202,7 @@ def _numbers(
 
 
 def _tags(of: Struct, version: int) -> Reader:
-    """TAG_BUFFER: unknown tags are skipped, known ones must fill their size."""
+    """Return the reader of TAG_BUFFER: unknown tags are skipped, known ones must fill their size."""
     known = {
         each.tag: (place, _one(each, version, True))
         for place, each in enumerate(of.fields)

@@ -23,7 +23,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def writer(of: Struct, version: int, *, flexible: bool) -> Writer:
-    """The writer of a struct in one version.
+    """Return the writer of a struct in one version.
 
     It raises ``ValueError`` for a field that the version does not have, for null where there is none, and for names
     that the struct does not have.

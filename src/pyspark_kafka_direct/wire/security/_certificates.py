@@ -1,7 +1,7 @@
 """From TLS settings to certificates and keys in memory: PEM as text or file, PKCS12; JKS is refused.
 
-What a file is, its first bytes tell (Java's ``keystore.type.compat`` does the same for JKS and PKCS12), so the
-``ssl.*store.type`` settings are never needed:
+The first bytes of a file tell what it is, so the ``ssl.*store.type`` settings are never needed. (Java's
+``keystore.type.compat`` does the same for JKS and PKCS12.)
 
     PEM     text with "-----BEGIN"
     PKCS12  SEQUENCE { INTEGER 3, ...    30 8x .. 02 01 03       (RFC 7292, 4)
@@ -100,7 +100,7 @@ def load_identity(tls: TlsSettings) -> Identity | None:
 
 
 def files_of(tls: TlsSettings) -> tuple[str, ...]:
-    """Paths of the files these settings are read from."""
+    """Return the paths of the files these settings are read from."""
     paths = (tls.truststore_location, tls.keystore_location, tls.certificate_location, tls.key_location)
     return tuple(path for path in paths if path is not None)
 

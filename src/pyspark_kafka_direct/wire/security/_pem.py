@@ -41,7 +41,7 @@ class PemBlock:
 
 
 def looks_like_pem(text: str) -> bool:
-    """Whether a text holds PEM, and is not, say, a path."""
+    """Tell whether a text holds PEM, and is not, say, a path."""
     return "-----BEGIN" in text
 
 

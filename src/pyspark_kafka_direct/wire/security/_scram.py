@@ -72,11 +72,11 @@ class ScramClient:
         self._server_signature = b""
 
     def first(self) -> bytes:
-        """The client's first message."""
+        """Return the client's first message."""
         return b"n,," + self._first
 
     def final(self, server_first: bytes) -> bytes:
-        """The client's final message, with the proof.
+        """Return the client's final message, with the proof.
 
         Raises:
             ScramError: The broker's message is malformed, its nonce is not made from ours, or its iterations are too

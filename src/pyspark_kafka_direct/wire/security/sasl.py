@@ -116,12 +116,12 @@ class _Exchange:
             raise self._error(f"The broker refused the log-in with error code {response.error_code}.")
 
     def plain(self) -> None:
-        """RFC 4616: NUL user NUL password."""
+        """Log in by RFC 4616: NUL user NUL password."""
         password = self._sasl.password.reveal()
         self._send(f"\0{self._sasl.username}\0{password}".encode())
 
     def scram(self) -> None:
-        """RFC 5802, both sides checked."""
+        """Log in by RFC 5802; both sides are checked."""
         sasl = self._sasl
         nonce = self._deadline.system.nonce()
         token = sasl.delegation_token
@@ -134,7 +134,7 @@ class _Exchange:
             raise self._error(f"The log-in by {sasl.mechanism} failed because of the broker: {error}.") from None
 
     def oauthbearer(self) -> None:
-        """RFC 7628 as KIP-255 has it: one message, and one more to close a refusal."""
+        """Log in by RFC 7628 as KIP-255 has it: one message, and one more to close a refusal."""
         assert self._token is not None
         pairs = [("auth", f"Bearer {self._token.value.reveal()}"), *self._token.extensions]
         message = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"

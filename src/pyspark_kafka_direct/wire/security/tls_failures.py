@@ -61,7 +61,7 @@ def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str,
 
 
 def has_ended(error: ssl.SSLError) -> bool:
-    """Whether the connection ended, with TLS's own notice or without, and nothing else was wrong with it."""
+    """Tell whether the connection just ended, with TLS's own notice or without, and nothing else was wrong."""
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or not error.reason:
         return True
     return error.reason.startswith(_ENDED)
