@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
-# Where Kafka's "retriable" is not what helps a reader, Java's consumer decides (FetchCollector.handleInitializeErrors):
-# it tries again after an unknown error, but damage on the leader's disk does not heal by asking again.
+# Kafka's "retriable" is not always what helps a reader. So this follows Java's consumer
+# (FetchCollector.handleInitializeErrors): it tries again after an unknown error, and not after damage on the leader's
+# disk, which does not heal by asking again.
 _RETRIED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, *_GONE})
 _NOT_RETRIED = frozenset({ErrorCode.CORRUPT_MESSAGE})
 
@@ -129,7 +130,7 @@ Step: TypeAlias = TryAgain | GoTo | AskLeader | Hole | Cut
 
 
 def after_error(asked: Asked, code: int) -> Step:
-    """What follows an answer with an error code.
+    """Decide what follows an answer with an error code.
 
     Raises:
         KafkaDirectError: The code is one that trying again does not cure.
@@ -143,7 +144,7 @@ def after_error(asked: Asked, code: int) -> Step:
 
 
 def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
-    """What follows an answer that is good but holds no complete record batch.
+    """Decide what follows an answer that is good but holds no complete record batch.
 
     Raises:
         CorruptRecordError: There are bytes, but no whole batch: a broker always sends one (KIP-74).

@@ -11,8 +11,8 @@ An answer without records is judged in ``_answers``; what that says is done here
 
 What can go wrong is of three kinds. *Trouble* (a broken connection, a moved leader, stale metadata) is retried with
 back-off until ``poll_timeout`` has passed without progress. *Loss* (records that are gone) is decided by the leader
-only, and follows ``fail_on_data_loss``. Everything else is an error at once, a wrong checksum too, as with Java's
-consumer: TCP and TLS have checksums of their own, so it is the broker's disk, and Spark tries a failed task again.
+only, and follows ``fail_on_data_loss``. Everything else is an error at once, as with Java's consumer. That includes a
+wrong checksum: TCP and TLS have checksums of their own, so it is the broker's disk. Spark tries a failed task again.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _log = logging.getLogger("pyspark_kafka_direct.reading")
 # default back-off that takes about 1.5 s.
 _DENIALS_TO_BELIEVE = 5
 
-# How often in a row a leader of before Kafka 2.2 must say that its log ends before what was planned: right after its
-# election it says so of a log that has the records.
+# How often in a row a leader of before Kafka 2.2 must say that its log ends before what was planned. Right after its
+# election it says so even of a log that has the records.
 _SHORT_ENDS_TO_BELIEVE = 5
 
 # For which share of the patience the leader must send nothing, although its log goes on, before that is taken for a
-# hole. Nothing proves one. Apache's brokers answer so only at a hole, but others do while they fetch old records from
-# slow storage. Holes at the very end of a log are rare, for the segment that is written to is never compacted.
+# hole. Nothing proves a hole there. Apache's brokers answer so only at a hole, but others do while they fetch old
+# records from slow storage. Holes at the very end of a log are rare: the segment that is written to is never compacted.
 _SILENCE_TO_BELIEVE = 0.5
 
 _UNKNOWN = -1  # a leader epoch
@@ -79,10 +79,10 @@ class Consumer(Protocol):
         """The next offset to fetch."""
 
     def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction]) -> None:
-        """Takes the record bytes of one fetch response; only ``next_offset`` must be up to date after it."""
+        """Take the record bytes of one fetch response; only ``next_offset`` must be up to date after it."""
 
     def skip_to(self, offset: int) -> None:
-        """Goes on at a later offset; nothing between is to be had."""
+        """Go on at a later offset; what lies between holds nothing to read."""
 
 
 class FetchLoop:
@@ -126,7 +126,7 @@ class FetchLoop:
         self._epoch = _UNKNOWN  # of the last batch before the position
 
     def run(self) -> Iterator[None]:
-        """Yields each time the consumer was fed, with the next request under way, until the range's end.
+        """Yield each time the consumer was fed, with the next request under way, until the range's end.
 
         Raises:
             DataLossError: Records of the range are gone, and ``fail_on_data_loss`` is true.
@@ -163,7 +163,7 @@ class FetchLoop:
         return fetched
 
     def _feed(self, position: int, fetched: FetchedPartition) -> bool:
-        """Whether the answer brought records; then the consumer has them, and the next request is under way."""
+        """Feed the consumer if the answer brought records, with the next request under way; return whether it did."""
         if fetched.error_code:
             return False
         self._consumer.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
@@ -226,7 +226,7 @@ class FetchLoop:
             self._wait(step.error)
 
     def _after_denial(self, position: int, error: KafkaDirectError) -> None:
-        """The cluster says that there is no such topic or partition, or that it has another id."""
+        """Decide what to do when there is no such topic or partition, or the topic has another id."""
         self._replica.drop()
         self._silent_since = None
         self._denials += 1
@@ -264,7 +264,7 @@ class FetchLoop:
         self._go_on_from(position)  # the batch that is there now may begin before the position
 
     def _follow_log(self, position: int, log: LogState | None, error: KafkaDirectError) -> None:
-        """Goes on where the leader's log lets us, which may be at the same offset."""
+        """Go on where the leader's log allows it, which may be at the same offset."""
         request = self._request
         verdict = judge(
             request.offsets,

@@ -36,13 +36,13 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Records arrived, or were handed out: all begins anew."""
+        """Begin the wait anew: records arrived, or were handed out."""
         self.deadline = Deadline.after(self._request.poll_timeout, _PATIENCE, self._system)
         self._pause = self._settings.retry_backoff_ms / 1000
         self._last: KafkaDirectError | None = None
 
     def check(self, broker: str | None) -> None:
-        """Gives up when nothing has come for too long.
+        """Give up when nothing has come for too long.
 
         Args:
             broker: Who was asked last, for the error.
@@ -63,11 +63,11 @@ class Patience:
         ) from last
 
     def note(self, error: KafkaDirectError) -> None:
-        """Keeps what is in the way, for the error at the end."""
+        """Keep what is in the way, for the error at the end."""
         if self._last is None or not self.deadline.expired:  # that our time is up explains nothing
             self._last = error
 
     def pause(self) -> None:
-        """Waits before the next try, a little longer each time."""
+        """Wait before the next try, a little longer each time."""
         self._system.sleep(min(jittered(self._pause, self._system), self.deadline.remaining()))
         self._pause = min(self._pause * 2, self._settings.retry_backoff_max_ms / 1000)

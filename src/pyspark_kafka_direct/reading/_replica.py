@@ -94,8 +94,8 @@ class Replica:
         if self._asked is not None:
             self.drop()
         channel = self._channel or self._open(deadline)
-        # The records are there, by the plan. So a follower that lacks them (it learns up to half a second late what is
-        # committed) shall say so at once, and the leader shall say so before we lose patience with it.
+        # By the plan the records are there. A follower may lack them, as it learns up to half a second late what is
+        # committed: it shall say so at once. The leader shall say so before we lose patience with it.
         max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
         channel.request(
             offset,
@@ -119,7 +119,7 @@ class Replica:
         return fetched
 
     def log_state(self, deadline: Deadline) -> LogState:
-        """What the leader, looked up anew, says of its log.
+        """Return what the leader, looked up anew, says of its log.
 
         Raises:
             TopicNotFoundError: The partition does not exist, or its topic has another id.
@@ -131,7 +131,7 @@ class Replica:
         return LogState(start, end, self._topic_id)
 
     def local_start(self, deadline: Deadline) -> int:
-        """First offset on the leader's own disk; what lies before it is in tiered storage, and slow to come.
+        """Return the first offset on the leader's own disk; what lies before it is in tiered storage, and slow to come.
 
         0 where the broker refuses the question: it has no such storage, or none that it tells of.
 
@@ -188,7 +188,7 @@ class Replica:
         return self._channel
 
     def _look_up(self, deadline: Deadline) -> Node:
-        """Asks for the leader, and whether the topic is still the one that was planned."""
+        """Ask for the leader, and whether the topic is still the one that was planned."""
         topic = self._cluster.topics([self._partition.topic], deadline=deadline).get(self._partition.topic)
         self.recreated_as = None
         if topic is not None and topic.topic_id is not None and self._topic_id not in (None, topic.topic_id):

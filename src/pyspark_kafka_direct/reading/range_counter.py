@@ -29,7 +29,7 @@ def count_range(
     counts: ReadCounts | None = None,
     pool: ConnectionPool = POOL,
 ) -> int:
-    """Counts the records that ``read_range`` would read.
+    """Count the records that ``read_range`` would read.
 
     Args:
         settings: How to reach the cluster.

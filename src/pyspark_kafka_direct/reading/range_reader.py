@@ -33,7 +33,7 @@ def read_range(
     *,
     pool: ConnectionPool = POOL,
 ) -> Iterator[pa.RecordBatch]:
-    """Reads exactly the records of the range, each once, in offset order.
+    """Read exactly the records of the range, each once, in offset order.
 
     Args:
         settings: How to reach the cluster.

@@ -46,7 +46,7 @@ class RangeRequest:
 
 
 def with_rack(settings: FetchSettings, variable: str | None) -> FetchSettings:
-    """The settings with the rack that this executor's environment names; one option would give all the same rack.
+    """Return the settings with the rack that this executor's environment names; an option would be the same for all.
 
     Args:
         settings: Those that all executors got.

@@ -37,7 +37,7 @@ def bytes_per_offset(
     leader: PartitionLeader | None = None,
     pool: ConnectionPool = POOL,
 ) -> float | None:
-    """Bytes on the wire (compressed, as the broker keeps them) per offset, in the batches that come from ``offset`` on.
+    """Return bytes on the wire (compressed, as the broker keeps them) per offset, in the batches from ``offset`` on.
 
     Args:
         settings: How to reach the cluster.
@@ -65,7 +65,7 @@ def bytes_per_offset(
 
 
 def measure(records: memoryview | bytes, offset: int) -> float | None:
-    """Bytes per offset of the complete batches in the records of a fetch response.
+    """Return the bytes per offset of the complete batches in the records of a fetch response.
 
     Args:
         records: They may begin with a batch that starts before ``offset``, and end with one that is cut off.
