@@ -28,7 +28,7 @@ def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
 
 
 def listed(items: Iterable[object], most: int = 10) -> str:
-    """The items in a row, at most ``most`` of them and how many more there are."""
+    """Return the items in a row, at most ``most`` of them and how many more there are."""
     texts = [str(item) for item in items]
     if not texts:
         return "none"

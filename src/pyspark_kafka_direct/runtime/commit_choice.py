@@ -41,7 +41,7 @@ class QueryGroup(NamedTuple):
     """The group for which a query commits.
 
     Attributes:
-        servers: The bootstrap servers, as given.
+        servers: The bootstrap servers, in the order in which they were given.
         group_id: The group's name.
     """
 
@@ -57,7 +57,7 @@ def group_of(options: StreamOptions) -> QueryGroup | None:
     """Return the group for which a source commits; ``None``: it has no ``commitGroupId``."""
     if options.commit_group_id is None:
         return None
-    return QueryGroup(options.kafka["bootstrap.servers"], options.commit_group_id)
+    return QueryGroup(options.connection.bootstrap_text, options.commit_group_id)
 
 
 class Offer:

@@ -86,3 +86,8 @@ def test_the_group_of_a_source() -> None:
     given = {"kafka.bootstrap.servers": "b:1,c:2", "subscribe": "t"}
     assert group_of(parse_stream_options(given)) is None
     assert group_of(parse_stream_options({**given, "commitgroupid": "shop"})) == QueryGroup("b:1,c:2", "shop")
+
+
+def test_the_servers_of_a_group_may_be_written_as_librdkafka_does() -> None:
+    given = {"kafka.metadata.broker.list": " b:1, c:2", "subscribe": "t", "commitgroupid": "shop"}
+    assert group_of(parse_stream_options(given)) == QueryGroup("b:1,c:2", "shop")
