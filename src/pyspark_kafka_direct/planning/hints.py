@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
-    """``"; did you mean 'earliest'?"`` for the closest candidate (case does not count), or nothing.
+    """Return ``"; did you mean 'earliest'?"`` for the closest candidate (case does not count), or nothing.
 
     Args:
         word: What was given.
@@ -23,7 +23,7 @@ def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
 
 
 def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
-    """Whether the word is so close to a candidate that nothing else can be meant: a letter apart, in a long one two."""
+    """Tell whether only a candidate can be meant by the word: it is a letter apart, in a long one two."""
     return bool(difflib.get_close_matches(word.lower(), [candidate.lower() for candidate in candidates], 1, 0.9))
 
 

@@ -82,7 +82,7 @@ def parse_jaas(text: str, name: str = "kafka.sasl.jaas.config") -> LoginModule:
 
 
 def inside(setting: str, options: Mapping[str, str]) -> str | None:
-    """The text of a setting that has a name of its own among a log-in module's options."""
+    """Return the text of a setting that has a name of its own among a log-in module's options."""
     way = TABLE.by_name[setting].written(Origin.JAAS)
     return None if way is None else options.get(way.name)
 

@@ -53,7 +53,7 @@ def backpressure_of(given: Read, warnings: list[str]) -> Backpressure | None:
 
 
 def gains_of(given: Read, min_rate: float) -> Gains:
-    """The controller's settings, which the options and the Spark configuration share, and its least rate."""
+    """Return the controller's settings, which the options and the Spark configuration share, and its least rate."""
     return Gains(
         proportional=given.decimal("backpressureProportional"),
         integral=given.decimal("backpressureIntegral"),

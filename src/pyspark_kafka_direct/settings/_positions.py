@@ -61,7 +61,7 @@ def selection_of(given: Read) -> Selection:
 
 
 def selection_of_ranges(ranges: tuple[OffsetRange, ...]) -> Selection:
-    """The topic-partitions of some ranges."""
+    """Return the topic-partitions of some ranges."""
     return Assign(tuple(sorted({each.topic_partition for each in ranges})))
 
 
@@ -129,7 +129,7 @@ def _start(given: Read, warnings: list[str]) -> Position:
 
 
 def _position(given: Read, names: tuple[str, str, str], on_no_match: NoMatch, warnings: list[str]) -> Position:
-    """The position that takes precedence: one timestamp, then timestamps per partition, then offsets."""
+    """Return the position that takes precedence: one timestamp, then timestamps per partition, then offsets."""
     timestamp, timestamps, offsets = names
     named = [name for name in names if name in given.given] or [offsets]
     precedence = f"{named[0]} takes precedence"

@@ -49,35 +49,35 @@ class Read:
     notes: tuple[str, ...]
 
     def name(self, setting: str) -> str:
-        """A setting as the user wrote it, or would have to write it."""
+        """Return a setting as the user wrote it, or would have to write it."""
         return self.given.get(setting) or self.table.as_written(self.table.by_name[setting], self.origin)
 
     def text(self, setting: str) -> str | None:
-        """The value of a setting that is a text or a word."""
+        """Return the value of a setting that is a text or a word."""
         return cast("str | None", self.values.get(setting))
 
     def secret(self, setting: str) -> Secret | None:
-        """The value of one that is a secret."""
+        """Return the value of one that is a secret."""
         return cast("Secret | None", self.values.get(setting))
 
     def number(self, setting: str) -> int | None:
-        """The value of one that is a whole number."""
+        """Return the value of one that is a whole number."""
         return cast("int | None", self.values.get(setting))
 
     def decimal(self, setting: str) -> float:
-        """The value of one that is a number or a duration, in seconds, and has a default."""
+        """Return the value of one that is a number or a duration, in seconds, and has a default."""
         return cast("float", self.values[setting])
 
     def flag(self, setting: str) -> bool:
-        """The value of one that is true or false, and has a default."""
+        """Return the value of one that is true or false, and has a default."""
         return cast("bool", self.values[setting])
 
     def entries(self, setting: str) -> tuple[str, ...]:
-        """The value of one that is a list."""
+        """Return the value of one that is a list."""
         return cast("tuple[str, ...]", self.values.get(setting, ()))
 
     def fields(self, kind: type, *roles: Role) -> dict[str, Any]:
-        """The fields of a typed value that single settings of these roles fill."""
+        """Return the fields of a typed value that single settings of these roles fill."""
         names = {field.name for field in dataclasses.fields(kind)}
         rows = [row for row in self.table.rows if row.field in names and row.role in roles and self.door in row.doors]
         return {row.field: self.values.get(row.name) for row in rows}
@@ -143,7 +143,7 @@ def _name(written: object) -> str:
 
 
 def _text(name: str, value: object) -> str:
-    """The text of a value, which may be what Java's client takes in place of one."""
+    """Return the text of a value, which may be what Java's client takes in place of one."""
     match value:
         case str():
             return value
@@ -160,7 +160,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _unknown(table: Table, origin: Origin, shown: str) -> list[str]:
-    """What to say of a name that nobody knows.
+    """Return what to say of a name that nobody knows.
 
     Raises:
         OptionError: It can only be an option of the data source, misspelt. Ignoring ``startingOffset=earliest`` would

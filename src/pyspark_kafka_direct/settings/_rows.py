@@ -13,13 +13,13 @@ _NOWHERE: dict[Door, str | None] = {}
 
 
 def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
-    """Client settings that have no effect at any door, and why."""
+    """Return client settings that have no effect at any door, and why."""
     fate = Fate(why=why, harmless=harmless)
     return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere={"*": fate}) for name in names)
 
 
 def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
-    """A client setting that cannot be honoured at any door, with what to write instead."""
+    """Return a client setting that cannot be honoured at any door, with what to write instead."""
     fate = Fate(why=why, refuse=True, harmless=harmless)
     return Setting(name=name, role=role, doors=_NOWHERE, client=True, aliases=aliases, elsewhere={"*": fate})
 
@@ -38,7 +38,7 @@ def connecting(
     verbatim: bool = False,
     origins: tuple[Written, ...] = BY_NAME,
 ) -> Setting:
-    """A client setting of whatever connects to brokers."""
+    """Return a client setting of whatever connects to brokers."""
     return Setting(
         name=name,
         role="connect",
@@ -59,7 +59,7 @@ def connecting(
 
 
 def milliseconds(name: str, default: int, about: str, *aliases: str, field: str, low: int = 0) -> Setting:
-    """A client setting of whatever connects to brokers: a time that fits Java's long."""
+    """Return a client setting of whatever connects to brokers: a time that fits Java's long."""
     return connecting(name, about, *aliases, default=str(default), kind=Kind.NUMBER, field=field, low=low, high=INT64)
 
 
@@ -72,7 +72,7 @@ def fetching(
     kind: Kind = Kind.NUMBER,
     allowed: tuple[str, ...] = (),
 ) -> Setting:
-    """A client setting of whatever fetches records."""
+    """Return a client setting of whatever fetches records."""
     numeric = kind is Kind.NUMBER
     return Setting(
         name=name,

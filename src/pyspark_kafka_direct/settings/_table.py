@@ -82,12 +82,12 @@ class Table:
         return Found(row.name, name_as_shown(origin, shown), row, way)
 
     def is_client_name(self, written: str) -> bool:
-        """Whether an option's name is one of a client setting, known or not."""
+        """Tell whether an option's name is one of a client setting, known or not."""
         name = written.strip().lower()
         return name.startswith(_PREFIX) or ("." in name and name.split(".")[0] not in self._own_groups)
 
     def names(self, origin: Origin, *, client: bool | None = None, working: bool = False) -> list[str]:
-        """Names that can be written at an origin, without ``kafka.``.
+        """Return the names that can be written at an origin, without ``kafka.``.
 
         Args:
             origin: Where.
@@ -104,20 +104,20 @@ class Table:
         ]
 
     def as_written(self, row: Setting, origin: Origin) -> str:
-        """How a user writes a setting at an origin."""
+        """Return how a user writes a setting at an origin."""
         way = row.written(origin)
         if way is not None and way.name:
             return name_as_shown(origin, way.name)
         return name_as_shown(origin, _PREFIX + row.name if row.client and origin is Origin.OPTION else row.name)
 
     def elsewhere(self, row: Setting) -> Fate:
-        """What to say of a setting that is written where it is not to be written."""
+        """Return what to say of a setting that is written where it is not to be written."""
         ways = dict.fromkeys(way.origin for way in row.origins)
         return Fate(why="write it as " + " or ".join(f"{each.value} {self.as_written(row, each)}" for each in ways))
 
 
 def name_as_shown(origin: Origin, written: str) -> str:
-    """A name as messages show it."""
+    """Return a name as messages show it."""
     return written + _INSIDE if origin is Origin.JAAS else written
 
 

@@ -171,7 +171,7 @@ def _fates(rows: Iterable[Setting], wanted: Callable[[Fate], bool]) -> Iterable[
 
 
 def _by_fate(row: Setting, doors: tuple[Door, ...]) -> list[tuple[Fate, list[Door]]]:
-    """The doors where it does not work, together where the same happens."""
+    """Return the doors where it does not work, together where the same happens."""
     found: list[tuple[Fate, list[Door]]] = []
     for door in doors:
         if door in row.doors:
@@ -205,7 +205,7 @@ def _value(row: Setting, doors: tuple[Door, ...]) -> tuple[str, str]:
 
 
 def _default(row: Setting, doors: tuple[Door, ...]) -> str:
-    """The default at the first of the doors, and at others where it is another."""
+    """Return the default at the first of the doors, and at others where it is another."""
     given = [(door, row.doors[door]) for door in doors if row.doors.get(door)]
     if not given:
         return ""

@@ -71,12 +71,12 @@ class KafkaParameters:
 
     @property
     def executor_group_id(self) -> str | None:
-        """The name Spark gives to the executors' group; nobody joins it."""
+        """Return the name Spark gives to the executors' group; nobody joins it."""
         return None if self.group_id is None else f"spark-executor-{self.group_id}"
 
     @property
     def executor_settings(self) -> ConnectionSettings:
-        """How the executors reach the cluster."""
+        """Return how the executors reach the cluster."""
         size = self.settings.receive_buffer_bytes
         if not 0 <= size < _LEAST_RECEIVE_BUFFER:
             return self.settings
@@ -87,7 +87,7 @@ class KafkaParameters:
         return dataclasses.replace(self.settings, receive_buffer_bytes=_LEAST_RECEIVE_BUFFER)
 
     def source_options(self) -> dict[str, str]:
-        """The same as options of the data source ``kafka-direct``; may hold secrets."""
+        """Return the same as options of the data source ``kafka-direct``; may hold secrets."""
         return dict(self.texts)
 
 

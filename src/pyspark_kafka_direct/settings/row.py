@@ -74,7 +74,7 @@ class Fate:
     harmless: tuple[str, ...] = ()
 
     def is_harmless(self, text: str) -> bool:
-        """Whether a text asks for what is done anyway."""
+        """Tell whether a text asks for what is done anyway."""
         word = text.strip().lower()
         return any(
             word.endswith(each[1:].lower()) if each.startswith("*") else word == each.lower() for each in self.harmless
@@ -159,14 +159,14 @@ class Setting:
     origins: tuple[Written, ...] = BY_NAME
 
     def fate(self, door: Door) -> Fate:
-        """What happens at a door where it does not work."""
+        """Return what happens at a door where it does not work."""
         return self.elsewhere[door] if door in self.elsewhere else self.elsewhere["*"]
 
     def written(self, origin: Origin) -> Written | None:
-        """How it is written at an origin first of all; ``None`` where it cannot be written there."""
+        """Return how it is written at an origin first of all; ``None`` where it cannot be written there."""
         return next((each for each in self.origins if each.origin is origin), None)
 
 
 def at(doors: tuple[Door, ...], default: str | None = None) -> dict[Door, str | None]:
-    """The same default at some doors."""
+    """Return the same default at some doors."""
     return dict.fromkeys(doors, default)

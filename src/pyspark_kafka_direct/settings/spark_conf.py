@@ -26,7 +26,7 @@ class SparkConf(Protocol):
     """What is asked of Spark's configuration."""
 
     def get(self, key: str) -> str | None:
-        """The text of a setting; ``None`` if it is not set."""
+        """Return the text of a setting; ``None`` if it is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class StreamBackpressure:
 
 
 def poll_timeout(conf: SparkConf) -> float:
-    """Seconds a task waits for records: ``spark.streaming.kafka.consumer.poll.ms``, else ``spark.network.timeout``.
+    """Return how many seconds a task waits: ``spark.streaming.kafka.consumer.poll.ms``, else ``spark.network.timeout``.
 
     Raises:
         OptionError: The setting is no duration, or 0.
@@ -65,7 +65,7 @@ def poll_timeout(conf: SparkConf) -> float:
 
 
 def assume_consecutive(conf: SparkConf) -> bool:
-    """Whether the user vouches that offsets have no gaps: ``spark.streaming.kafka.assumeConsecutiveOffsets``.
+    """Tell whether the user vouches that offsets have no gaps: ``spark.streaming.kafka.assumeConsecutiveOffsets``.
 
     Spark's ``spark.streaming.kafka.allowNonConsecutiveOffsets`` is not asked: gaps are always allowed here.
 
@@ -76,7 +76,7 @@ def assume_consecutive(conf: SparkConf) -> bool:
 
 
 def partition_rates(conf: SparkConf) -> PartitionRates:
-    """Limits of partitions: ``spark.streaming.kafka.maxRatePerPartition`` (0) and ``minRatePerPartition`` (1).
+    """Return limits of partitions: ``spark.streaming.kafka.maxRatePerPartition`` (0) and ``minRatePerPartition`` (1).
 
     Raises:
         OptionError: One of them is not a whole number.
@@ -87,7 +87,7 @@ def partition_rates(conf: SparkConf) -> PartitionRates:
 
 
 def stream_backpressure(conf: SparkConf) -> StreamBackpressure | None:
-    """Backpressure; ``None`` unless ``spark.streaming.backpressure.enabled``.
+    """Return backpressure; ``None`` unless ``spark.streaming.backpressure.enabled``.
 
     Raises:
         OptionError: A setting of it cannot be used; the message names it.
