@@ -35,9 +35,12 @@ def choose() -> Implementation:
     Raises:
         OptionError: The environment names no decoder, or the native one although it cannot be loaded.
     """
-    forced = os.environ.get(ENVIRONMENT_VARIABLE, "")
-    if forced not in ("", "native", "python"):
-        raise OptionError(f"{ENVIRONMENT_VARIABLE} must be 'native' or 'python', not {forced!r}")
+    forced = os.environ.get(ENVIRONMENT_VARIABLE)
+    if forced:
+        # Where nothing is forced, a worker does without the table of settings.
+        from pyspark_kafka_direct.settings.environment import variable
+
+        forced = variable(os.environ, ENVIRONMENT_VARIABLE)
     if forced == "python":
         return _python()
     try:

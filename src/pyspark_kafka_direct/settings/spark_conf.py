@@ -1,4 +1,4 @@
-"""Settings of the Spark configuration, by the names that Spark's connector gave them; and of the environment."""
+"""Settings of the Spark configuration, by the names that Spark's connector gave them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pyspark_kafka_direct.settings._table import TABLE
 from pyspark_kafka_direct.settings.row import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark_kafka_direct.planning.backpressure import Gains
     from pyspark_kafka_direct.settings._reader import Read
 
@@ -101,20 +99,6 @@ def stream_backpressure(conf: SparkConf) -> StreamBackpressure | None:
     except OptionError as error:
         raise OptionError(f"{error.message} ({given.name(least)})") from None
     return StreamBackpressure(gains, given.number(initial) or 0)
-
-
-def environment(variables: Mapping[str, str], name: str) -> str | None:
-    """Read a setting of the environment; ``None`` where the variable is not set, or empty.
-
-    Args:
-        variables: The environment.
-        name: The variable.
-
-    Raises:
-        OptionError: Its value cannot be used.
-    """
-    given = {name: variables[name]} if variables.get(name) else {}
-    return read(given, door="batch", origin=Origin.ENVIRONMENT).text(name)
 
 
 def _read(conf: SparkConf, *settings: str) -> Read:

@@ -55,4 +55,4 @@ def test_native_on_demand_must_be_there() -> None:
 
 
 def test_no_other_decoder() -> None:
-    assert "must be 'native' or 'python', not 'rust'" in python("rust").stderr
+    assert "must be native or python, got 'rust'" in python("rust").stderr
