@@ -46,7 +46,7 @@ def backpressure_of(given: Read, warnings: list[str]) -> Backpressure | None:
     """
     if given.flag(_PREFIX):
         rate = given.number("backpressureInitialRate")
-        return Backpressure(gains_of(given, given.decimal("backpressureMinRate")), rate)
+        return Backpressure(gains_of(given, given.whole("backpressureMinRate")), rate)
     others = [name for name in given.given if name.startswith(_PREFIX) and name != _PREFIX]
     warnings += [_messages.ignored(given.origin, name, "backpressure is not true") for name in others]
     return None

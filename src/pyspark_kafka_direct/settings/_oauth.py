@@ -98,8 +98,8 @@ def _endpoint(
         scope=read.text(_SCOPE) or inside(_SCOPE, jaas) or None,
         urlencode_header=read.flag("sasl.oauthbearer.header.urlencode"),
         endpoint_tls=_endpoint_tls(read, jaas, notes),
-        connect_timeout_ms=int(read.decimal("sasl.login.connect.timeout.ms")),
-        read_timeout_ms=int(read.decimal("sasl.login.read.timeout.ms")),
+        connect_timeout_ms=read.whole("sasl.login.connect.timeout.ms"),
+        read_timeout_ms=read.whole("sasl.login.read.timeout.ms"),
         extensions=extensions,
     )
 

@@ -64,6 +64,10 @@ class Read:
         """Return the value of one that is a whole number."""
         return cast("int | None", self.values.get(setting))
 
+    def whole(self, setting: str) -> int:
+        """Return the value of one that is a whole number and has a default."""
+        return cast("int", self.values[setting])
+
     def decimal(self, setting: str) -> float:
         """Return the value of one that is a number or a duration, in seconds, and has a default."""
         return cast("float", self.values[setting])

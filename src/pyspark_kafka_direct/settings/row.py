@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
@@ -49,13 +49,6 @@ class Origin(Enum):
     SPARK = "the Spark setting"
     ENVIRONMENT = "the environment variable"
     JAAS = "the login module's option"
-
-
-class Outcome(Enum):
-    """What becomes of a setting at a door where it does not work."""
-
-    IGNORED = auto()
-    REFUSED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def partition_rates(conf: SparkConf) -> PartitionRates:
     """
     most, least = _KAFKA + "maxRatePerPartition", _KAFKA + "minRatePerPartition"
     given = _read(conf, most, least)
-    return PartitionRates(given.number(most) or 0, given.number(least) or 0)
+    return PartitionRates(given.whole(most), given.whole(least))
 
 
 def stream_backpressure(conf: SparkConf) -> StreamBackpressure | None:
@@ -98,7 +98,7 @@ def stream_backpressure(conf: SparkConf) -> StreamBackpressure | None:
         gains = gains_of(given, given.decimal(least))
     except OptionError as error:
         raise OptionError(f"{error.message} ({given.name(least)})") from None
-    return StreamBackpressure(gains, given.number(initial) or 0)
+    return StreamBackpressure(gains, given.whole(initial))
 
 
 def _read(conf: SparkConf, *settings: str) -> Read:
