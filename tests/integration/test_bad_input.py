@@ -73,7 +73,7 @@ def refused(spark: SparkSession) -> Refused:
         ({"subscribe": ", ,"}, ["subscribe must be a comma-separated list of topics", "no topics"]),
         (
             {"subscribe": "t", "startingOffset": "latest"},
-            ["option startingoffset is", "did you mean 'startingOffsets'?"],
+            ["option startingOffset is", "did you mean 'startingOffsets'?"],
         ),
         ({"subscribe": "t.*"}, ["'t.*' cannot be a topic's name", "use subscribePattern"]),
         ({"subscribePattern": ""}, ["subscribePattern must be a Java regular expression", "empty"]),
@@ -141,7 +141,7 @@ def test_values(name: str, text: str, said: str) -> None:
         ("kafka.value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "arrive as binary"),
         ("kafka.interceptor.classes", "company.Audit", "use DataFrame operations instead"),
         ("kafka.isolation.level", "committed", "read_uncommitted or read_committed"),
-        ("kafka.security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
+        ("kafka.security.protocol", "TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
         ("kafka.sasl.login.callback.handler.class", "company.Tokens", "oauthTokenProvider"),
         ("kafka.request.timeout.ms", "30s", "a whole number from 1"),
         ("kafka.fetch.min.bytes", "-1", "a whole number from 0"),
@@ -158,9 +158,9 @@ def test_client_settings(name: str, text: str, said: str) -> None:
     ("servers", "said"),
     [
         ("", "kafka.bootstrap.servers is missing or empty"),
-        ("localhost", "'localhost' is not host:port"),
-        ("localhost:0", "'localhost:0' is not host:port"),
-        ("one:9092 two:9092", "is not host:port"),
+        ("localhost", "must be host:port of one or more brokers, separated by commas, got 'localhost'"),
+        ("localhost:0", "must be host:port with a port from 1 to 65535, got 'localhost:0'"),
+        ("one:9092 two:9092", "must be host:port of one or more brokers"),
     ],
 )
 def test_bootstrap_servers(servers: str, said: str) -> None:
