@@ -44,6 +44,7 @@ def test_a_start_from_committed_offsets() -> None:
     assert (options.start, options.commit_group_id, options.start_group_id) == (Committed(), "g", "g")
     options = parse(startingOffsets="committed", kafka_group_id="h", committedOffsetsFallback="LATEST")
     assert (options.start, options.commit_group_id, options.start_group_id) == (Committed(Latest()), None, "h")
+    assert options.warnings == ()
     assert parse(commitGroupId="g").start_group_id is None
     assert parse(startingOffsets="committed", startingTimestamp="5").start == GlobalTimestamp(5)
     assert parse(committedOffsetsFallback="latest").warnings == (
@@ -56,6 +57,13 @@ def test_a_start_from_committed_offsets() -> None:
     ]:
         with pytest.raises(OptionError, match=said):
             parse(**wrong)
+
+
+@pytest.mark.parametrize("more", [{}, {"startingOffsets": "committed", "commitGroupId": "g"}])
+def test_a_group_that_plays_no_part_is_told(more: dict[str, str]) -> None:
+    assert parse(kafka_group_id="h", **more).warnings == (
+        "the option kafka.group.id is ignored: records are read by partition and offset, without a consumer group",
+    )
 
 
 def test_limits() -> None:

@@ -91,15 +91,17 @@ def stream_start(given: Read, warnings: list[str]) -> tuple[StreamStart, str | N
         OptionError: The position cannot be used, or no group is named.
     """
     by_offsets = not any(name in given.given for name in _STARTS[:2])
-    if by_offsets and (given.text("startingOffsets") or "").strip().lower() == "committed":
-        group = given.text("commitGroupId") or given.text("group.id")
+    committed = by_offsets and (given.text("startingOffsets") or "").strip().lower() == "committed"
+    group = given.text("commitGroupId")
+    if "group.id" in given.given and (group or not committed):
+        warnings.append(_messages.ignored(given.origin, given.name("group.id"), NO_GROUP))
+    if committed:
+        group = group or given.text("group.id")
         if group is None:
             raise OptionError("startingOffsets=committed needs the group that has committed: set commitGroupId")
         return _FALLBACKS[given.text(_FALLBACK) or "error"], group
     if _FALLBACK in given.given:
         warnings.append(_messages.ignored(given.origin, _FALLBACK, "startingOffsets is not committed"))
-    if "group.id" in given.given:
-        warnings.append(_messages.ignored(given.origin, given.name("group.id"), NO_GROUP))
     return _start(given, warnings), None
 
 
