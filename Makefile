@@ -13,6 +13,8 @@ RUST := $(shell find rust -name target -prune -o \( -name '*.rs' -o -name 'Cargo
 STAMP := .made-$(if $(CARGO),native,python)
 VENV := .venv/$(STAMP)
 LATEST := .venv-latest/$(STAMP)
+# Lets the JVMs of the tests start quickly.
+CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
@@ -27,7 +29,7 @@ demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, 
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(VENV)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
+test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
 	@$(LANES) lane-spark lane-direct lane-apps "lint unit rust-check lane-plain"
 
 .PHONY: check
@@ -45,11 +47,11 @@ unit: $(VENV)  ## unit tests only
 	$(PYTEST) tests/unit
 
 .PHONY: integration
-integration: $(VENV)  ## tests with a real Kafka and a real Spark, in lanes side by side
+integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in lanes side by side
 	@$(LANES) lane-spark lane-direct lane-apps lane-plain
 
 .PHONY: lane-spark lane-direct lane-apps lane-plain
-lane-spark lane-direct lane-apps lane-plain: lane-%: $(VENV)
+lane-spark lane-direct lane-apps lane-plain: lane-%: $(VENV) $(CLASSES)
 	$(PYTEST) --durations=15 --lane $* tests/integration
 
 .PHONY: rust-check
@@ -109,4 +111,9 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 
 $(LATEST): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv-latest test
+	@touch $@
+
+$(CLASSES): $(VENV) tests/lanes/jvm.py
+	@echo "Making archives of Java classes, so that brokers and Sparks of the tests start quickly (half a minute)."
+	@$(BIN)/python -m tests.lanes.jvm || echo "NOTE: that failed; the tests take longer without them."
 	@touch $@

@@ -13,6 +13,7 @@ from tests.integration.topics import wait_until_stable
 from tests.integration.transactions import transaction, transactional
 from tests.integration.workbench import Workbench
 from tests.lanes.assignment import lane_of
+from tests.lanes.jvm import start_quickly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-# Every JVM of the tests lives for seconds or a few minutes, and there are a hundred of them: the second compiler and a
-# collector with threads of its own cost half of the CPU time of a broker's start, and a third of Spark's.
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_JVM}".strip()
+start_quickly()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,84 @@
+"""Short starts for the JVMs of the tests: brokers and Sparks, a hundred of them, which live for seconds or minutes.
+
+One compiler and a collector without threads of its own save half of a start's CPU time. Class archives save another
+quarter: what a JVM has loaded is written to a file at its end, and the next ones map that file. They are in the virtual
+environment, and there once ``make`` has run this:
+
+    python -m tests.lanes.jvm
+
+A JVM with another class path, or of another Java, leaves an archive aside; without archives all works as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+FOLDER = Path(sys.prefix) / "java-classes"
+
+_PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_QUIET = "-Xlog:disable"  # an archive that is left aside would be a warning on standard output
+_KAFKA, _SPARK = FOLDER / "kafka.jsa", FOLDER / "spark.jsa"
+# Which JVMs read a variable: all, and those of Spark's drivers, whose command line wins.
+_ALL, _DRIVERS = "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"
+
+
+def start_quickly() -> None:
+    """Set the environment for JVMs that this process and its children start."""
+    _add(_ALL, _PLAIN)
+    for variable, archive in ((_ALL, _KAFKA), (_DRIVERS, _SPARK)):
+        if archive.exists():
+            _add(variable, f"-XX:SharedArchiveFile={archive} {_QUIET}")
+
+
+def main() -> None:
+    """Make the archives; JVMs that exit by themselves write them."""
+    FOLDER.mkdir(exist_ok=True)
+    for archive in (_KAFKA, _SPARK):
+        archive.unlink(missing_ok=True)
+    start_quickly()
+    plain = os.environ[_ALL]
+    _add(_ALL, f"-XX:ArchiveClassesAtExit={_KAFKA} {_QUIET}")
+    _run_kafka()
+    os.environ[_ALL] = plain
+    _add(_DRIVERS, f"-XX:ArchiveClassesAtExit={_SPARK} {_QUIET}")
+    _run_spark()
+
+
+def _run_kafka() -> None:
+    from confluent_kafka import Producer
+    from tests.conftest import topic_maker
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+    with EmbeddedKafka(reuse_running=False) as kafka:
+        topic = topic_maker(kafka.bootstrap_servers)()
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        producer.produce(topic, b"value")
+        producer.flush(60)
+        kafka.stop_broker(1)
+
+
+def _run_spark() -> None:
+    from tests.integration.sessions import SparkSessions
+
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    with tempfile.TemporaryDirectory() as folder:
+        sessions = SparkSessions(Path(folder))
+        spark = sessions()
+        spark.sparkContext.parallelize(range(10), 2).map(str).collect()
+        spark.range(10).groupBy("id").count().write.parquet(f"{folder}/written")
+        stream = spark.readStream.schema("id long, count long").parquet(f"{folder}/written")
+        writer = stream.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+        sessions.stop_jvm()
+
+
+def _add(variable: str, options: str) -> None:
+    os.environ[variable] = f"{os.environ.get(variable, '')} {options}".strip()
+
+
+if __name__ == "__main__":
+    main()
