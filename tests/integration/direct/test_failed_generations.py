@@ -138,7 +138,7 @@ def make_context(spark: SparkSession, servers: str, topics: list[str], checkpoin
     both.window(2 * SECONDS, SECONDS).foreachRDD(Note("window").put)
     if checkpoint is not None:
         ssc.checkpoint(str(checkpoint))
-        both.map(lambda number: ("sum", number)).updateStateByKey(total).foreachRDD(Note("state").put)
+        both.map(lambda number: ("sum", number)).updateStateByKey(total, 1).foreachRDD(Note("state").put)
     one.transform(function_fails).foreachRDD(Note("checked").put)
     two.foreachRDD(Note("two").put)
     three.window(2 * SECONDS, 2 * SECONDS).transform(slide_fails).foreachRDD(Note("three").put)
