@@ -91,10 +91,10 @@ def main(make: str, lanes: Sequence[str]) -> int:
     _title("lanes")
     for result in results:
         _say(str(result))
-    failed = any(result.code != 0 for result in results)
-    if not failed:
-        shutil.rmtree(folder)
-    return 1 if failed else 0
+    if any(result.code != 0 for result in results):
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 def _run(running: Sequence[Lane]) -> list[Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,8 @@ def run(folder: Path, *lanes: str) -> subprocess.CompletedProcess[str]:
     make.write_text(MAKE)
     make.chmod(0o755)
     command = [sys.executable, "-m", "tests.lanes", str(make), *lanes]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_lanes_run_side_by_side(tmp_path: Path) -> None:
