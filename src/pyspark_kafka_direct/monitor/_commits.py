@@ -1,4 +1,4 @@
-"""``commitGroupId``: the listener's half. Commits where queries are, so that tools for consumer groups can see it.
+"""The listener's half of ``commitGroupId``: commit where queries are, so that tools for consumer groups can see it.
 
 Only batches that are done are committed: Spark reports progress after the sink has the batch and the checkpoint says
 so. Whatever happens here is logged and changes nothing for the query.
@@ -79,7 +79,7 @@ class GroupCommitter:
             run.offer_start()
 
     def query_ended(self, run_id: str) -> None:
-        """What the query still has to commit is committed."""
+        """Commit what is still to be committed for the query."""
         for group, run in self._of(run_id).items():
             run.offer_start()
             run.offer.close()

@@ -1,4 +1,4 @@
-"""``enable(spark)``."""
+"""The function ``enable(spark)``, which attaches the listener."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class FeedbackWriter:
         self._write(key, file_name(batch.end), Measurement(batch.ended_ms, batch.records, took, waited, interval_ms))
 
     def forget(self, key: str) -> None:
-        """The query ended."""
+        """Remove what was kept for a query that ended."""
         self._before.pop(key, None)
 
     def _write(self, key: str, name: str, measured: Measurement) -> None:

@@ -16,8 +16,8 @@ class _Point(NamedTuple):
 class EndHistory:
     """The ends one partition had, and when.
 
-    The method is that of kafka-lag-exporter: interpolate between the two ends around an offset, and go on along the
-    line through the oldest and the newest where the offset is older than all.
+    The method is that of kafka-lag-exporter: interpolate between the two ends around an offset. Where the offset is
+    older than all ends, go on along the line through the oldest and the newest.
 
     Args:
         kept: How many ends to remember.
@@ -43,7 +43,7 @@ class EndHistory:
         points.append(_Point(offset, time))
 
     def seconds_behind(self, offset: int, now: float) -> float | None:
-        """How long ago ``offset`` was the end.
+        """Return how long ago ``offset`` was the end.
 
         Args:
             offset: Next offset to read.

@@ -12,8 +12,8 @@ from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What is there when there are no offsets, as at the start of a query's first batch: PySpark makes "None" of Java's null
-# in the reports that it hands a listener, and "null" in those that it reads from JSON (Spark Connect).
+# What a report holds where there are no offsets, as at the start of a query's first batch. PySpark makes "None" of
+# Java's null in the reports that it hands a listener, and "null" in those that it reads from JSON (Spark Connect).
 _NO_OFFSETS = (None, "None", "null", "")
 
 
@@ -65,17 +65,17 @@ class SourceLag:
 
     @property
     def avg_offsets_behind(self) -> float:
-        """On average over the partitions."""
+        """Offsets behind, on average over the partitions."""
         return self.total / len(self.partitions) if self.partitions else 0.0
 
     @property
     def total(self) -> int:
-        """Of all partitions together."""
+        """Offsets behind, of all partitions together."""
         return sum(each.lag for each in self.partitions)
 
     @property
     def max_seconds_behind(self) -> float | None:
-        """Of the partition that is most behind in time, among those where it is known."""
+        """Seconds behind, of the partition that is most behind, among those where it is known."""
         return max((each.seconds for each in self.partitions if each.seconds is not None), default=None)
 
     @property
@@ -127,7 +127,7 @@ class LagTracker:
         self._histories: dict[TopicPartition, EndHistory] = {}
 
     def after(self, source: SourceBatch, group: str) -> SourceLag:
-        """Where the source is after this batch."""
+        """Return where the source is after this batch."""
         began, ended = source.began_ms / 1000, source.ended_ms / 1000
         partitions = []
         for tp, offset in sorted(source.end.items()):

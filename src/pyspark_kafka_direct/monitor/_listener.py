@@ -66,18 +66,18 @@ class ProgressListener(StreamingQueryListener):
 
     @_quietly
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is done."""
+        """Tell the monitor that a batch is done."""
         progress = event.progress
         self._monitor.batch_ended(progress, self._facts_of(str(progress.runId), str(progress.id)))
 
     @_quietly
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """A query found nothing to read for 10 s, and again."""
+        """Tell the monitor that a query found nothing to read for 10 s; Spark calls this again and again."""
         self._monitor.query_idle(str(event.runId))
 
     @_quietly
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The query is over."""
+        """Tell the monitor that the query is over."""
         run_id = str(event.runId)
         self._queries.pop(run_id, None)
         self._facts.pop(run_id, None)

@@ -49,11 +49,11 @@ class LagCollector:
         self._monitor = monitor
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """No metric is known before a query runs."""
+        """Return nothing: no metric is known before a query runs."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The metrics now. A query that reads one topic twice shows the reader that is further behind."""
+        """Return the metrics now. A query that reads one topic twice shows the reader that is further behind."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ["group", "topic", "partition"]

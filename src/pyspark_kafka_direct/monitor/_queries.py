@@ -34,16 +34,16 @@ class QueryFacts:
     options: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
 
     def ours(self, description: str) -> bool:
-        """Whether this is a source of this package; without the plan, any source written in Python may be."""
+        """Tell whether this is a source of this package; without the plan, any source written in Python may be."""
         return _ANY_PYTHON_SOURCE in description if self.options is None else description in self.options
 
     def option(self, description: str, name: str) -> str | None:
-        """An option of a source."""
+        """Return an option of a source."""
         return None if self.options is None else self.options.get(description, {}).get(name.lower())
 
 
 def find_query(spark: Any, query_id: str) -> Any:
-    """The JVM's running query, or ``None``: ended, or not a session with a JVM at hand (Spark Connect)."""
+    """Return the JVM's running query, or ``None``: it ended, or there is no JVM at hand (Spark Connect)."""
     try:
         return spark._jsparkSession.streams().get(query_id)
     except Exception:

@@ -32,7 +32,7 @@ class BatchObserver(Protocol):
     """Is told of queries and their finished batches, on the listener's threads: quick, or on a thread of its own."""
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
-        """A query starts; it waits for this, and its planner does not run yet.
+        """Take note that a query starts; it waits for this, and its planner does not run yet.
 
         Args:
             run_id: Of the query's run.
@@ -40,7 +40,7 @@ class BatchObserver(Protocol):
         """
 
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
-        """A batch is done, and Spark has logged it.
+        """Take note that a batch is done, and that Spark has logged it.
 
         Args:
             run_id: Of the query's run.
@@ -49,14 +49,14 @@ class BatchObserver(Protocol):
         """
 
     def query_idle(self, run_id: str) -> None:
-        """The query found nothing to read for a while."""
+        """Take note that the query found nothing to read for a while."""
 
     def query_ended(self, run_id: str) -> None:
-        """The run is over."""
+        """Take note that the run is over."""
 
 
 class Monitor:
-    """What ``enable(spark)`` returns. Safe to use from several threads.
+    """The lag of a session's queries; ``enable(spark)`` returns it. Safe to use from several threads.
 
     Args:
         feedback: Takes the measurements for backpressure.
@@ -78,7 +78,7 @@ class Monitor:
         self._runs: dict[str, _Run] = {}
 
     def lag(self, query: Any = None) -> QueryLag | None:
-        """Where a query is, after its last batch or a look at it while it is idle; stays known after the query's end.
+        """Return where a query is, after its last batch or a look at it while idle; known after the query's end, too.
 
         Args:
             query: A ``StreamingQuery``, its id or its name; may be left out when there is only one.
@@ -150,7 +150,7 @@ class Monitor:
                 self._feedback.batch_ended(f"{run_id} {number}", each.batch, facts.interval_ms)
 
     def query_idle(self, run_id: str) -> None:
-        """A query had nothing to do for a while: look at the ends of its partitions, on a thread of its own."""
+        """Look at the ends of an idle query's partitions, on a thread of its own."""
         for observer in self._observers:
             observer.query_idle(run_id)
         with self._lock:
@@ -208,7 +208,7 @@ class _Source:
     options: Mapping[str, str] = field(repr=False)
 
     def idle(self, ends: Mapping[TopicPartition, int], now_ms: float) -> _Source:
-        """As if a batch without records had just ended."""
+        """Return the source as if a batch without records had just ended."""
         batch = dataclasses.replace(
             self.batch, began_ms=now_ms, ended_ms=now_ms, rows=0, start=self.batch.end, latest=ends
         )

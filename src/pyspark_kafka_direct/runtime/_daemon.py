@@ -7,12 +7,12 @@ import sys
 
 
 def in_daemons_worker() -> bool:
-    """Whether this process was forked by PySpark's daemon, which keeps workers for later tasks."""
+    """Tell whether this process was forked by PySpark's daemon, which keeps workers for later tasks."""
     return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == "pyspark.daemon"
 
 
 def socket_to_jvm() -> socket.socket | None:
-    """The worker's socket, if this is called in a worker of the daemon, by its main thread.
+    """Return the worker's socket, if this is called in a worker of the daemon, by its main thread.
 
     The daemon hands the socket to its function ``worker`` and keeps it nowhere else, so it is looked up in the frame of
     that call, which is under every task.

@@ -1,7 +1,7 @@
-"""A query that has seen enough (``show``, ``limit``) ends its tasks early; that shall not look like a crash.
+"""Keep a query that has seen enough (``show``, ``limit``) from looking like a crash when it ends its tasks early.
 
 Spark then closes its side of the socket to the Python worker. The worker notices when it next writes, at the latest
-when it flushes its last words, and PySpark's daemon prints the broken pipe as a stack trace on the console, although
+when it flushes its last words. Then PySpark's daemon prints the broken pipe as a stack trace on the console, although
 nothing is wrong and the process is about to end.
 """
 
@@ -15,7 +15,7 @@ from pyspark_kafka_direct.runtime._daemon import in_daemons_worker
 
 
 def allow_early_end() -> None:
-    """Keeps PySpark's daemon, in this worker process only, from printing the stack trace of a closed socket.
+    """Keep PySpark's daemon, in this worker process only, from printing the stack trace of a closed socket.
 
     Everything else that the daemon has to say is printed as ever. Does nothing outside a worker of the daemon.
     """

@@ -1,7 +1,7 @@
-"""Keeps Spark and its Python worker from waiting for each other's TCP acknowledgements.
+"""Keep Spark and its Python worker from waiting for each other's TCP acknowledgements.
 
 Both ends of a task's socket write several short messages in a row. By default TCP holds each back until the one before
-is acknowledged (Nagle's algorithm), and an acknowledgement is put off for 40 ms in the hope of an answer to send it
+is acknowledged (Nagle's algorithm). And an acknowledgement is put off for 40 ms, in the hope of an answer to send it
 with. So a task began 40 ms late, and ended late too, while nobody worked.
 
 The worker's own messages are sent at once with TCP_NODELAY. Those of the JVM are held back at its end, so here their
@@ -23,7 +23,7 @@ _OLDEST = 2  # the generation of a full collection
 
 @functools.cache
 def send_at_once() -> None:
-    """Turns the waiting off, once a process; does nothing outside a worker, or where Spark uses Unix sockets."""
+    """Turn the waiting off, once a process; do nothing outside a worker, or where Spark uses Unix sockets."""
     to_jvm = socket_to_jvm()
     if to_jvm is not None and to_jvm.family in (socket.AF_INET, socket.AF_INET6):
         to_jvm.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,8 +1,8 @@
 """Who commits for the group of ``commitGroupId``: the listener of ``enable(spark)``, or else the planner of the query.
 
-One of the two, chosen when a query starts and for as long as it runs. Two committers would take the group back and
-forth, for the news of one are later than those of the other. They are processes of their own, and leave each other
-files in ``runtime.shared_folder``:
+One of the two is chosen when a query starts, for as long as it runs. Two committers would take the group back and
+forth, because one learns later than the other what is done. They are processes of their own, and leave each other files
+in ``runtime.shared_folder``:
 
     commit-<query's group>-<run id>.offer            by the listener, when a query starts
     commit-<query's group>-<run id>-<n>.accepted     by the planner, when it begins
@@ -129,7 +129,7 @@ class Acceptance:
         self._told = True
 
     def settle(self) -> None:
-        """Nothing is under way here."""
+        """Do nothing: this side has nothing under way."""
 
 
 def accept(folder: Path, group: QueryGroup) -> Acceptance | None:

@@ -1,7 +1,7 @@
-"""Commit offsets for a consumer group off the way of those who plan and run batches.
+"""Commit offsets for a consumer group without holding up those who plan and run batches.
 
-Who has offsets to commit adds them and goes on. A thread that lives as long as there is something to do takes all that
-waits, asks a pure function (the step) what of it is to be committed, and sends that. Only one request is under way at a
+They add the offsets to commit and go on. A thread that lives as long as there is something to do takes all that waits.
+It asks a pure function (the step) what of it is to be committed, and sends that. Only one request is under way at a
 time, so none overtakes an older one.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """One task's work. It travels to the executor, so it holds nothing secret.
+    """The offset range that one task reads. It travels to the executor, so it holds nothing secret.
 
     Attributes:
         offsets: The offset range.
@@ -92,7 +92,7 @@ class Reading:
         return self.settings, with_rack(self.fetch, self.rack_environment_variable), request
 
     def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
-        """The Arrow batches of a task, from its beginning to its end.
+        """Yield the Arrow batches of a task, from its beginning to its end.
 
         Args:
             task: Its work.
@@ -109,7 +109,7 @@ class Reading:
 
 
 def _start_over_on_retry() -> None:
-    """A retried task trusts no connection that was made before it (``KafkaDataConsumer.acquire``)."""
+    """Drop all connections when a task is retried: it trusts none made before (``KafkaDataConsumer.acquire``)."""
     from pyspark import TaskContext
 
     from pyspark_kafka_direct.wire.pool import POOL

@@ -10,11 +10,11 @@ __all__ = ["begin_task", "end_task"]
 
 
 def begin_task() -> None:
-    """Called by each task before it reads, in the worker's main thread."""
+    """Prepare the worker for a task; each task calls this in the main thread before it reads."""
     allow_early_end()
     send_at_once()
 
 
 def end_task() -> None:
-    """Called by each task that has read its range to the end."""
+    """Clean up after a task; each task that has read its range to the end calls this."""
     spare_collections()
