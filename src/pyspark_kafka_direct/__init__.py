@@ -1,7 +1,7 @@
 """Apache Kafka for PySpark with no connector jar: ``spark.read.format("kafka-direct")``.
 
-Spark imports every installed package whose name starts with ``pyspark_`` when it first looks for a data source, so
-this module stays cheap to import: whatever needs Spark, Arrow or a Kafka client is imported where it is used.
+Spark imports every installed package whose name starts with ``pyspark_`` when it first looks for a data source. So this
+module stays cheap to import: whatever needs Spark, Arrow or a Kafka client is imported where it is used.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ class BatchRdds(Protocol):
     """The stream's connection with its StreamingContext: the RDDs of its batches; ``SparkSide`` is it."""
 
     def rdd(self, time_ms: int) -> KafkaRDD:
-        """The RDD of a batch: one object for all that ask."""
+        """Return the RDD of a batch: one object for all that ask."""
 
     def generated(self, time_ms: int) -> KafkaRDD:
-        """The RDD of a batch that Spark generates now."""
+        """Return the RDD of a batch that Spark generates now."""
 
     def forget_generated(self, times_ms: Sequence[int]) -> None:
         """Forget the RDDs of batches that Spark failed to generate."""
@@ -92,7 +92,7 @@ class CarriedStream:
                 self._state.start(position)
 
     def batch(self, time_ms: int) -> tuple[OffsetRange, ...]:
-        """The ranges of a batch, one for each partition, empty ones too; the same ones however often it is asked for.
+        """Return the ranges of a batch, one for each partition, empty ones too; the same ones at every call.
 
         Args:
             time_ms: The batch's time in milliseconds.
@@ -120,13 +120,13 @@ class CarriedStream:
             return ranges
 
     def begin_generation(self, time_ms: int) -> None:
-        """Spark begins to generate a batch."""
+        """Note that Spark begins to generate a batch."""
         self.settle()
         with self._lock:
             self._state.begin(time_ms)
 
     def end_generation(self) -> None:
-        """Spark has generated all of it, and submits its jobs."""
+        """Note that Spark has generated all of a batch, and submits its jobs."""
         with self._lock:
             self._state.end()
 
@@ -213,7 +213,7 @@ class CarriedStream:
             )
 
     def _live(self) -> None:
-        """What is of this process only."""
+        """Set up what is of this process only."""
         self._warned = False
         self._lock = threading.RLock()
         self._planning = threading.Lock()

@@ -34,7 +34,7 @@ class GenerationBegins:
         self._stream = stream
 
     def __call__(self, time: datetime, rdd: RDD[Any]) -> None:
-        """Called by Spark, with the constant stream's empty RDD."""
+        """Begin a generation; Spark calls this with the constant stream's empty RDD."""
         stream = self._stream
         if stream.spark is None:
             stream.spark = side_after_restore(stream, rdd)
@@ -55,7 +55,7 @@ class GenerationEnds:
         self._stream = stream_id
 
     def __call__(self, time: datetime, rdd: RDD[Any]) -> None:
-        """Called by Spark."""
+        """End a generation; Spark calls this."""
         stream_of(self._stream).end_generation()
 
 
@@ -66,7 +66,7 @@ class Carrier:
         self._stream = stream_id
 
     def __call__(self, time: datetime, rdd: RDD[Any]) -> KafkaRDD:
-        """Called by Spark, with the constant stream's empty RDD."""
+        """Return the RDD of a batch; Spark calls this with the constant stream's empty RDD."""
         return _spark_side(self._stream).generated(milliseconds(time))
 
 
@@ -90,7 +90,7 @@ class OnKafkaRdd:
         self._with_time = _takes_time(function, len(streams))
 
     def __call__(self, time: datetime, *rdds: RDD[Any]) -> Any:
-        """Called by Spark."""
+        """Call the user's function with a KafkaRDD; Spark calls this."""
         replaced = [
             rdd if stream is None else _batch(stream, time) for stream, rdd in zip(self._streams, rdds, strict=True)
         ]
@@ -98,7 +98,7 @@ class OnKafkaRdd:
 
 
 def milliseconds(time: datetime) -> int:
-    """The batch's time as Spark counts it; PySpark has made it a local time of the fraction."""
+    """Return the batch's time as Spark counts it; PySpark has made it a local time of the fraction."""
     return round(time.timestamp() * 1000)
 
 

@@ -74,7 +74,7 @@ class CommitQueue:
         return done
 
     def flush(self, timeout: float) -> bool:
-        """Both: commit what is queued, and wait for it so many seconds at most."""
+        """Commit what is queued, and wait for it so many seconds at most."""
         deadline = Deadline.after(timeout)
         self.send(deadline)
         return self.wait(deadline)
@@ -110,7 +110,7 @@ class _Call:
 
 
 def _highest(calls: Sequence[_Call]) -> dict[TopicPartition, int]:
-    """The step: of each partition the furthest end of all calls that are sent together."""
+    """Return the furthest end of each partition, of all calls that are sent together."""
     offsets: dict[TopicPartition, int] = {}
     for call in calls:
         for partition, end in call.ends.items():

@@ -66,7 +66,7 @@ def forget_generated(ssc: StreamingContext, constant: Any, times_ms: Sequence[in
 
 
 def field(owner: Any, name: str) -> Any:
-    """A private field of a Java class."""
+    """Return a private field of a Java class."""
     found = owner.getDeclaredField(name)
     found.setAccessible(True)
     return found

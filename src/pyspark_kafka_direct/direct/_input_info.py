@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def description(ranges: Iterable[OffsetRange]) -> str:
-    """One line for each range that is not empty, the largest first."""
+    """Describe each range that is not empty in a line, the largest first."""
     full = sorted((each for each in ranges if each.count()), key=lambda each: (-each.count(), each))
     return "\n".join(
         f"topic: {each.topic}\tpartition: {each.partition}\toffsets: {each.from_offset} to {each.until_offset}\t"

@@ -36,13 +36,13 @@ class Executor(NamedTuple):
 
 
 def executors_of(sc: SparkContext) -> list[Executor]:
-    """The executors there are now, without the driver; none in local mode."""
+    """Return the executors of this moment, without the driver; none in local mode."""
     manager = _java_class(sc, "org.apache.spark.SparkEnv").get().blockManager()
     return parse_executors(manager.master().getPeers(manager.blockManagerId()).mkString("; "))
 
 
 def parse_executors(text: str) -> list[Executor]:
-    """Executors in Spark's order: by host and then id, both descending.
+    """Return executors in Spark's order: by host and then id, both descending.
 
     Args:
         text: Texts of ``BlockManagerId``, such as ``BlockManagerId(1, host, 40411, None)``.
@@ -51,7 +51,7 @@ def parse_executors(text: str) -> list[Executor]:
 
 
 def place(partition: TopicPartition, executors: Sequence[Executor], hosts: Mapping[TopicPartition, str]) -> str | None:
-    """Where a partition is best read: always on the same executor as long as the executors stay the same.
+    """Choose where a partition is best read: always on the same executor as long as the executors stay the same.
 
     Args:
         partition: The partition.
@@ -67,12 +67,12 @@ def place(partition: TopicPartition, executors: Sequence[Executor], hosts: Mappi
 
 
 def java_hash(partition: TopicPartition) -> int:
-    """``hashCode`` of Java's ``TopicPartition``; Python's ``%`` of it is Java's ``floorMod``."""
+    """Return ``hashCode`` of Java's ``TopicPartition``; Python's ``%`` of it is Java's ``floorMod``."""
     return _int32(31 * (31 + partition.partition) + _java_text_hash(partition.topic))
 
 
 def tasks_rdd(sc: SparkContext, tasks: Sequence[object], locations: Iterable[str | None]) -> RDD[Any]:
-    """An RDD of one element per partition.
+    """Make an RDD of one element per partition.
 
     Spark's ``makeRDD`` takes a ``Seq[(T, Seq[host])]``. Building that object by object takes three round trips to the
     JVM for each task; so both columns travel pickled in one call each, and Scala zips them.
@@ -103,7 +103,7 @@ def tasks_rdd(sc: SparkContext, tasks: Sequence[object], locations: Iterable[str
 
 
 def _java_class(sc: SparkContext, name: str) -> Any:
-    """A class by its full name; ``sc._jvm.a.b.C`` asks the JVM at each dot."""
+    """Return a class by its full name; ``sc._jvm.a.b.C`` would ask the JVM at each dot."""
     gateway: Any = sc._gateway
     return JavaClass(name, gateway._gateway_client)
 

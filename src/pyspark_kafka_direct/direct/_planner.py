@@ -15,7 +15,7 @@ class StreamPlanner:
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Called when such a checkpoint is read.
+        """Refuse a checkpoint of the old form; unpickling it calls this.
 
         Raises:
             OffsetPlanError: Always.

@@ -3,7 +3,7 @@
 Spark pickles each Python function of a stream's graph by itself into its checkpoint. If each held the stream, the
 stream would come back as several copies that go their own ways. So only one of them (``_carrier.GenerationBegins``)
 holds it; everything else holds its id and finds it here. A stream that comes back from a checkpoint is entered when
-Spark first generates a batch of it, in place of one that this process had before: until then that one may well be
+Spark first generates a batch of it, in place of one that this process had before. Until then the older one may well be
 running, as when ``getOrCreate`` is called twice.
 """
 
@@ -30,7 +30,7 @@ def enter(stream: CarriedStream) -> None:
 
 
 def stream_of(stream_id: str) -> CarriedStream:
-    """The stream with this id.
+    """Return the stream with this id.
 
     Raises:
         OptionError: This process has none, as on an executor.
@@ -46,13 +46,13 @@ def stream_of(stream_id: str) -> CarriedStream:
 
 
 def streams() -> list[CarriedStream]:
-    """All streams of this process."""
+    """Return all streams of this process."""
     with _lock:
         return list(_streams.values())
 
 
 def _flush_at_exit() -> None:
-    """An application that ends without a stop, as after an error of ``awaitTermination``."""
+    """Send queued commits of an application that ends without a stop, as after an error of ``awaitTermination``."""
     flush(streams(), FLUSH_SECONDS)
 
 

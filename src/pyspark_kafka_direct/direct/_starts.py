@@ -25,7 +25,7 @@ def starting_offsets(
     group: Group | None,
     reset: Reset,
 ) -> dict[TopicPartition, int]:
-    """Offsets to start at: the given ones, else what the group has committed, else what ``auto.offset.reset`` says.
+    """Return offsets to start at: given ones, else what the group has committed, else what ``auto.offset.reset`` says.
 
     Args:
         wanted: The partitions; those without an offset have ``None``.
@@ -52,7 +52,7 @@ def offsets_of_new(
     group: Group | None,
     reset: Reset,
 ) -> dict[TopicPartition, int]:
-    """Offsets to start at for partitions that have appeared under a stream: committed ones, else the log start.
+    """Return offsets to start at for partitions that have appeared under a stream: committed ones, else the log start.
 
     Raises:
         OffsetPlanError: A committed offset is not in the log, and ``auto.offset.reset`` is ``none``.
@@ -64,7 +64,7 @@ def offsets_of_new(
 
 
 def high_watermarks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where logs end, with what a transaction under way hides under ``read_committed``.
+    """Return where logs end, with what a transaction under way hides under ``read_committed``.
 
     Raises:
         KafkaDirectError: The cluster could not be asked.

@@ -32,8 +32,8 @@ class StreamState:
     """
 
     _generation: int | None  # the time of the batch that Spark generates
-    _uncertain: set[int]  # the batches it has planned for that
-    _before: Position  # where the stream stood before them
+    _uncertain: set[int]  # the batches planned in that generation
+    _before: Position  # where the stream stood before that generation
     _unasked_since: int | None  # the first of the generations, up to now, that asked for no batch
 
     def __init__(self) -> None:
@@ -49,15 +49,15 @@ class StreamState:
         return self._position
 
     def start(self, position: Position) -> None:
-        """A new stream begins here."""
+        """Begin a new stream."""
         self._position = position
 
     def begin(self, time_ms: int) -> None:
-        """Spark begins to generate the batch of this time."""
+        """Note that Spark begins to generate the batch of this time."""
         self._generation = time_ms
 
     def end(self) -> None:
-        """Spark has generated it, and submits its jobs."""
+        """Note that Spark has generated the batch of this time, and submits its jobs."""
         if self._generation is None or self._generation <= self._newest:
             self._unasked_since = None
         elif self._unasked_since is None:
@@ -66,11 +66,11 @@ class StreamState:
         self._uncertain.clear()
 
     def unfinished(self) -> list[int]:
-        """Times of the batches that belong to a generation that has begun and not ended; none without one."""
+        """Return times of the batches that belong to a generation that has begun and not ended; none without one."""
         return [] if self._generation is None else sorted({*self._uncertain, self._generation})
 
     def take_back(self) -> None:
-        """The generation has failed: the batches that it planned, or did not come to plan, are empty from now on."""
+        """Empty the batches that a failed generation planned, or did not come to plan."""
         self._batches.update(self._empty_if_failed())
         self._newest = max([self._newest, *self._batches])
         if self._uncertain:
@@ -78,7 +78,7 @@ class StreamState:
         self._live()
 
     def ranges(self, time_ms: int) -> tuple[OffsetRange, ...] | None:
-        """The ranges of a batch; ``None`` if it is to be planned now.
+        """Return the ranges of a batch; ``None`` if it is to be planned now.
 
         Only the batch that is generated is planned, and those before it that nobody has asked for when they were
         generated, because a window slides by several batches. Others that are not known have failed to be generated.
@@ -169,11 +169,11 @@ class StreamState:
         self._live()
 
     def _empty_if_failed(self) -> dict[int, tuple[OffsetRange, ...]]:
-        """What Spark generates again after a restart was planned before, and keeps its ranges."""
+        """Return the batches that are empty if this generation fails; those planned before it keep their ranges."""
         return {at: () for at in self.unfinished() if at in self._uncertain or at not in self._batches}
 
     def _live(self) -> None:
-        """What is of this process only."""
+        """Set up what is of this process only."""
         self._generation = None
         self._uncertain = set()
         self._before = _NOWHERE
@@ -185,8 +185,8 @@ class Needs:
     """Which batches somebody may still ask for.
 
     A restart generates pending batches again, and all from the time of its checkpoint on. Spark writes a checkpoint
-    when a batch is generated and another one, under the time of that batch, when it is done; so that one may be written
-    long after later batches were done, if the driver is behind. For each batch windows and states look back.
+    when a batch is generated, and another one, under the time of that batch, when it is done. If the driver is behind,
+    the second may be written long after later batches were done. For each batch windows and states look back.
 
     Attributes:
         now_ms: The batch that is generated.
@@ -201,7 +201,7 @@ class Needs:
     look_back_ms: int
 
     def batch(self, time_ms: int) -> bool:
-        """Whether this one is needed."""
+        """Tell whether a batch is needed."""
         if self.processed_ms is None or time_ms >= min(self.now_ms, self.processed_ms) - self.look_back_ms:
             return True
         return any(start - self.look_back_ms <= time_ms <= start for start in self.pending)

@@ -63,7 +63,7 @@ class StopSignal:
         self._until = math.inf
 
     def give(self, seconds: float) -> None:
-        """The stream is being stopped: planning has so many seconds left, or fewer if that was said before.
+        """Say that the stream is being stopped: planning has so many seconds left, or fewer if that was said before.
 
         A plan that begins later has ``_PLANNING_SECONDS``: brokers may well answer.
         """
@@ -72,7 +72,7 @@ class StopSignal:
             self._changed.notify_all()
 
     def withdraw(self) -> None:
-        """The stream goes on: Spark has refused to stop it."""
+        """Say that the stream goes on: Spark has refused to stop it."""
         with self._changed:
             self._until = math.inf
         self.gave_up = False

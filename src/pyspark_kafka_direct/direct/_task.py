@@ -30,7 +30,7 @@ class ReadRecords:
     value_decoder: Decoder | None
 
     def __call__(self, _: int, tasks: Iterable[RangeTask]) -> Iterator[KafkaRecord]:
-        """The records of the tasks' ranges."""
+        """Yield the records of the tasks' ranges."""
         return chain.from_iterable(self._batches(tasks))  # no Python frame between two records
 
     def _batches(self, tasks: Iterable[RangeTask]) -> Iterator[Iterator[KafkaRecord]]:
@@ -50,7 +50,7 @@ class ReadArrow:
     columns: tuple[str, ...]
 
     def __call__(self, _: int, tasks: Iterable[RangeTask]) -> Iterator[pa.RecordBatch]:
-        """The Arrow batches of the tasks' ranges."""
+        """Yield the Arrow batches of the tasks' ranges."""
         for task in tasks:
             if task.offsets.count():
                 yield from self.reading.read(task, self.columns)
@@ -64,7 +64,7 @@ class CountRecords:
     limit: int | None = None
 
     def __call__(self, _: int, tasks: Iterable[RangeTask]) -> Iterator[int]:
-        """One number per task."""
+        """Yield one number per task."""
         from pyspark_kafka_direct.reading.range_counter import count_range
 
         for task in tasks:

@@ -82,7 +82,7 @@ PREFER_BROKERS: Final[LocationStrategy] = _PreferBrokers()
 
 
 class LocationStrategies:
-    """Spark's factories.
+    """Location strategies under the names of Spark's factories.
 
     Attributes:
         PreferConsistent: Spread the partitions evenly over the executors, each always to the same one. Use it unless
@@ -99,7 +99,7 @@ class LocationStrategies:
 def preferred_hosts(
     strategy: LocationStrategy, leaders: Mapping[TopicPartition, PartitionLeader]
 ) -> Mapping[TopicPartition, str] | None:
-    """The hosts a strategy prefers; ``None``: any, but always the same.
+    """Return the hosts a strategy prefers; ``None``: any, but always the same.
 
     Args:
         strategy: One of ``LocationStrategies``.

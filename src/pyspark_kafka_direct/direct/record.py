@@ -154,7 +154,7 @@ def records_of(
     key_decoder: Decoder | None = None,
     value_decoder: Decoder | None = None,
 ) -> Iterator[KafkaRecord]:
-    """The records of an Arrow batch.
+    """Yield the records of an Arrow batch.
 
     Args:
         batch: Has the columns ``COLUMNS``, in this order.
@@ -233,13 +233,13 @@ class _Field:
 
     @classmethod
     def of(cls, value: object) -> _Field:
-        """The field of a single record, decoded already."""
+        """Return the field of a single record, decoded already."""
         field = cls("", None, None)
         field.rows = (value,)
         return field
 
     def cut(self) -> Sequence[bytes | None]:
-        """The bytes of all rows."""
+        """Return the bytes of all rows."""
         column = self._column
         if column is not None:  # else another thread was faster
             self.rows = [None] * len(column) if column.null_count == len(column) else _cut(column)

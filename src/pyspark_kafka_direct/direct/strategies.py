@@ -28,13 +28,16 @@ __all__ = ["ConsumerStrategies", "ConsumerStrategy", "DiscoversPartitions"]
 Parameters: TypeAlias = "Mapping[str, object] | Callable[[], Mapping[str, object]]"
 """Client settings by their Java names, or a function that gives them.
 
-A function is what a checkpoint holds in place of the settings, and it is called again after a restart: passwords that
-it takes from the environment or a vault never reach the checkpoint.
+Of a function the checkpoint holds only the function, which is called again after a restart. So passwords that it takes
+from the environment or a vault never reach the checkpoint.
 """
 
 
 class ConsumerStrategy(Protocol):
-    """What a stream needs to know; a class of your own needs these two. It is pickled into Spark's checkpoint."""
+    """Which partitions a stream reads, and with which settings. It is pickled into Spark's checkpoint.
+
+    A class of your own needs the two members below.
+    """
 
     @property
     def executor_params(self) -> Mapping[str, object]:
@@ -43,7 +46,7 @@ class ConsumerStrategy(Protocol):
     def on_start(
         self, cluster: Cluster, current_offsets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | None]:
-        """The partitions to read, each with the offset to start at.
+        """Return the partitions to read, each with the offset to start at.
 
         Args:
             cluster: Answers questions about topics and offsets.
@@ -60,9 +63,9 @@ class DiscoversPartitions(Protocol):
     """A strategy that also finds partitions that appear later. Without it those of the start are all there are."""
 
     def assigned(self, cluster: Cluster) -> Mapping[TopicPartition, UUID | None]:
-        """The partitions there are now, each with the id of its topic; ``None`` if that is not known.
+        """Return the partitions that exist now, each with the id of its topic; ``None`` if that is not known.
 
-        Asked before each batch. What is missing from it, and was there before, fails the stream.
+        The stream asks before each batch. A partition that was there before and is missing fails the stream.
         """
 
 
@@ -75,7 +78,7 @@ class ConsumerStrategies:
         kafkaParams: Parameters,  # noqa: N803 (Spark's spelling)
         offsets: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerStrategy:
-        """All partitions of some topics.
+        """Read all partitions of some topics.
 
         Args:
             topics: Their names. They must exist.
@@ -97,7 +100,7 @@ class ConsumerStrategies:
         kafkaParams: Parameters,  # noqa: N803 (Spark's spelling)
         offsets: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerStrategy:
-        """All partitions of the topics whose whole name matches, also of topics that are created later.
+        """Read all partitions of the topics whose whole name matches, also of topics that are created later.
 
         Args:
             pattern: A Java regular expression, as text. Kafka's internal topics never match.
@@ -118,7 +121,7 @@ class ConsumerStrategies:
         kafkaParams: Parameters,  # noqa: N803 (Spark's spelling)
         offsets: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerStrategy:
-        """Exactly these topic-partitions, whatever else is created later.
+        """Read exactly these topic-partitions, whatever else is created later.
 
         Args:
             topicPartitions: The partitions; they must exist.
@@ -190,7 +193,7 @@ class _Strategy(ABC):
 
     @abstractmethod
     def _topics(self, cluster: Cluster) -> Iterable[TopicMetadata]:
-        """Metadata of the topics to read, those that exist."""
+        """Return metadata of the topics to read, those that exist."""
 
     def _partitions(self, topic: TopicMetadata) -> Iterable[TopicPartition]:
         return (TopicPartition(topic.name, number) for number in topic.partitions)
@@ -218,7 +221,7 @@ class _SubscribePattern(_Strategy):
         return [topic for topic in topics if not topic.internal and self._selection.matches(topic.name)]
 
     def _check_start(self, cluster: Cluster, assigned: Mapping[TopicPartition, UUID | None]) -> None:
-        """A pattern may well match nothing yet."""
+        """Check nothing: a pattern may well match no topic yet."""
 
 
 class _Assign(_Strategy):
@@ -248,7 +251,7 @@ def _check_exist(
 
 
 def start_of(strategy: ConsumerStrategy, cluster: Cluster) -> dict[TopicPartition, int | None]:
-    """Asks a strategy where a new stream begins; one of a user's own may answer anything.
+    """Ask a strategy where a new stream begins; one of a user's own may answer anything.
 
     Raises:
         OptionError: The answer is no map from topic-partitions.
@@ -265,7 +268,7 @@ def start_of(strategy: ConsumerStrategy, cluster: Cluster) -> dict[TopicPartitio
 
 
 def topic_partition(given: object) -> TopicPartition:
-    """A user's topic-partition, which may be a plain pair.
+    """Read a user's topic-partition, which may be a plain pair.
 
     Raises:
         OptionError: It is none.

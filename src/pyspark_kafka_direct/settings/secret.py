@@ -12,8 +12,8 @@ class Secret:
     """A masked text. ``repr``, ``str`` and formatting give ``********``; only :meth:`reveal` gives the text.
 
     Secrets compare and hash by their text, so settings that hold them can key a cache. A pickled secret holds the
-    text in clear: settings travel from the driver to the executors inside Spark's tasks, over Spark's own channels
-    (turn on ``spark.network.crypto.enabled`` or ``spark.ssl.*`` where these cross an untrusted network).
+    text in clear, because settings travel from the driver to the executors inside Spark's tasks, over Spark's own
+    channels. Turn on ``spark.network.crypto.enabled`` or ``spark.ssl.*`` where these cross an untrusted network.
     """
 
     __slots__ = ("_text",)

@@ -23,7 +23,7 @@ _COMPARISONS: dict[type[spark.Filter], Operator] = {
 
 
 def translate(pushed: spark.Filter) -> Filter:
-    """One filter; what cannot narrow a range becomes ``Other`` and stays with Spark."""
+    """Translate one filter; what cannot narrow a range becomes ``Other`` and stays with Spark."""
     path: object = getattr(pushed, "attribute", None)
     if not isinstance(path, tuple) or len(path) != 1:
         return Other()

@@ -57,7 +57,7 @@ class ReadSchema:
     columns: tuple[str, ...]
 
     def renamed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches under the user's spelling of the column names and nullability, as Spark checks both."""
+        """Yield the batches under the user's spelling of the column names and nullability, as Spark checks both."""
         if self.schema == StructType([StructField(name, _TYPES[name]) for name in self.columns]):
             yield from batches
             return
@@ -69,14 +69,14 @@ class ReadSchema:
 
 
 def full_schema(include_headers: bool) -> StructType:
-    """All columns in the order of Spark's connector; ``headers`` only on request."""
+    """Return all columns in the order of Spark's connector; ``headers`` only on request."""
     return StructType(
         [StructField(name, kind) for name, kind in _TYPES.items() if include_headers or name != "headers"]
     )
 
 
 def read_schema(schema: StructType) -> ReadSchema:
-    """Checks a schema given by ``.schema(...)``: any subset of the columns, in any order, with Spark's types.
+    """Check a schema given by ``.schema(...)``: any subset of the columns, in any order, with Spark's types.
 
     Args:
         schema: The schema Spark hands to the reader: the user's, or the full one.
