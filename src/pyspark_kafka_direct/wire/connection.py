@@ -283,6 +283,8 @@ class Connection:
 
         self._logging_in = True
         started = self.system.monotonic()
+        # The last answer may still be read while the next request is sent, which a log-in may have to come before.
+        last_answer, self._buffer = self._buffer, bytearray(_FIRST_BUFFER)
         try:
             lifetime = authenticate(self, deadline)
         except BaseException:
@@ -290,6 +292,7 @@ class Connection:
             raise
         finally:
             self._logging_in = False
+            self._buffer = last_answer
         self._reauthenticate_at = None
         if lifetime is not None:
             self._reauthenticate_at = started + max(lifetime * _REAUTHENTICATE_AT, _REAUTHENTICATE_NOT_BEFORE)

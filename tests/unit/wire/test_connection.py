@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataResponse
 from tests.unit.wire.peers import KAFKA_4, SETTINGS, Caller, Peer
+from tests.unit.wire.systems import Frozen
 
 from pyspark_kafka_direct.errors import (
     BrokerError,
@@ -26,6 +27,8 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.settings.secret import Secret
+from pyspark_kafka_direct.settings.security import SaslSettings, SecuritySettings
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import FetchChannel
@@ -405,3 +408,34 @@ def descriptor_ready(connection: Connection) -> None:
         sock.settimeout(deadline.remaining())
         if sock.recv(1, socket.MSG_PEEK):
             return
+
+
+def test_a_log_in_between_two_requests_leaves_the_last_answer_as_it_is() -> None:
+    """Records are decoded while the next request is under way, and a log-in may have to come before that request."""
+    mechanisms = ("GSSAPI", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+    def log_in(caller: Caller) -> None:
+        names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in mechanisms)
+        caller.answer(caller.request()[2], struct.pack(">hi", 0, len(mechanisms)) + names)
+        caller.answer(caller.request()[2], struct.pack(">hhiq", 0, -1, 0, 60_000))
+
+    def talk(caller: Caller) -> None:
+        caller.versions({**KAFKA_4, 17: (0, 1), 36: (0, 1)})
+        for answer in (b"records" * 10, b"more" * 10):
+            log_in(caller)
+            caller.answer(caller.request()[2], answer)
+
+    system = Frozen()
+    deadline = Deadline.after(60, system=system)
+    security = SecuritySettings("SASL_PLAINTEXT", sasl=SaslSettings("PLAIN", "alice", Secret("secret")))
+    settings = replace(SETTINGS, security=security)
+    with (
+        Peer(talk) as peer,
+        contextlib.closing(Connection.open(settings, "127.0.0.1", peer.port, deadline)) as connection,
+    ):
+        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
+        records = connection.receive(deadline)
+        system.now += 55  # of the session's 60 seconds
+        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=deadline)
+        assert bytes(records) == b"records" * 10
+        assert bytes(connection.receive(deadline)) == b"more" * 10
