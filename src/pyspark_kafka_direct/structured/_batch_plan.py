@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.planning.batch import BatchPlan, Tuning, plan_given_ranges, plan_positions
 from pyspark_kafka_direct.runtime.cluster import ask_topics, open_cluster, partition_numbers, select
+from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.settings.source import BatchOptions
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader, TopicMetadata
+    from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 
 class PlannedBatch(NamedTuple):
@@ -32,14 +34,25 @@ class PlannedBatch(NamedTuple):
 
 
 def plan_batch(
-    settings: ConnectionSettings, fetch: FetchSettings, options: BatchOptions, pushed: Pushdown | None
+    settings: ConnectionSettings,
+    fetch: FetchSettings,
+    options: BatchOptions,
+    pushed: Pushdown | None,
+    pool: ConnectionPool = POOL,
 ) -> PlannedBatch:
     """Plans a batch with a handful of requests, whatever the number of partitions.
+
+    Args:
+        settings: How to reach the cluster.
+        fetch: How tasks fetch: ends follow its isolation level.
+        options: The batch's options.
+        pushed: What filters of Spark leave.
+        pool: Has the connections, and the system where the brokers are.
 
     Raises:
         KafkaDirectError: The cluster can't be asked, or the positions do not fit what it has.
     """
-    cluster = open_cluster(settings, options)
+    cluster = open_cluster(settings, options, pool)
     tuning = Tuning(
         fail_on_data_loss=options.fail_on_data_loss,
         read_committed=fetch.isolation_level == "read_committed",
