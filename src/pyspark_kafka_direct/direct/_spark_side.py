@@ -58,7 +58,7 @@ class SparkSide:
         stop_with(ssc, carried)
 
     def rdd(self, time_ms: int) -> KafkaRDD:
-        """The RDD of a batch: one object for all that ask."""
+        """Return the RDD of a batch: one object for all that ask."""
         ranges = self._carried.batch(time_ms)
         with self._lock:
             rdd = self._rdds.get(time_ms)
@@ -67,7 +67,7 @@ class SparkSide:
             return rdd
 
     def generated(self, time_ms: int) -> KafkaRDD:
-        """The RDD of a batch that Spark generates now; tells Spark about it, and forgets old batches."""
+        """Return the RDD of a batch that Spark generates now; tell Spark about it, and forget old batches."""
         rdd = self.rdd(time_ms)
         self._report(time_ms, rdd.offsetRanges())
         self._forget(time_ms)
@@ -165,7 +165,7 @@ def side_after_restore(carried: CarriedStream, rdd: RDD[Any]) -> SparkSide:
 
 
 def _contexts(spark: SparkContext) -> list[StreamingContext]:
-    """The Python contexts there are.
+    """Return the Python contexts that exist.
 
     Asking Spark for the active one would wait for ever: the call that starts it holds its lock and waits for the first
     batches. Nor does Python know it before that call returns. So it is looked for among all objects, once in a process.

@@ -87,7 +87,7 @@ class WireView:
         self._settled: Deadline | None = None  # counts from the first look that found too little
 
     def start(self) -> Position:
-        """Where a new stream begins."""
+        """Return where a new stream begins."""
         wire = self._wire
         wanted = start_of(self._spec.strategy, wire.cluster)
         level, reset = wire.parameters.fetch.isolation_level, wire.parameters.auto_offset_reset
@@ -95,7 +95,7 @@ class WireView:
         return Position(offsets, ids_of(self.assigned(offsets)))
 
     def assigned(self, tracked: Collection[TopicPartition]) -> dict[TopicPartition, UUID | None]:
-        """The partitions there are now; metadata is fresh after it."""
+        """Return the partitions that exist now; metadata is fresh after it."""
         strategy, cluster = self._spec.strategy, self._wire.cluster
         if isinstance(strategy, DiscoversPartitions):
             return dict(strategy.assigned(cluster))
@@ -103,24 +103,24 @@ class WireView:
         return {tp: topics[tp.topic].topic_id for tp in existing_partitions(topics, tracked)}
 
     def starts_of_new(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where partitions begin that have appeared under the stream."""
+        """Return where partitions begin that have appeared under the stream."""
         wire = self._wire
         level, reset = wire.parameters.fetch.isolation_level, wire.parameters.auto_offset_reset
         return offsets_of_new(partitions, wire.cluster, level, wire.group, reset)
 
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where their logs end."""
+        """Return where the logs of these partitions end."""
         level = self._wire.parameters.fetch.isolation_level
         return self._wire.cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
 
     def written(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Their high watermarks."""
+        """Return the high watermarks of these partitions."""
         return high_watermarks(self._wire.cluster, partitions)
 
     def most(
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
-        """How many records each may have: backpressure, and the limits of partitions."""
+        """Return how many records each partition may have: backpressure, and the limits of partitions."""
         controller = self._controller
         return max_messages_per_partition(
             begins,
@@ -132,7 +132,7 @@ class WireView:
         )
 
     def wait(self) -> bool:
-        """Pause before looking again; false after 5 seconds."""
+        """Pause before looking again; return false after 5 seconds."""
         if self._settled is None:
             self._settled = self._wire.cluster.deadline(_SETTLE_SECONDS)
         if self._settled.expired:

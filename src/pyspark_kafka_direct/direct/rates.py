@@ -50,7 +50,7 @@ class PerPartitionConfig(ABC):
 
     @abstractmethod
     def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N802, N803 (Spark's spelling)
-        """Most records per second of this partition.
+        """Return the most records per second of this partition.
 
         0 or less is no limit only where it is so for all partitions: beside one that has a limit, as in Spark, such a
         partition has ``minRatePerPartition`` records in a batch (backpressure apart). ``math.inf`` is no limit in any
@@ -58,12 +58,12 @@ class PerPartitionConfig(ABC):
         """
 
     def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N802, N803 (Spark's spelling)
-        """Least number of records of this partition in a batch that is limited; per batch, not per second."""
+        """Return the least number of records of this partition in a limited batch; per batch, not per second."""
         return 1
 
 
 def per_partition_config(conf: SparkConf) -> PerPartitionConfig:
-    """The same for all partitions: ``spark.streaming.kafka.maxRatePerPartition`` (0) and ``minRatePerPartition`` (1).
+    """Read ``spark.streaming.kafka.maxRatePerPartition`` (0) and ``minRatePerPartition`` (1) for all partitions.
 
     Raises:
         OptionError: One of them is not a whole number.
@@ -81,7 +81,7 @@ def max_messages_per_partition(
     batch_seconds: float,
     config: PerPartitionConfig,
 ) -> dict[TopicPartition, int] | None:
-    """How many records each partition may have in the next batch.
+    """Decide how many records each partition may have in the next batch.
 
     Args:
         current: Where it begins; every partition of ``latest``.
@@ -109,7 +109,7 @@ def max_messages_per_partition(
 
 
 def rate_controller(conf: SparkConf, batch_interval_ms: float) -> RateController | None:
-    """The controller that the Spark configuration asks for; ``None`` unless ``spark.streaming.backpressure.enabled``.
+    """Make the controller, if ``spark.streaming.backpressure.enabled`` asks for one in Spark's configuration.
 
     Args:
         conf: The Spark configuration.
@@ -144,7 +144,7 @@ class RateController:
         self._live()
 
     def latest_rate(self) -> int:
-        """Records per second for all partitions together, whole as in Spark; -1 before there is one."""
+        """Return records per second for all partitions together, whole as in Spark; -1 before there is a rate."""
         return self._rate
 
     def attach(self, ssc: StreamingContext, stream_id: int) -> None:
@@ -192,7 +192,7 @@ class RateController:
         self._live()
 
     def _live(self) -> None:
-        """What is of this process only."""
+        """Set up what is of this process only."""
         self._lock = threading.Lock()
         self._attached = None
 

@@ -48,7 +48,7 @@ def kafka_rdd(
     assume_consecutive: bool = False,
     poll_timeout: float = 120.0,
 ) -> KafkaRDD:
-    """Makes a KafkaRDD without asking the cluster anything.
+    """Make a KafkaRDD without asking the cluster anything.
 
     Args:
         sc: The context.
@@ -97,7 +97,7 @@ class DerivedRDD(_MakesDerived[_T, _U]):
     """What a transformation makes of a ``KafkaRDD``: it knows no offset ranges, and says so."""
 
     def offsetRanges(self) -> NoReturn:  # noqa: N802 (Spark's spelling)
-        """Not here.
+        """Refuse: a derived RDD has no offset ranges.
 
         Raises:
             KafkaDirectError: Always.
@@ -143,15 +143,15 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
         self._consecutive = assume_consecutive
 
     def offsetRanges(self) -> list[OffsetRange]:  # noqa: N802 (Spark's spelling)
-        """The offset ranges, in the order of the partitions."""
+        """Return the offset ranges, in the order of the partitions."""
         return list(self._ranges)
 
     def getNumPartitions(self) -> int:  # noqa: N802
-        """One per range."""
+        """Return the number of partitions, one per range."""
         return len(self._ranges)
 
     def count(self) -> int:
-        """Number of records, by the headers of their batches: nothing is decompressed but the batches at the edges.
+        """Count records by the headers of their batches: nothing is decompressed but the batches at the edges.
 
         With ``assumeConsecutiveOffsets`` the number of offsets, without a job. A persisted RDD is counted as any other.
         """
@@ -162,11 +162,11 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
         return sum(self._run(CountRecords(self._reading), self._not_empty()))
 
     def countApprox(self, timeout: int, confidence: float = 0.95) -> int:  # noqa: N802
-        """The same as ``count``: as with any RDD in PySpark, the final value is waited for."""
+        """Count as ``count`` does: as with any RDD in PySpark, the final value is waited for."""
         return self.count()
 
     def isEmpty(self) -> bool:  # noqa: N802
-        """Whether there is no record, by the headers of record batches; looks no further than the first record."""
+        """Tell whether there is no record, by the headers of record batches; look no further than the first record."""
         if self._is_stored():
             return super().isEmpty()
         wanted = self._not_empty()
@@ -181,7 +181,7 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
         return True
 
     def take(self, num: int) -> list[KafkaRecord]:
-        """The first records, in the order of the partitions.
+        """Return the first records, in the order of the partitions.
 
         A job runs on as many partitions as hold ``num`` offsets; only if gaps have made that too few, on more.
         """
@@ -199,7 +199,7 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
         return taken[:num]
 
     def arrow(self, columns: Sequence[str] | None = None) -> RDD[pa.RecordBatch]:
-        """The records as ``pyarrow.RecordBatch``, with no object per record.
+        """Return the records as ``pyarrow.RecordBatch``, with no object per record.
 
         Args:
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in
@@ -222,7 +222,7 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
     def toDF(  # type: ignore[override]  # noqa: N802
         self, schema: StructType | str | None = None
     ) -> DataFrame:
-        """A DataFrame of the same ranges, read by the data source ``kafka-direct``; decoders play no part in it.
+        """Make a DataFrame of the same ranges, read by the data source ``kafka-direct``; decoders play no part in it.
 
         Args:
             schema: Some of the data source's columns; by default all but ``headers``. One that does not exist is an
@@ -245,7 +245,7 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
         return [index for index, wanted in enumerate(self._ranges) if wanted.count()]
 
     def _run(self, function: Callable[[int, Iterable[Any]], Iterable[_T]], partitions: Sequence[int]) -> list[_T]:
-        """A job on these partitions only; none if there are none."""
+        """Run a job on these partitions only; none if there are none."""
         if not partitions:
             return []
         return self.ctx.runJob(PipelinedRDD(self._tasks, function), _same, partitions)
@@ -267,5 +267,5 @@ def _same(iterator: Iterable[_T]) -> Iterable[_T]:
 
 
 def _reaching(wanted: int, counts: Sequence[int]) -> int:
-    """How many of the counts, from the first on, make so many together; all, if they do not."""
+    """Return how many of the counts, from the first on, make so many together; all, if they do not."""
     return next((number for number, total in enumerate(accumulate(counts), 1) if total >= wanted), len(counts))

@@ -73,7 +73,7 @@ class CommitsOffsets:
         stream_of(self._stream_id).wire.commits.commit_sync(offsetRanges)
 
     def currentOffsets(self) -> dict[TopicPartition, int]:  # noqa: N802 (in the style of its neighbours)
-        """The next offset to read of each partition, after the last batch that was planned."""
+        """Return the next offset to read of each partition, after the last batch that was planned."""
         return stream_of(self._stream_id).current_offsets
 
 
@@ -106,7 +106,7 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
         self._ssc._jvm.PythonDStream.callForeachRDD(self._jdstream, function)
 
     def transform(self, func: Callable[..., Any]) -> TransformedDStream[Any]:
-        """A stream of what a function makes of each batch's KafkaRDD, or of its time and its KafkaRDD."""
+        """Make a stream of what a function makes of each batch's KafkaRDD, or of its time and its KafkaRDD."""
         return TransformedDStream(self, OnKafkaRdd((self._stream_id,), func))
 
     def transformWith(  # noqa: N802
@@ -115,7 +115,7 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
         other: DStream[Any],
         keepSerializer: bool = False,  # noqa: N803
     ) -> DStream[Any]:
-        """A stream of what a function makes of the RDDs of two streams; direct ones come as KafkaRDDs."""
+        """Make a stream of what a function makes of the RDDs of two streams; direct ones come as KafkaRDDs."""
         streams = (self._stream_id, other._stream_id if isinstance(other, DirectKafkaDStream) else None)
         replace = OnKafkaRdd(streams, func)
 
@@ -130,7 +130,7 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
         return super().persist(storageLevel)
 
     def checkpoint(self, interval: int) -> DStream[Any]:
-        """Not for this stream: its records are in Kafka, and a restart reads them there again.
+        """Refuse: the records of this stream are in Kafka, and a restart reads them there again.
 
         Raises:
             OptionError: Always. Streams made of it can be checkpointed.
@@ -141,7 +141,7 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
         )
 
     def arrow(self) -> TransformedDStream[pa.RecordBatch]:
-        """A stream of Arrow record batches, with no Python object per record; see ``KafkaRDD.arrow``."""
+        """Make a stream of Arrow record batches, with no Python object per record; see ``KafkaRDD.arrow``."""
         return self.transform(_arrow)
 
     def __reduce__(self) -> tuple[type[StreamReference], tuple[str]]:

@@ -40,7 +40,7 @@ class KafkaUtils:
         valueDecoder: Decoder | None = None,  # noqa: N803
         assumeConsecutiveOffsets: bool | None = None,  # noqa: N803
     ) -> KafkaRDD:
-        """An RDD of the records of offset ranges: one partition per range, in the given order.
+        """Make an RDD of the records of offset ranges: one partition per range, in the given order.
 
         Spark's ``KafkaUtils.createRDD``. The cluster is asked once, here, for the topics' ids and the leaders; so
         ``PreferBrokers``, which Spark refuses here, works as well.
@@ -99,7 +99,7 @@ class KafkaUtils:
         valueDecoder: Decoder | None = None,  # noqa: N803
         assumeConsecutiveOffsets: bool | None = None,  # noqa: N803
     ) -> DirectKafkaDStream:
-        """A stream of the records of some topic-partitions: one RDD partition per topic-partition and batch.
+        """Make a stream of the records of some topic-partitions: one RDD partition per topic-partition and batch.
 
         Spark's ``KafkaUtils.createDirectStream``. The cluster is asked here and now where the stream begins, so with
         ``auto.offset.reset=latest`` it has what is written after this call. A context that comes back from its
