@@ -40,7 +40,7 @@ def plan_batch(
     pushed: Pushdown | None,
     pool: ConnectionPool = POOL,
 ) -> PlannedBatch:
-    """Plans a batch with a handful of requests, whatever the number of partitions.
+    """Plan a batch with a handful of requests, whatever the number of partitions.
 
     Args:
         settings: How to reach the cluster.

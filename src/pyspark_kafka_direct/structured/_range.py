@@ -41,7 +41,7 @@ class TaskReader(NamedTuple):
     schema: ReadSchema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one range, on an executor.
+        """Read one range, on an executor.
 
         Raises:
             KafkaDirectError: The records can't be read.
@@ -67,7 +67,7 @@ class KafkaReader:
         self._settings, self._fetch = options.connection, options.fetch
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one range, on an executor.
+        """Read one range, on an executor.
 
         Raises:
             KafkaDirectError: The records can't be read.

@@ -104,7 +104,7 @@ class LiveView:
         return sizes
 
     def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
-        """Leaders as far as they are known, without asking."""
+        """Return leaders as far as they are known, without asking."""
         return self._cluster.known_leaders(partitions)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -113,7 +113,7 @@ class LiveView:
         return {} if group_id is None else Group(self._cluster, group_id).committed(partitions)
 
     def commits(self) -> Commits | None:
-        """Return who takes commits for ``commitGroupId``, if the user wants them; to be asked once, at the start."""
+        """Return the commits for the group of ``commitGroupId``, if the user wants them."""
         group = group_of(self._options)
         return None if group is None else _accepted(group) or self._commits(group.group_id)
 
@@ -124,7 +124,7 @@ class LiveView:
         self._cluster.pool.system.sleep(_DEFAULT_INTERVAL if interval is None else interval / 1000)
 
     def clock(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
         return self._cluster.pool.system.monotonic()
 
     def warn(self, message: str) -> None:
@@ -136,7 +136,7 @@ class LiveView:
     def _offsets(
         self, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        """Of what is gone there are none."""
+        """Look up offsets of the partitions that exist; those that are gone are left out."""
         left = dict(wanted)
         while left:
             try:

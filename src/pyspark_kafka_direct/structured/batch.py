@@ -40,7 +40,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         self._pushed: Pushdown | None = None
 
     def partitions(self) -> list[InputPartition]:
-        """Plans the batch.
+        """Plan the batch.
 
         Raises:
             KafkaDirectError: The cluster can't be asked, or the options do not fit what it has.
@@ -74,7 +74,7 @@ class FilteringBatchReader(KafkaBatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        """Narrows the plan by filters on ``partition``, ``offset`` and ``timestamp``.
+        """Narrow the plan by filters on ``partition``, ``offset`` and ``timestamp``.
 
         Returns:
             The filters that Spark has to evaluate all the same.

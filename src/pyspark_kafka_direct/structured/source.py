@@ -29,11 +29,11 @@ class KafkaDirectSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "kafka-direct"
 
     def schema(self) -> StructType:
-        """Spark's columns.
+        """Return Spark's columns.
 
         Raises:
             OptionError: An option's value cannot be used.
@@ -43,7 +43,7 @@ class KafkaDirectSource(DataSource):
         return full_schema(includes_headers(dict(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader, for ``spark.read``.
+        """Make the batch reader, for ``spark.read``.
 
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
@@ -58,7 +58,7 @@ class KafkaDirectSource(DataSource):
         return kind(options, read_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """The stream reader, for ``spark.readStream``.
+        """Make the stream reader, for ``spark.readStream``.
 
         Raises:
             OptionError: An option's value, or the schema, cannot be used.

@@ -55,7 +55,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         self._planning: tuple[StreamPlanner, LiveView, Commits | None] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)
-        """Where a new query starts; the same at every call.
+        """Return where a new query starts; the same at every call.
 
         Spark asks this too when the first batch of an earlier run was not finished, and cannot tell us. So a start that
         does not fit is no error here: ``latestOffset`` refuses it, and ``partitions`` goes by the batch's end.
@@ -66,7 +66,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         return _to_spark(self._planner().initial())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Freezes the ends.
+        """Freeze the ends.
 
         Raises:
             KafkaDirectError: The cluster can't be asked.
@@ -74,7 +74,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         self._planner().freeze()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A marker more than a limit: with anything but this, Spark means Trigger.Once.
+        """Return a marker more than a limit: when Spark gives another one, it means Trigger.Once.
 
         Spark cannot be given two limits, and knows no delay, so ``latestOffset`` takes its limits from the options.
         """
@@ -84,7 +84,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch; ``start`` itself when there is nothing to read.
+        """Return the end of the next batch; ``start`` itself when there is nothing to read.
 
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true.
@@ -107,12 +107,12 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         return start if end == begin else _to_spark(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of the partitions when a batch was last planned, for the progress report."""
+        """Return the ends of the partitions when a batch was last planned, for the progress report."""
         latest = self._planner().known_latest
         return None if latest is None else _to_spark(latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch.
+        """Return the tasks of a batch.
 
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true; or Trigger.AvailableNow can't go on.
@@ -160,7 +160,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
 
 
 def _to_spark(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """As Spark will write it: in the order of the text, topics sorted and partitions sorted as numbers."""
+    """Return offsets as Spark writes them: in the order of the text, topics sorted and partitions sorted as numbers."""
     topics: dict[str, Any] = json.loads(partition_offsets_to_json(offsets))
     return topics
 
