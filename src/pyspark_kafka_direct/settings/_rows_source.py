@@ -42,10 +42,12 @@ _NO_END: Final = Fate(
 _REFUSED_NO_END: Final = Fate(why=_NO_END.why, refuse=True)
 _STREAM_ONLY: Final = Fate(why="it shapes micro-batches, and a batch query is one batch")
 _STRATEGY: Final = Fate(why="the consumer strategy, or the list of offset ranges, says what is read")
-_SPARK_SAYS: Final = Fate(why="the Spark configuration limits the batches of a direct stream")
+_SPARK_SAYS: Final = Fate(
+    why="limit batches with spark.streaming.kafka.maxRatePerPartition or spark.streaming.backpressure.enabled in the Spark "
+    "configuration"
+)
 _ONE_TASK: Final = Fate(why="each offset range is read by one task")
 _NO_LOOKUP: Final = Fate(why="kafka.default.api.timeout.ms limits how long offsets are looked up")
-_RECORDS: Final = Fate(why="records have their headers, and filters are functions")
 _COMMITS: Final = Fate(why="commitAsync and commitSync commit, for the group of group.id")
 
 
@@ -301,7 +303,7 @@ SOURCE_ROWS: Final = (
         "`earliest` or `latest`.",
         kind=Kind.WORD,
         allowed=("error", "earliest", "latest"),
-        elsewhere={"batch": _STREAM_ONLY, "*": Fate(why="auto.offset.reset says that")},
+        elsewhere={"batch": _STREAM_ONLY, "*": Fate(why="set auto.offset.reset instead")},
     ),
     _common(
         "minPartitions",
@@ -334,7 +336,7 @@ SOURCE_ROWS: Final = (
         "Add the column `headers`.",
         "false",
         kind=Kind.FLAG,
-        elsewhere={"*": _RECORDS},
+        elsewhere={"*": Fate(why="a record always has its headers")},
     ),
     _common(
         "pushDownFilters",
@@ -346,7 +348,10 @@ SOURCE_ROWS: Final = (
         kind=Kind.FLAG,
         doors=("batch",),
         spark=False,
-        elsewhere={"stream": Fate(why="Spark pushes no filters into a stream"), "*": _RECORDS},
+        elsewhere={
+            "stream": Fate(why="Spark pushes no filters into a stream"),
+            "*": Fate(why="filter records with a Python function"),
+        },
     ),
     Setting(
         name="kafkaConsumer.pollTimeoutMs",
