@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.settings._rows_limits import STREAM_ONLY
 from pyspark_kafka_direct.settings.row import (
-    BY_NAME,
     CONNECTING,
     INT32,
     PARAMETERS,
@@ -20,9 +20,7 @@ from pyspark_kafka_direct.settings.row import (
     Fate,
     Form,
     Kind,
-    Origin,
     Setting,
-    Written,
     at,
 )
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.settings.row import Door, Role
 
-_PID: Final = "spark.streaming.backpressure.pid."
 _PROVIDER: Final = Form(re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), "module:factory")
 _VARIABLE: Final = Form(re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII), "an environment variable's name")
 _GROUP_NAME: Final = Form(re.compile(r"\S(?:.*\S)?", re.DOTALL), "the name of a consumer group")
@@ -40,12 +37,7 @@ _NO_END: Final = Fate(
     why="a stream has no end; limit a batch of it with maxOffsetsPerTrigger, or stop it with Trigger.AvailableNow"
 )
 _REFUSED_NO_END: Final = Fate(why=_NO_END.why, refuse=True)
-_STREAM_ONLY: Final = Fate(why="it shapes micro-batches, and a batch query is one batch")
 _STRATEGY: Final = Fate(why="the consumer strategy, or the list of offset ranges, says what is read")
-_SPARK_SAYS: Final = Fate(
-    why="limit batches with spark.streaming.kafka.maxRatePerPartition or spark.streaming.backpressure.enabled in the Spark "
-    "configuration"
-)
 _ONE_TASK: Final = Fate(why="each offset range is read by one task")
 _NO_LOOKUP: Final = Fate(why="kafka.default.api.timeout.ms limits how long offsets are looked up")
 _COMMITS: Final = Fate(why="commitAsync and commitSync commit, for the group of group.id")
@@ -88,30 +80,6 @@ def _ending(
         kind=kind,
         spark=spark,
         elsewhere={"stream": in_stream, "*": _STRATEGY},
-    )
-
-
-def _batching(
-    name: str,
-    about: str,
-    kind: Kind = Kind.NUMBER,
-    default: str | None = None,
-    *,
-    spark: bool = False,
-    gain: str = "",
-) -> Setting:
-    doors = at(("stream", "direct") if gain else ("stream",), default)
-    return Setting(
-        name=name,
-        role="plan",
-        doors=doors,
-        about=about,
-        kind=kind,
-        low=1 if kind is Kind.NUMBER else None,
-        high=MAX_OFFSET if kind is Kind.NUMBER else None,
-        spark=spark,
-        elsewhere={"batch": _STREAM_ONLY, "*": _SPARK_SAYS},
-        origins=(Written(Origin.OPTION), Written(Origin.SPARK, _PID + gain)) if gain else BY_NAME,
     )
 
 
@@ -217,62 +185,6 @@ SOURCE_ROWS: Final = (
         in_stream=_REFUSED_NO_END,
         spark=False,
     ),
-    _batching(
-        "maxOffsetsPerTrigger",
-        "A micro-batch has at most about this many offsets, divided over the partitions in proportion to what they "
-        "have; a partition with very little gets one more.",
-        spark=True,
-    ),
-    _batching(
-        "maxBytesPerTrigger",
-        "A micro-batch has about this many bytes at most, as the brokers keep them (compressed). Estimated from a "
-        "sample of the partitions with the most to read, taken before each micro-batch.",
-    ),
-    _batching(
-        "minOffsetsPerTrigger",
-        "A micro-batch waits until there are this many offsets. Not with Trigger.AvailableNow, which would never end.",
-        spark=True,
-    ),
-    _batching(
-        "maxTriggerDelay",
-        "How long after the last micro-batch `minOffsetsPerTrigger` may hold the next one back: a whole number and "
-        "`ms`, `s`, `m`, `h` or `d`.",
-        Kind.DURATION,
-        "15m",
-        spark=True,
-    ),
-    _batching(
-        "backpressure",
-        "Limit micro-batches to as many offsets as can be processed within the trigger's interval (1 s where it has "
-        "none), measured from batch to batch; see docs/monitoring.md. Needs "
-        "`pyspark_kafka_direct.enable(spark)`. `maxOffsetsPerTrigger` still holds.",
-        Kind.FLAG,
-        "false",
-    ),
-    _batching(
-        "backpressureInitialRate",
-        "Offsets per second until two micro-batches were measured; without it, those are not limited.",
-    ),
-    _batching(
-        "backpressureMinRate",
-        "The measured rate never goes below this, in offsets per second.",
-        default="100",
-    ),
-    _batching(
-        "backpressureProportional",
-        "Weight of the difference between the last rate and the measured one, as in Spark Streaming's PID controller.",
-        Kind.DECIMAL,
-        "1.0",
-        gain="proportional",
-    ),
-    _batching(
-        "backpressureIntegral",
-        "Weight of what piles up while micro-batches start late.",
-        Kind.DECIMAL,
-        "0.2",
-        gain="integral",
-    ),
-    _batching("backpressureDerived", "Weight of how fast the difference changes.", Kind.DECIMAL, "0.0", gain="derived"),
     _common(
         "failOnDataLoss",
         "fail_on_data_loss",
@@ -293,7 +205,7 @@ SOURCE_ROWS: Final = (
         doors=("stream",),
         form=_GROUP_NAME,
         spark=False,
-        elsewhere={"batch": _STREAM_ONLY, "*": _COMMITS},
+        elsewhere={"batch": STREAM_ONLY, "*": _COMMITS},
     ),
     Setting(
         name="committedOffsetsFallback",
@@ -303,7 +215,7 @@ SOURCE_ROWS: Final = (
         "`earliest` or `latest`.",
         kind=Kind.WORD,
         allowed=("error", "earliest", "latest"),
-        elsewhere={"batch": _STREAM_ONLY, "*": Fate(why="set auto.offset.reset instead")},
+        elsewhere={"batch": STREAM_ONLY, "*": Fate(why="set auto.offset.reset instead")},
     ),
     _common(
         "minPartitions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.settings._rows_connect import CONNECT_ROWS
+from pyspark_kafka_direct.settings._rows_limits import LIMIT_ROWS
 from pyspark_kafka_direct.settings._rows_produce import PRODUCE_ROWS
 from pyspark_kafka_direct.settings._rows_read import READ_ROWS
 from pyspark_kafka_direct.settings._rows_sasl import SASL_ROWS
@@ -131,5 +132,5 @@ def _own_names(row: Setting) -> list[str]:
 
 
 TABLE: Final = Table(
-    (*CONNECT_ROWS, *TLS_ROWS, *SASL_ROWS, *READ_ROWS, *PRODUCE_ROWS, *SOURCE_ROWS, *SPARK_ROWS),
+    (*CONNECT_ROWS, *TLS_ROWS, *SASL_ROWS, *READ_ROWS, *PRODUCE_ROWS, *SOURCE_ROWS, *LIMIT_ROWS, *SPARK_ROWS),
 )
