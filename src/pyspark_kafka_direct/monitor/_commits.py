@@ -68,7 +68,7 @@ class GroupCommitter:
             if group in runs:
                 batches.setdefault(group, []).append(batch)
         for group, of_group in batches.items():
-            if runs[group].chosen:
+            if runs[group].reported():
                 self._warn_of_two(group, runs[group])
                 ends, starts = [each.end for each in of_group], [each.start for each in of_group]
                 runs[group].commits.offer(slowest(ends), read_before=slowest(starts))
@@ -76,6 +76,7 @@ class GroupCommitter:
     def query_idle(self, run_id: str) -> None:
         """Commit where a query goes on that has found nothing to read yet."""
         for run in self._of(run_id).values():
+            run.offer.end()
             run.offer_start()
 
     def query_ended(self, run_id: str) -> None:
@@ -121,14 +122,23 @@ class _Run:
     def __init__(self, offer: Offer, commits: RunCommits) -> None:
         self.offer = offer
         self.commits = commits
-        self._chosen: bool | None = None
+        self._chosen = False
+        self._reports = 0
 
     @property
     def chosen(self) -> bool:
-        """Whether the listener commits; asked first when the planner has begun, and then it stays."""
-        if self._chosen is None:
-            self._chosen = self.offer.accepted()
+        """Whether the listener commits, as a planner of the run has accepted; then it stays."""
+        self._chosen = self._chosen or self.offer.accepted()
         return self._chosen
+
+    def reported(self) -> bool:
+        """Take in that a batch is done; return whether the listener commits."""
+        # The first batch may be one of an earlier run, which Spark runs again without asking the sources that have
+        # nothing in it: their planners have not begun. Before the second one all were asked.
+        self._reports += 1
+        if self._reports > 1:
+            self.offer.end()
+        return self.chosen
 
     def offer_start(self) -> None:
         if self.chosen and not self.commits.offered:

@@ -110,6 +110,43 @@ def test_a_query_that_its_planner_will_refuse_gets_no_offer(committer: GroupComm
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_planner_that_begins_after_the_first_batch_leaves_the_commits_to_the_listener_too(
+    broker: Broker, committer: GroupCommitter, start: Start, tmp_path: Path
+) -> None:
+    """The first batch may be one that Spark runs again, without asking the sources that have nothing in it."""
+    group = group_of(parse_stream_options(SHOP))
+    assert group is not None
+    assert start() is not None
+    committer.batch_ended("run", ended({A: 5}, {B: 1}))
+    assert accept(tmp_path, group) is not None, "the planner of the second source"
+    committer.batch_ended("run", ended({A: 7}, {B: 2}))
+    assert accept(tmp_path, group) is None, "one of another query"
+    assert committer.flush(30)
+    assert broker.commits[-1] == {A: 7, B: 2}
+
+
+def test_a_first_batch_without_records_of_the_group_does_not_make_the_planner_commit(
+    broker: Broker, committer: GroupCommitter, tmp_path: Path
+) -> None:
+    """It is run again too, and had records of a source without a group only."""
+    group = group_of(parse_stream_options(SHOP))
+    assert group is not None
+    committer.query_started("run", [SHOP])
+    committer.batch_ended("run", ended({A: 5}))
+    assert accept(tmp_path, group) is not None
+    committer.batch_ended("run", ended({A: 7}))
+    assert committer.flush(30)
+    assert broker.commits == [{A: 7}]
+
+
+def test_an_idle_query_ends_its_offer(committer: GroupCommitter, start: Start, tmp_path: Path) -> None:
+    group = group_of(parse_stream_options(SHOP))
+    assert group is not None
+    start()
+    committer.query_idle("run")
+    assert accept(tmp_path, group) is None
+
+
 def test_a_late_report_takes_nothing_back_that_the_planner_committed(broker: Broker, committer: GroupCommitter) -> None:
     """The planner found no offer, so it commits, alone."""
     committer.query_started("run", [SHOP])

@@ -41,6 +41,7 @@ def test_an_offer_ends_when_the_planners_have_begun(tmp_path: Path) -> None:
     """A query of another session, started for the same group later, must not take it for its own."""
     offer = Offer(tmp_path, SHOP, "run")
     assert accept(tmp_path, SHOP) is not None
+    offer.end()
     assert offer.accepted()
     assert accept(tmp_path, SHOP) is None
 
