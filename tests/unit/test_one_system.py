@@ -64,6 +64,8 @@ def found(source: str) -> set[str]:
                     uses.add("acquire with a timeout")
                 elif name == "wait_for":
                     uses.add("wait_for")
+                elif (last, name) == ("Deadline", "after") and not any(word.arg == "system" for word in node.keywords):
+                    uses.add("Deadline.after without a system")
             case ast.Call(func=ast.Name(id=name)) if name in imported and name in forbidden:
                 uses.add(forbidden[name])
     return uses
@@ -83,6 +85,10 @@ def test_the_machine_is_asked_in_one_place_only(file: Path) -> None:
         assert uses == ALLOWED.get(name, set())
 
 
+def test_every_exception_is_one_of_a_file_that_is_there() -> None:
+    assert ALLOWED.keys() <= {file.relative_to(SOURCE).as_posix() for file in files()}
+
+
 @pytest.mark.parametrize(
     ("line", "use"),
     [
@@ -99,6 +105,7 @@ def test_the_machine_is_asked_in_one_place_only(file: Path) -> None:
         ("import datetime\ndatetime.datetime.now()", "datetime.now"),
         ("self._lock.acquire(timeout=3)", "acquire with a timeout"),
         ("self._changed.wait_for(f, 3)", "wait_for"),
+        ("Deadline.after(3)", "Deadline.after without a system"),
         ("import urllib.request\nurllib.request.urlopen(url)", "request.urlopen"),
         ("import os\nos.urandom(8)", "os.urandom"),
     ],
@@ -116,6 +123,7 @@ def test_another_place_would_be_seen(line: str, use: str) -> None:
         "from uuid import UUID\nUUID(int=0)",
         "system.monotonic()\nself._system.sleep(1)\nself._system.acquire(lock, 3)\nself._looks.now(3)",
         "from datetime import datetime\ndatetime.fromisoformat(text)",
+        "Deadline.after(3, system=self._system)",
     ],
 )
 def test_types_locks_and_the_system_itself_may_be_used(line: str) -> None:

@@ -16,12 +16,14 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.runtime.committer import Committer
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.runtime.committer import OffsetCommitter
+    from pyspark_kafka_direct.wire.system import System
 
     Callback: TypeAlias = Callable[[Mapping[TopicPartition, int], Exception | None], None]
     """Called with the offsets that were sent together, and what went wrong, if anything."""
@@ -37,11 +39,13 @@ class CommitQueue:
 
     Args:
         group: The group of the stream's parameters; ``None`` where they have no ``group.id``.
+        system: Where its coordinator is; has the clock and the threads.
     """
 
-    def __init__(self, group: OffsetCommitter | None) -> None:
+    def __init__(self, group: OffsetCommitter | None, system: System = SYSTEM) -> None:
         self._group = group
-        self._committer = Committer(_highest, self._commit, _tell)
+        self._system = system
+        self._committer = Committer(_highest, self._commit, _tell, system)
 
     def add(self, ranges: Iterable[OffsetRange], callback: Callback | None = None) -> None:
         """Queue the ends of these ranges until the next ``send``.
@@ -57,6 +61,10 @@ class CommitQueue:
         if callback is not None and not callable(callback):
             raise OptionError(f"the callback of commitAsync must be a function of (offsets, error), got {callback!r}")
         self._committer.add(_Call(_ends(ranges, "commitAsync"), callback))
+
+    def deadline(self, seconds: float) -> Deadline:
+        """Return the end of a wait of so many seconds that begins now."""
+        return Deadline.after(seconds, system=self._system)
 
     def send(self, deadline: Deadline | None = None) -> None:
         """Begin to commit what is queued; returns at once.
@@ -75,7 +83,7 @@ class CommitQueue:
 
     def flush(self, timeout: float) -> bool:
         """Commit what is queued, and wait for it so many seconds at most."""
-        deadline = Deadline.after(timeout)
+        deadline = self.deadline(timeout)
         self.send(deadline)
         return self.wait(deadline)
 

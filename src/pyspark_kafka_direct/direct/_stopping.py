@@ -15,7 +15,6 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark_kafka_direct.errors import KafkaDirectError
-from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
@@ -155,10 +154,9 @@ def _wrap(context: StreamingContext | SparkContext, stream: Stoppable) -> None:
 
 def flush(streams: Iterable[Stoppable], seconds: float) -> None:
     """Send what the streams have queued, all at the same time, and wait for it so long at most."""
-    deadline = Deadline.after(seconds)
     queues = [(each.stopping, each.queued_commits) for each in streams if not each.stopping.gave_up]
-    for _, queue in queues:
-        if queue is not None:
-            queue.send(deadline)
-    for stopping, queue in queues:
-        stopping.gave_up = queue is not None and not queue.wait(deadline)
+    due = [(stopping, queue, queue.deadline(seconds)) for stopping, queue in queues if queue is not None]
+    for _, queue, deadline in due:
+        queue.send(deadline)
+    for stopping, queue, deadline in due:
+        stopping.gave_up = not queue.wait(deadline)

@@ -68,7 +68,7 @@ def connect(strategy: ConsumerStrategy, pool: ConnectionPool = POOL) -> Wire:
     parameters = driver_parameters(strategy.executor_params)
     cluster = Cluster(parameters.settings, pool=pool)
     group = None if parameters.group_id is None else Group(cluster, parameters.group_id)
-    return Wire(parameters, cluster, group, CommitQueue(group))
+    return Wire(parameters, cluster, group, CommitQueue(group, pool.system))
 
 
 class WireView:

@@ -20,12 +20,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.runtime.committer import Committer, OffsetCommitter
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.system import System
 
 _PATIENCE = 0.5  # seconds; a commit takes a few milliseconds, and a query that ends takes its planner with it
 
@@ -43,12 +45,13 @@ class GroupCommits:
     Args:
         group_id: The group's name.
         log: Where what goes wrong is told: the first time, and when it is over.
+        system: Where its coordinator is; has the clock and the threads.
     """
 
-    def __init__(self, group_id: str, log: logging.Logger) -> None:
+    def __init__(self, group_id: str, log: logging.Logger, system: System = SYSTEM) -> None:
         self._group_id = group_id
         self._log = log
-        self._committer = Committer(newest, self._send, self._told)
+        self._committer = Committer(newest, self._send, self._told, system)
         self._failing = False
 
     def of_run(self, connect: Callable[[], GroupOffsets]) -> RunCommits:

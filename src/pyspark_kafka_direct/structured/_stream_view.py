@@ -150,7 +150,8 @@ class LiveView:
         return {}
 
     def _commits(self, group_id: str) -> RunCommits:
-        return GroupCommits(group_id, _log).of_run(lambda: Group(self._cluster, group_id))
+        commits = GroupCommits(group_id, _log, self._cluster.pool.system)
+        return commits.of_run(lambda: Group(self._cluster, group_id))
 
 
 def _accepted(group: QueryGroup) -> Acceptance | None:

@@ -8,10 +8,14 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.wire.systems import Sleepless
 
+from pyspark_kafka_direct.direct import ConsumerStrategies
 from pyspark_kafka_direct.direct._commits import CommitQueue
+from pyspark_kafka_direct.direct._wire import connect
 from pyspark_kafka_direct.errors import BrokerTimeoutError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,6 +198,18 @@ def test_what_nobody_answers_ends_the_wait(
     assert time.monotonic() - began < 20
     assert "not committed in the time that a stop has for it" in caplog.text
     coordinator.open.set()
+
+
+def test_commits_are_sent_where_the_streams_brokers_are(coordinator: Coordinator) -> None:
+    """Whoever has a deadline sleeps and dials in its system."""
+    world = Sleepless()
+    queue = CommitQueue(coordinator, world)
+    queue.add(ranges(a=5))
+    assert queue.flush(30)
+    assert [deadline and deadline.system for deadline in coordinator.deadlines] == [world]
+    pool = ConnectionPool(world)
+    strategy = ConsumerStrategies.Subscribe(["t"], {"bootstrap.servers": "b:9092", "group.id": "g"})
+    assert connect(strategy, pool).commits.deadline(3).system is world
 
 
 def test_a_flush_has_one_deadline_for_all(coordinator: Coordinator, queue: CommitQueue) -> None:
