@@ -11,9 +11,9 @@ where the query's group is a hash of the bootstrap servers and the group's name,
 tells the listener of a start before it makes the planner. So either the planner finds the offer, or there is none, as
 ``enable`` was not called with this session, or not yet. The listener commits only where its offer was accepted.
 
-A query with several sources has as many planners. Spark runs the last batch of an earlier run again without asking those
-that have nothing in it, so they may begin after the first report. When all have begun the listener ends its offer, for
-the planner of another query could not tell it from one of its own.
+A query with several sources has as many planners. Spark runs the last batch of an earlier run again without asking
+those that have nothing in it, so they may begin after the first report. When all have begun the listener ends its
+offer, for the planner of another query could not tell it from one of its own.
 
 A query that goes on from its checkpoint may find nothing to read for long. So the planner writes where that query
 stands, as offsets in JSON, into its acceptance, and the listener commits it.
