@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_kafka_direct.monitor._queries import QueryFacts, find_query, options_at_start, query_facts
+from pyspark_kafka_direct.monitor._queries import QueryFacts, committing_sources, find_query, query_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ class ProgressListener(StreamingQueryListener):
         """Get hold of the query: a short one is over, and can't be found, before its first progress arrives."""
         run_id = str(event.runId)
         query = self._queries[run_id] = find_query(self._session, str(event.id))
-        self._monitor.query_started(run_id, options_at_start(query))
+        self._monitor.query_started(run_id, committing_sources(query))
 
     @_quietly
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802

@@ -69,16 +69,22 @@ def query_facts(query: Any) -> QueryFacts:
     return QueryFacts(interval or DEFAULT_INTERVAL_MS, options)
 
 
-def options_at_start(query: Any) -> list[Mapping[str, str]]:
-    """Return the options of the query's sources of this package, before Spark makes their planners.
+def committing_sources(query: Any) -> list[Mapping[str, str]]:
+    """Return the options of the query's sources that commit for a group, before Spark makes their planners.
+
+    The query waits for this, and each call into the JVM takes time: options are read only where a source commits.
 
     Args:
         query: From ``find_query``.
     """
     if query is None:
         return []
-    leaves = _leaves(query.streamingQuery().analyzedPlan(), "StreamingRelationV2")
-    return [_options(leaf.extraOptions()) for leaf in leaves if leaf.table().name() == FORMAT]
+    given = [
+        leaf.extraOptions()
+        for leaf in _leaves(query.streamingQuery().analyzedPlan(), "StreamingRelationV2")
+        if leaf.table().name() == FORMAT
+    ]
+    return [_options(options) for options in given if options.containsKey("commitGroupId")]
 
 
 def _leaves(plan: Any, kind: str) -> Iterator[Any]:

@@ -32,11 +32,11 @@ class BatchObserver(Protocol):
     """Is told of queries and their finished batches, on the listener's threads: quick, or on a thread of its own."""
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
-        """Take note that a query starts; it waits for this, and its planner does not run yet.
+        """Take note of a query that commits for a group; it waits for this, and its planner does not run yet.
 
         Args:
             run_id: Of the query's run.
-            sources: The options of its sources of this package, as ``batch_ended`` has them.
+            sources: The options, as ``batch_ended`` has them, of those of its sources that commit for a group.
         """
 
     def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:

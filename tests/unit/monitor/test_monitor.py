@@ -211,7 +211,7 @@ class TestObservers:
         monitor.query_started("other", [])
         monitor.query_started("r", [{"subscribe": "t"}])
         monitor.query_idle("r")
-        assert observer.started == [("r", [{"subscribe": "t"}])], "not of queries that read nothing with this package"
+        assert observer.started == [("r", [{"subscribe": "t"}])], "not of queries that commit for no group"
         assert observer.idle == ["r"]
 
     def test_secrets_are_not_shown(self) -> None:
