@@ -18,6 +18,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, A
 from confluent_kafka.admin import ResourceType as AclResource
 from tests import kafka_python
 from tests.integration.waiting import wait_until
+from tests.lending import lend
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import (
@@ -276,7 +277,7 @@ def test_a_throttled_client_is_told_and_served(guarded: EmbeddedKafka, topics_on
     settings = replace(plain(guarded), client_id=client, request_timeout_ms=1600)
     cluster = Cluster(settings)
     host, port = settings.bootstrap_servers[0]
-    with POOL.lend(settings, host, port, soon()) as connection:
+    with lend(POOL, settings, host, port, soon()) as connection:
         topic_id = cluster.topics([topic])[topic].topic_id
         limit_rate(connection, client, 12_500)
         channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=FetchSettings())
@@ -333,7 +334,7 @@ def test_a_broker_that_does_not_lead_says_who_does(three: EmbeddedKafka, topics_
     found = cluster.topics([topic])[topic]
     partition = found.partitions[0]
     other = next(node for node in cluster.nodes.values() if node.id != partition.leader)
-    with POOL.lend(settings, other.host, other.port, soon()) as connection:
+    with lend(POOL, settings, other.host, other.port, soon()) as connection:
         fetch = FetchSettings()
         channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=fetch)
         channel.request(0, partition.leader_epoch)
@@ -353,7 +354,7 @@ def test_a_reader_in_a_rack_is_sent_to_the_replica_there(three: EmbeddedKafka, t
     settings, fetch = plain(three), FetchSettings(client_rack=near.rack or "")
 
     def fetch_from(host: str, port: int) -> tuple[int, int, bytes]:
-        with POOL.lend(settings, host, port, soon()) as connection:
+        with lend(POOL, settings, host, port, soon()) as connection:
             channel = FetchChannel(connection, topic=topic, topic_id=found.topic_id, partition=0, settings=fetch)
             channel.request(0, partition.leader_epoch)
             fetched = channel.response(soon())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.lending import lend
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
@@ -53,7 +54,7 @@ def check(settings: ClientSettings, topic: str) -> tuple[FetchChannel, TopicMeta
         assert found_at == {partition: offset}
     leader = cluster.leader(partition)
     deadline = Deadline.after(30)
-    with POOL.lend(settings.connection, leader.host, leader.port, deadline) as connection:
+    with lend(POOL, settings.connection, leader.host, leader.port, deadline) as connection:
         topic_id = found[topic].topic_id
         channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=1, settings=settings.fetch)
         channel.request(0, cluster.partition(partition).leader_epoch)

@@ -6,7 +6,6 @@ in this room that is global.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import OrderedDict
@@ -17,8 +16,6 @@ from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.system import SYSTEM, jittered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.system import System
@@ -101,18 +98,6 @@ class ConnectionPool:
             dropped.extend(self._take_expired())
         for old in dropped:
             old.close()
-
-    @contextlib.contextmanager
-    def lend(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Iterator[Connection]:
-        """Borrow a connection for the length of a ``with`` block; an error in the block closes it."""
-        connection = self.borrow(settings, host, port, deadline)
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            self.give_back(connection)
-            raise
-        self.give_back(connection)
 
     def failed_at(self, address: tuple[str, int]) -> float:
         """Return when a connection or request to a broker failed last (monotonic time); 0 if it answered since."""

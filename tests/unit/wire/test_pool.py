@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.lending import lend
 from tests.unit.wire.systems import Sleepless
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
@@ -98,7 +99,7 @@ def test_the_newest_goes_first(pool: ConnectionPool) -> None:
 
 
 def test_lent_connections_are_nobody_elses(pool: ConnectionPool) -> None:
-    with pool.lend(SETTINGS, "broker", 9092, Deadline.after(20)) as one:
+    with lend(pool, SETTINGS, "broker", 9092, Deadline.after(20)) as one:
         other = borrow(pool)
         assert other is not one
         pool.give_back(other)
@@ -151,7 +152,7 @@ def test_a_connection_that_awaits_an_answer_is_not_kept(pool: ConnectionPool) ->
 def test_an_error_while_lent_closes_the_connection(pool: ConnectionPool) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        pool.lend(SETTINGS, "broker", 9092, Deadline.after(20)) as connection,
+        lend(pool, SETTINGS, "broker", 9092, Deadline.after(20)) as connection,
     ):
         raise ZeroDivisionError
     assert connection.closed
@@ -273,6 +274,7 @@ import os, sys, socket
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from test_pool import *
 from pyspark_kafka_direct.wire.pool import POOL
+from tests.lending import lend
 brokers = Brokers()
 Connection.open = brokers.open
 mine = borrow(POOL)
