@@ -37,7 +37,7 @@ class Patience:
 
     def renew(self) -> None:
         """Begin the wait anew: records arrived, or were handed out."""
-        self.deadline = Deadline.after(self._request.poll_timeout, _PATIENCE, self._system)
+        self.deadline = Deadline.after(self._request.poll_timeout, _PATIENCE, system=self._system)
         self._pause = self._settings.retry_backoff_ms / 1000
         self._last: KafkaDirectError | None = None
 
