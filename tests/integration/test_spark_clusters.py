@@ -32,7 +32,9 @@ pytestmark = pytest.mark.spark_app
 RECORDS = 5_000
 
 # What the package needs on an executor; PySpark itself comes with Spark.
-DEPENDENCIES = ("pyarrow", "kafka", "google_crc32c", "cryptography", "cffi", "_cffi_backend", "numpy")
+DEPENDENCIES = ("pyarrow", "google_crc32c", "cryptography", "cffi", "_cffi_backend", "numpy")
+# Of these what takes long to pack and unpack, and is not needed.
+LEFT_OUT = ("libarrow_flight*", "libarrow_s3*", "include", "tests", "__pycache__")
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +159,10 @@ def _environment(folder: Path, *, with_package: bool) -> Path:
     source = Path(sysconfig.get_paths()["purelib"])
     for entry in source.iterdir():
         if entry.name.split(".")[0] in DEPENDENCIES:
-            copy = shutil.copytree if entry.is_dir() else shutil.copy2
-            copy(entry, target / entry.name)
+            if entry.is_dir():
+                shutil.copytree(entry, target / entry.name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            else:
+                shutil.copy2(entry, target / entry.name)
     if with_package:
         shutil.copytree(PACKAGE, target / PACKAGE.name)
     return folder
