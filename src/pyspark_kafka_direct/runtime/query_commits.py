@@ -44,15 +44,14 @@ class GroupCommits:
 
     Args:
         group_id: The group's name.
-        log: Where what goes wrong is told: the first time, and when it is over.
+        log: Where what goes wrong is told: the first time in a run, and when it is over.
         system: Where its coordinator is; has the clock and the threads.
     """
 
     def __init__(self, group_id: str, log: logging.Logger, system: System = SYSTEM) -> None:
         self._group_id = group_id
         self._log = log
-        self._committer = Committer(newest, self._send, self._told, system)
-        self._failing = False
+        self._committer = Committer(newest, self._send, lambda *_: None, system)
 
     def of_run(self, connect: Callable[[], GroupOffsets]) -> RunCommits:
         """Return where a run of a query offers its offsets.
@@ -66,20 +65,29 @@ class GroupCommits:
         """Wait so long until all that was offered was tried; returns whether it was."""
         return self._committer.wait(seconds)
 
-    def _send(self, offered: Offered, deadline: Deadline | None) -> None:
+    def _send(self, offers: Sequence[Offered], deadline: Deadline | None) -> None:
+        for offered in offers:
+            try:
+                self._commit(offered, deadline)
+            except Exception as error:
+                self._tell(offered.run, error)
+            else:
+                self._tell(offered.run, None)
+
+    def _commit(self, offered: Offered, deadline: Deadline | None) -> None:
         group = offered.run.group()
         if offered.read_before:
             self._warn_of_forgotten(group, offered.read_before)
         group.commit(offered.offsets, deadline=deadline)
 
-    def _told(self, _: object, __: object, error: Exception | None) -> None:
+    def _tell(self, run: RunCommits, error: Exception | None) -> None:
         if error is not None:
-            level = logging.DEBUG if self._failing else logging.WARNING
+            level = logging.DEBUG if run.failing else logging.WARNING
             message = "offsets of the group %s are not committed (commitGroupId); the query goes on: %s"
             self._log.log(level, message, self._group_id, error)
-        elif self._failing:
+        elif run.failing:
             self._log.warning("offsets of the group %s are committed again", self._group_id)
-        self._failing = error is not None
+        run.failing = error is not None
 
     def _warn_of_forgotten(self, group: GroupOffsets, read_before: Mapping[TopicPartition, int]) -> None:
         there = {tp.topic for tp in group.committed(read_before.keys())}
@@ -96,9 +104,14 @@ class GroupCommits:
 
 
 class RunCommits:
-    """What one run of a query has to commit, in the order of its batches; not for several threads."""
+    """What one run of a query has to commit, in the order of its batches; not for several threads.
 
-    def __init__(self, committer: Committer[Offered, Offered], connect: Callable[[], GroupOffsets]) -> None:
+    Attributes:
+        failing: Whether the last commit went wrong; for the thread that commits.
+    """
+
+    def __init__(self, committer: Committer[Offered, Sequence[Offered]], connect: Callable[[], GroupOffsets]) -> None:
+        self.failing = False
         self._committer = committer
         self._connect = connect
         self._group: GroupOffsets | None = None
@@ -153,10 +166,22 @@ class Offered:
     read_before: Mapping[TopicPartition, int] | None = None
 
 
-def newest(waiting: Sequence[Offered]) -> Offered:
-    """Return what to commit: where the last run is now; what it had read before is still to be compared."""
-    last = waiting[-1]
-    return replace(last, read_before=next((each.read_before for each in waiting if each.run is last.run), None))
+def newest(waiting: Sequence[Offered]) -> list[Offered]:
+    """Return what to commit: where each run is now, unless later runs say so of all its partitions.
+
+    What a run had read before is still to be compared.
+    """
+    last: dict[RunCommits, Offered] = {}
+    for each in waiting:
+        first = last.pop(each.run, each)
+        last[each.run] = replace(each, read_before=first.read_before)
+    wanted: list[Offered] = []
+    said: set[TopicPartition] = set()
+    for each in reversed(last.values()):
+        if not each.offsets.keys() <= said:
+            wanted.insert(0, each)
+        said |= each.offsets.keys()
+    return wanted
 
 
 def slowest(sources: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:

@@ -100,9 +100,41 @@ def test_a_topic_that_the_group_has_forgotten_is_told(
 def test_what_was_read_before_is_compared_although_newer_offsets_came() -> None:
     old, new = (RunCommits.__new__(RunCommits) for _ in range(2))
     first, second = Offered(old, {A: 1}, {A: 1}), Offered(old, {A: 2})
-    assert newest([first]) == first
-    assert newest([first, second]) == Offered(old, {A: 2}, {A: 1})
-    assert newest([first, second, Offered(new, {A: 1})]) == Offered(new, {A: 1}), "that was another run"
+    assert newest([first]) == [first]
+    assert newest([first, second]) == [Offered(old, {A: 2}, {A: 1})]
+    assert newest([first, second, Offered(new, {A: 1})]) == [Offered(new, {A: 1})], "that was another run"
+
+
+def test_a_query_in_the_same_group_takes_the_place_of_its_own_partitions_only() -> None:
+    """It was the last batch of the one query, and nobody commits its offsets later."""
+    one, two = (RunCommits.__new__(RunCommits) for _ in range(2))
+    of_one, of_two = Offered(one, {A: 1}), Offered(two, {B: 1})
+    assert newest([of_one, of_two]) == [of_one, of_two]
+    assert newest([of_one, of_two, Offered(one, {A: 2})]) == [of_two, Offered(one, {A: 2})], "the latest is last"
+    assert newest([of_one, of_two, Offered(two, {A: 0, B: 2})]) == [Offered(two, {A: 0, B: 2})]
+
+
+def test_one_query_of_a_group_fails_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+    commits = GroupCommits("shop", _log)
+    good, bad = SlowGroup(), SlowGroup()
+    good.fails = False
+    for each in (good, bad):
+        each.answer.set()
+    bad.answer.clear()
+    failing, fine = commits.of_run(lambda: bad), commits.of_run(lambda: good)
+    failing.offer({A: 1})
+    assert bad.asked.wait(DEADLINE)
+    failing.offer({A: 2})
+    fine.offer({B: 1})
+    bad.answer.set()
+    assert commits.wait(DEADLINE)
+    assert (bad.offsets, good.offsets) == ([{A: 1}, {A: 2}], [{B: 1}])
+    warning = "offsets of the group shop are not committed (commitGroupId); the query goes on: too late"
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [warning]
+    started_again = commits.of_run(lambda: bad)
+    started_again.offer({A: 2})
+    assert commits.wait(DEADLINE)
+    assert caplog.messages.count(warning) == 2, "who starts it again to repair that has to see whether it helped"
 
 
 def test_a_query_that_goes_back_is_followed(group: SlowGroup, commits: RunCommits) -> None:
