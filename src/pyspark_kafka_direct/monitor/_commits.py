@@ -38,13 +38,16 @@ class GroupCommitter:
         folder: Where listener and planners meet.
         connect: Finds a group's offsets, from a source's options and the group's name; called when something is
             committed, on a thread that may wait.
+        groups: The groups of all sessions: a query may go on in another session while its last commit is under way.
     """
 
-    def __init__(self, folder: Path, connect: Connect | None = None) -> None:
+    def __init__(
+        self, folder: Path, connect: Connect | None = None, groups: dict[QueryGroup, GroupCommits] | None = None
+    ) -> None:
         self._folder = folder
         self._connect = connect or _connect
         self._lock = threading.Lock()
-        self._groups: dict[QueryGroup, GroupCommits] = {}
+        self._groups = {} if groups is None else groups
         self._runs: dict[tuple[str, QueryGroup], _Run] = {}
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:

@@ -15,6 +15,9 @@ from pyspark_kafka_direct.runtime.shared_folder import make_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pyspark_kafka_direct.runtime.commit_choice import QueryGroup
+    from pyspark_kafka_direct.runtime.query_commits import GroupCommits
+
 _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
 _EVENTS_AT_EXIT_MS = 5000
@@ -22,6 +25,7 @@ _COMMITS_AT_EXIT = 10.0  # seconds
 
 _lock = threading.Lock()
 _enabled: dict[str, Monitor] = {}  # by Spark's id of the session: several Python objects may stand for one
+_groups: dict[QueryGroup, GroupCommits] = {}  # of all sessions, so that no commit overtakes another of its group
 
 
 def enable(spark: SparkSession) -> Monitor:
@@ -39,7 +43,7 @@ def enable(spark: SparkSession) -> Monitor:
         session = _session_id(spark)
         if session not in _enabled:
             folder = make_folder(spark)
-            committer = None if folder is None else GroupCommitter(folder)
+            committer = None if folder is None else GroupCommitter(folder, groups=_groups)
             feedback = None if folder is None else FeedbackWriter(folder)
             monitor = Monitor(feedback, () if committer is None else (committer,))
             spark.streams.addListener(ProgressListener(spark, monitor))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from pyspark_kafka_direct.runtime.commit_choice import Acceptance
+    from pyspark_kafka_direct.runtime.commit_choice import Acceptance, QueryGroup
+    from pyspark_kafka_direct.runtime.query_commits import GroupCommits
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SHOP = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitgroupid": "shop"}
@@ -43,6 +44,7 @@ class Broker:
         self.asked = threading.Event()
         self.fails = False
         self.connections = 0
+        self.tries: list[Mapping[TopicPartition, int]] = []
         self.commits: list[Mapping[TopicPartition, int]] = []
         self.there: dict[TopicPartition, int] = {}
 
@@ -55,6 +57,7 @@ class Broker:
         return {tp: offset for tp, offset in self.there.items() if tp in partitions}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
+        self.tries.append(offsets)
         self.asked.set()
         assert self.open.wait(30)
         if self.fails:
@@ -197,6 +200,25 @@ def test_a_run_that_is_over_takes_nothing_back(broker: Broker, committer: GroupC
     assert committer.flush(30)
     assert broker.commits == [{A: 5}, {A: 9}]
     assert broker.connections == 2, "the options may be others"
+
+
+def test_a_run_of_another_session_that_is_over_takes_nothing_back(broker: Broker, tmp_path: Path) -> None:
+    groups: dict[QueryGroup, GroupCommits] = {}
+    one, two = (GroupCommitter(tmp_path, broker.connect, groups) for _ in range(2))
+    group = group_of(parse_stream_options(SHOP))
+    assert group is not None
+    broker.open.clear()
+    for session, run_id, end in ((one, "one", 5), (two, "two", 9)):
+        session.query_started(run_id, [SHOP])
+        assert accept(tmp_path, group) is not None
+        session.batch_ended(run_id, ended({A: end}))
+        session.query_ended(run_id)
+        assert broker.asked.wait(30)
+    assert not two.flush(0.2)
+    assert len(broker.tries) == 1, "one at a time"
+    broker.open.set()
+    assert two.flush(30)
+    assert broker.commits == [{A: 5}, {A: 9}]
 
 
 def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
