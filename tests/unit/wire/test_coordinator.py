@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
+from tests.unit.wire.systems import Frozen
 
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -147,6 +149,22 @@ def test_trouble_that_lasts_is_the_error_when_time_is_up() -> None:
         Coordinator(Cluster(), "group", "g").ask(ask, {"t"}, Deadline.after(0.1))
 
 
+def test_a_connection_that_breaks_again_and_again_is_the_error_when_time_is_up() -> None:
+    cluster, world = Cluster(), Frozen()
+    broken = [BrokerUnreachableError("broke") for _ in range(100)]
+    with pytest.raises(BrokerUnreachableError, match="broke"):
+        Coordinator(cluster, "group", "g").ask(answering(*broken), {"t"}, Deadline.after(0.1, system=world))
+    assert len(cluster.connected) < 60
+
+
+@pytest.mark.parametrize("outcome", [ErrorCode.NOT_COORDINATOR, BrokerUnreachableError("broke")], ids=str)
+def test_pauses_between_tries_grow_as_the_settings_say(outcome: int | KafkaDirectError) -> None:
+    cluster, world = Cluster(), Frozen()
+    cluster.settings = replace(cluster.settings, retry_backoff_ms=100, retry_backoff_max_ms=300)
+    Coordinator(cluster, "group", "g").ask(answering(*[outcome] * 4), {"t"}, Deadline.after(60, system=world))
+    assert world.slept == [0.1, 0.2, 0.3, 0.3]
+
+
 def test_a_partition_that_is_denied_five_times_in_a_row_is_not_there() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster = Cluster()
@@ -155,6 +173,10 @@ def test_a_partition_that_is_denied_five_times_in_a_row_is_not_there() -> None:
     assert len(cluster.connected) == 5
     interrupted = answering(*[unknown] * 4, ErrorCode.NOT_COORDINATOR, *[unknown] * 4)
     assert Coordinator(Cluster(), "group", "g").ask(interrupted, {"t"}) == "answer of c10:9092"
+    cluster = Cluster()
+    with pytest.raises(TopicNotFoundError):
+        Coordinator(cluster, "group", "g").ask(answering(ErrorCode.NOT_COORDINATOR, *[unknown] * 5), {"t"})
+    assert len(cluster.connected) == 6
 
 
 def test_a_cluster_that_was_never_reached_is_first_asked_for_the_topics() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from queue import Queue
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, build_opener
 
 import pytest
 from tests.unit.wire.scripted import PARTITION, TOPIC, Broker
@@ -162,12 +165,72 @@ class TestTheMachine:
 
     def test_a_function_that_ends_is_waited_for_and_another_is_not(self) -> None:
         release, done = threading.Event(), threading.Event()
-        SYSTEM.run(done.set, "quick", 60)
+        SYSTEM.run(lambda: (time.sleep(0.05), done.set())[1], "quick", 60)  # type: ignore[func-returns-value]
         assert done.is_set()
         ended = threading.Event()
         SYSTEM.run(lambda: (release.wait(60), ended.set())[1], "slow", 0.01)  # type: ignore[func-returns-value]
         assert not ended.is_set()
         release.set()
+
+    def test_no_thread_keeps_the_process_alive(self) -> None:
+        threads: Queue[tuple[str, bool]] = Queue()
+        for start in (lambda run: SYSTEM.start(run, "mine"), lambda run: SYSTEM.run(run, "mine", 60)):
+            start(lambda: threads.put((threading.current_thread().name, threading.current_thread().daemon)))
+            assert threads.get(timeout=60) == ("mine", True)
+
+    def test_a_nonce_is_long_and_never_the_same(self) -> None:
+        nonces = {SYSTEM.nonce() for _ in range(20)}
+        assert {len(nonce) for nonce in nonces} == {32}
+        assert len(nonces) == 20
+
+    def test_a_url_is_opened_within_a_time(self) -> None:
+        opener = build_opener()
+        opener.open = lambda request, timeout: (request.full_url, timeout)  # type: ignore[assignment, method-assign, misc]
+        assert SYSTEM.open_url(opener, Request("https://sso.nowhere/token"), 7.5) == ("https://sso.nowhere/token", 7.5)
+
+    def test_names(self) -> None:
+        found = SYSTEM.look_up("127.0.0.1", 9092, socket.AF_UNSPEC, socket.AI_NUMERICHOST)
+        assert [(each.family, each.kind, each.address) for each in found] == [
+            (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 9092))
+        ]
+        with pytest.raises(socket.gaierror, match="not a legal host name"):
+            SYSTEM.look_up("a..b", 9092, socket.AF_UNSPEC, 0)
+
+    def test_dialling(self) -> None:
+        receive, send = (socket.SOL_SOCKET, socket.SO_RCVBUF), (socket.SOL_SOCKET, socket.SO_SNDBUF)
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sized:
+            sized.setsockopt(*receive, 70_000)
+            sized.setsockopt(*send, 60_000)
+            address = Address(socket.AF_INET, socket.SOCK_STREAM, 0, server.getsockname())
+            with SYSTEM.dial(address, 7.5, 70_000, 60_000) as sock:
+                assert sock.getpeername() == server.getsockname()
+                assert sock.gettimeout() == 7.5
+                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert [sock.getsockopt(*each) for each in (receive, send)] == [
+                    sized.getsockopt(*each) for each in (receive, send)
+                ]
+
+    @pytest.mark.parametrize("size", [0, -1])
+    def test_the_machine_may_choose_the_buffers(self, size: int) -> None:
+        receive, send = (socket.SOL_SOCKET, socket.SO_RCVBUF), (socket.SOL_SOCKET, socket.SO_SNDBUF)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = Address(socket.AF_INET, socket.SOCK_STREAM, 0, server.getsockname())
+            with SYSTEM.dial(address, 60, size, size) as sock, socket.create_connection(server.getsockname()) as usual:
+                assert [sock.getsockopt(*each) for each in (receive, send)] == [
+                    usual.getsockopt(*each) for each in (receive, send)
+                ]
+
+    def test_a_connection_to_itself_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Mirror(socket.socket):
+            def getsockname(self) -> Any:
+                return self.getpeername()
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = Address(socket.AF_INET, socket.SOCK_STREAM, 0, server.getsockname())
+            monkeypatch.setattr(socket, "socket", Mirror)
+            with pytest.raises(ConnectionRefusedError):
+                SYSTEM.dial(address, 60, -1, -1)
 
     def test_waiting(self) -> None:
         condition, lock = threading.Condition(), threading.Lock()
@@ -178,7 +241,12 @@ class TestTheMachine:
         assert SYSTEM.acquire(lock, 0.01)
         assert not SYSTEM.acquire(lock, 0.01)
 
-    def test_a_socket_is_readable_when_there_is_something_to_read_or_its_end(self) -> None:
+    @pytest.mark.parametrize("poll", [True, False], ids=["poll", "select, as on Windows"])
+    def test_a_socket_is_readable_when_there_is_something_to_read_or_its_end(
+        self, monkeypatch: pytest.MonkeyPatch, poll: bool
+    ) -> None:
+        if not poll:
+            monkeypatch.delattr(select, "poll")
         near, far = socket.socketpair()
         with near:
             assert not SYSTEM.readable(near.fileno())
