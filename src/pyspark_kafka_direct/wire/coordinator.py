@@ -94,7 +94,7 @@ def check(code: int, doing: str, broker: str, partition: TopicPartition | None =
 
 
 class Coordinator:
-    """Asks the coordinator of one key.
+    """Asks the coordinator of one key; for several threads.
 
     Every question is asked again, at the coordinator of the moment, until ``default.api.timeout.ms`` has passed or its
     own deadline. The first tries are short, as a coordinator that does not answer may be replaced by another broker.
@@ -148,10 +148,11 @@ class Coordinator:
     def _ask_once(
         self, ask: Callable[[Connection, Deadline], _T], topics: Collection[str], deadline: Deadline, tries: int
     ) -> _T:
-        if self._node is None:
-            self._node = self._find(topics, deadline, tries)
+        node = self._node  # another thread may give it up meanwhile
+        if node is None:
+            node = self._node = self._find(topics, deadline, tries)
         limit = deadline.sooner(patience(self._cluster.settings, tries))
-        connection = self._cluster.connect(self._node, limit)
+        connection = self._cluster.connect(node, limit)
         try:
             return ask(connection, limit)
         finally:

@@ -185,6 +185,21 @@ def test_a_cluster_that_was_never_reached_is_first_asked_for_the_topics() -> Non
     assert cluster.asked_for == [{"t"}]
 
 
+def test_another_thread_may_give_it_up_meanwhile() -> None:
+    """A direct stream plans on one thread and commits on another, both for its group."""
+
+    class Busy(Cluster):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "settings" and self.wanted:  # the coordinator is found, and not yet connected with
+                coordinator._node = None
+            return super().__getattribute__(name)
+
+    cluster = Busy()
+    coordinator = Coordinator(cluster, "group", "g")
+    assert coordinator.ask(answering(), {"t"}) == "answer of c1:9092"
+    assert coordinator.ask(answering(), {"t"}) == "answer of c2:9092"
+
+
 def test_the_first_tries_are_short() -> None:
     cluster = Cluster()
     Coordinator(cluster, "group", "g").ask(answering(*[ErrorCode.NOT_COORDINATOR] * 3), {"t"}, Deadline.after(60))

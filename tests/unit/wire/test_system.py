@@ -174,9 +174,14 @@ class TestTheMachine:
 
     def test_no_thread_keeps_the_process_alive(self) -> None:
         threads: Queue[tuple[str, bool]] = Queue()
-        for start in (lambda run: SYSTEM.start(run, "mine"), lambda run: SYSTEM.run(run, "mine", 60)):
-            start(lambda: threads.put((threading.current_thread().name, threading.current_thread().daemon)))
-            assert threads.get(timeout=60) == ("mine", True)
+
+        def note() -> None:
+            threads.put((threading.current_thread().name, threading.current_thread().daemon))
+
+        SYSTEM.start(note, "one")
+        assert threads.get(timeout=60) == ("one", True)
+        SYSTEM.run(note, "another", 60)
+        assert threads.get(timeout=60) == ("another", True)
 
     def test_a_nonce_is_long_and_never_the_same(self) -> None:
         nonces = {SYSTEM.nonce() for _ in range(20)}
