@@ -132,9 +132,11 @@ class Coordinator:
         deadline = deadline or self._cluster.deadline()
         retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
         denials = 0
+        if self._node is None and not self._cluster.nodes:
+            self._cluster.topics(topics, deadline=deadline)
         while True:
             try:
-                return self._ask_once(ask, topics, deadline, retry.tries)
+                return self._ask_once(ask, deadline, retry.tries)
             except TryAgain as again:
                 denials = denials + 1 if isinstance(again.error, TopicNotFoundError) else 0
                 if denials >= _DENIALS_TO_BELIEVE:
@@ -145,12 +147,10 @@ class Coordinator:
                 self._node = None
                 retry.after(error)
 
-    def _ask_once(
-        self, ask: Callable[[Connection, Deadline], _T], topics: Collection[str], deadline: Deadline, tries: int
-    ) -> _T:
+    def _ask_once(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int) -> _T:
         node = self._node  # another thread may give it up meanwhile
         if node is None:
-            node = self._node = self._find(topics, deadline, tries)
+            node = self._node = self._find(deadline, tries)
         limit = deadline.sooner(patience(self._cluster.settings, tries))
         connection = self._cluster.connect(node, limit)
         try:
@@ -158,14 +158,12 @@ class Coordinator:
         finally:
             self._cluster.give_back(connection)
 
-    def _find(self, topics: Collection[str], deadline: Deadline, tries: int) -> Node:
+    def _find(self, deadline: Deadline, tries: int) -> Node:
         wanted = {"key": self._key, "key_type": _KEY_TYPES[self._kind]}
 
         def ask(connection: Connection, limit: Deadline) -> tuple[Any, str]:
             return connection.call(FIND_COORDINATOR, wanted, limit), connection.broker
 
-        if not self._cluster.nodes:
-            self._cluster.topics(topics, deadline=deadline)
         response, broker = self._cluster.ask_any(ask, deadline, tries)
         check(response.error_code, f"looking for the coordinator of the {self._kind} {self._key!r}", broker)
         return Node(response.node_id, response.host, response.port)

@@ -95,6 +95,14 @@ def test_a_cluster_lives_in_the_world_of_its_pool(world: Elsewhere, pool: Connec
     assert time.monotonic() - began < 30
 
 
+def test_a_group_of_a_cluster_that_was_never_reached_is_given_up_soon(world: Elsewhere, pool: ConnectionPool) -> None:
+    """A wrong address does not get better by waiting for a minute."""
+    world.refusals = 10_000
+    with pytest.raises(BrokerUnreachableError):
+        Group(Cluster(SETTINGS, pool=pool), "g").commit({PARTITION: 1})
+    assert sum(world.slept) < 12
+
+
 def test_metadata_ages_by_the_clock_of_the_pool(world: Elsewhere, pool: ConnectionPool, broker: Broker) -> None:
     cluster = Cluster(replace(SETTINGS, metadata_max_age_ms=60_000), pool=pool)
     for seconds, asked in [(0, 1), (59, 1), (2, 2)]:
