@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
-from pyspark_kafka_direct.settings.row import BY_NAME, CONNECTING, INT32, INT64, READING, Fate, Kind, Setting, at
+from pyspark_kafka_direct.settings.row import (
+    BY_NAME,
+    CONNECTING,
+    INT32,
+    INT64,
+    PARAMETERS,
+    READING,
+    Fate,
+    Kind,
+    Setting,
+    at,
+)
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.row import Door, Role, Written
 
-_NOWHERE: dict[Door, str | None] = {}
+FOR_READING: Final = Fate(why="it is a setting for reading")
+
+_NOWHERE: Final[dict[Door, str | None]] = {}
 
 
 def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
@@ -22,6 +35,11 @@ def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str,
     """Return a client setting that cannot be honoured at any door, with what to write instead."""
     fate = Fate(why=why, refuse=True, harmless=harmless)
     return Setting(name=name, role=role, doors=_NOWHERE, client=True, aliases=aliases, elsewhere={"*": fate})
+
+
+def as_parameter(fate: Fate) -> dict[Door | Literal["*"], Fate]:
+    """Return what happens to a setting of the data source in ``kafkaParams``, and at doors that do not read."""
+    return {**dict.fromkeys(PARAMETERS, fate), "*": FOR_READING}
 
 
 def connecting(
@@ -86,5 +104,5 @@ def fetching(
         low=0 if numeric else None,
         high=INT32 if numeric else None,
         allowed=allowed,
-        elsewhere={"*": Fate(why="it is a setting for reading")},
+        elsewhere={"*": FOR_READING},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.settings._rows import as_parameter
 from pyspark_kafka_direct.settings.row import BY_NAME, Fate, Kind, Origin, Setting, Written, at
 
 STREAM_ONLY: Final = Fate(why="it shapes micro-batches, and a batch query is one batch")
@@ -35,7 +36,7 @@ def _batching(
         low=1 if kind is Kind.NUMBER else None,
         high=MAX_OFFSET if kind is Kind.NUMBER else None,
         spark=spark,
-        elsewhere={"batch": STREAM_ONLY, "*": _IN_SPARK},
+        elsewhere={"batch": STREAM_ONLY, **as_parameter(_IN_SPARK)},
         origins=(Written(Origin.OPTION), Written(Origin.SPARK, _PID + gain)) if gain else BY_NAME,
     )
 

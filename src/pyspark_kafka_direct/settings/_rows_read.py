@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.settings._rows import fetching, ignored, refused
-from pyspark_kafka_direct.settings.row import PARAMETERS, Door, Fate, Kind, Setting, at
+from pyspark_kafka_direct.settings._rows import FOR_READING, fetching, ignored, refused
+from pyspark_kafka_direct.settings.row import PARAMETERS, SOURCE, Door, Fate, Kind, Setting, at
 
 NO_GROUP: Final = "records are read by partition and offset, without a consumer group"
 
@@ -93,10 +93,14 @@ _FETCH: Final = (
             doors=_NOWHERE,
             client=True,
             elsewhere={
-                "*": Fate(
-                    why=f"{part}s arrive as binary; deserialize them with DataFrame operations, for example "
-                    f"{part}.cast('string')",
-                    refuse=True,
+                "*": FOR_READING,
+                **dict.fromkeys(
+                    SOURCE,
+                    Fate(
+                        why=f"{part}s arrive as binary; deserialize them with DataFrame operations, for example "
+                        f"{part}.cast('string')",
+                        refuse=True,
+                    ),
                 ),
                 **dict.fromkeys(
                     PARAMETERS,
@@ -121,7 +125,7 @@ _GROUP: Final = (
         "stream of the data source only with `startingOffsets=committed`. Reading takes part in no group.",
         field="group_id",
         client=True,
-        elsewhere={"*": Fate(why=NO_GROUP)},
+        elsewhere={"batch": Fate(why=NO_GROUP), "*": FOR_READING},
     ),
     Setting(
         name="auto.offset.reset",
@@ -132,11 +136,15 @@ _GROUP: Final = (
         client=True,
         aliases=("topic.auto.offset.reset",),
         elsewhere={
-            "*": Fate(
-                why="set startingOffsets to earliest or latest instead; positions are planned and kept by Spark, never "
-                "reset by the client",
-                refuse=True,
-            )
+            "*": FOR_READING,
+            **dict.fromkeys(
+                SOURCE,
+                Fate(
+                    why="set startingOffsets to earliest or latest instead; positions are planned and kept by Spark, "
+                    "never reset by the client",
+                    refuse=True,
+                ),
+            ),
         },
     ),
     Setting(
@@ -148,9 +156,13 @@ _GROUP: Final = (
         client=True,
         aliases=("auto.commit.enable",),
         elsewhere={
-            "*": Fate(
-                why="reading commits nothing to Kafka: Spark keeps the offsets; leave the option out", refuse=True
-            )
+            "*": FOR_READING,
+            **dict.fromkeys(
+                SOURCE,
+                Fate(
+                    why="reading commits nothing to Kafka: Spark keeps the offsets; leave the option out", refuse=True
+                ),
+            ),
         },
     ),
     *ignored(

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.settings._rows import FOR_READING, as_parameter
 from pyspark_kafka_direct.settings._rows_limits import STREAM_ONLY
 from pyspark_kafka_direct.settings.row import (
     CONNECTING,
@@ -52,7 +53,7 @@ def _selecting(name: str, about: str, kind: Kind = Kind.TEXT, *, verbatim: bool 
         kind=kind,
         verbatim=verbatim,
         spark=True,
-        elsewhere={"*": _STRATEGY},
+        elsewhere=as_parameter(_STRATEGY),
     )
 
 
@@ -65,7 +66,7 @@ def _starting(name: str, about: str, kind: Kind, default: str | None = None, str
         kind=kind,
         allowed=("error", "latest") if kind is Kind.WORD else (),
         spark=True,
-        elsewhere={"*": _STRATEGY},
+        elsewhere=as_parameter(_STRATEGY),
     )
 
 
@@ -79,7 +80,7 @@ def _ending(
         about=about,
         kind=kind,
         spark=spark,
-        elsewhere={"stream": in_stream, "*": _STRATEGY},
+        elsewhere={"stream": in_stream, **as_parameter(_STRATEGY)},
     )
 
 
@@ -193,7 +194,7 @@ SOURCE_ROWS: Final = (
         "true",
         kind=Kind.FLAG,
         doors=READING,
-        elsewhere={},
+        elsewhere={"*": FOR_READING},
     ),
     _common(
         "commitGroupId",
@@ -205,7 +206,7 @@ SOURCE_ROWS: Final = (
         doors=("stream",),
         form=_GROUP_NAME,
         spark=False,
-        elsewhere={"batch": STREAM_ONLY, "*": _COMMITS},
+        elsewhere={"batch": STREAM_ONLY, **as_parameter(_COMMITS)},
     ),
     Setting(
         name="committedOffsetsFallback",
@@ -215,20 +216,20 @@ SOURCE_ROWS: Final = (
         "`earliest` or `latest`.",
         kind=Kind.WORD,
         allowed=("error", "earliest", "latest"),
-        elsewhere={"batch": STREAM_ONLY, "*": Fate(why="set auto.offset.reset instead")},
+        elsewhere={"batch": STREAM_ONLY, **as_parameter(Fate(why="set auto.offset.reset instead"))},
     ),
     _common(
         "minPartitions",
         "min_partitions",
         "Split large offset ranges until there are about this many tasks.",
-        elsewhere={"*": _ONE_TASK},
+        elsewhere=as_parameter(_ONE_TASK),
     ),
     _common(
         "maxRecordsPerPartition",
         "max_records_per_partition",
         "No task spans more offsets than this.",
         high=MAX_OFFSET,
-        elsewhere={"*": _ONE_TASK},
+        elsewhere=as_parameter(_ONE_TASK),
     ),
     _common(
         "maxRecordBatchBytes",
@@ -240,7 +241,7 @@ SOURCE_ROWS: Final = (
         role="fetch",
         doors=READING,
         spark=False,
-        elsewhere={},
+        elsewhere={"*": FOR_READING},
     ),
     _common(
         "includeHeaders",
@@ -248,7 +249,7 @@ SOURCE_ROWS: Final = (
         "Add the column `headers`.",
         "false",
         kind=Kind.FLAG,
-        elsewhere={"*": Fate(why="a record always has its headers")},
+        elsewhere=as_parameter(Fate(why="a record always has its headers")),
     ),
     _common(
         "pushDownFilters",
@@ -262,7 +263,7 @@ SOURCE_ROWS: Final = (
         spark=False,
         elsewhere={
             "stream": Fate(why="Spark pushes no filters into a stream"),
-            "*": Fate(why="filter records with a Python function"),
+            **as_parameter(Fate(why="filter records with a Python function")),
         },
     ),
     Setting(
@@ -276,7 +277,7 @@ SOURCE_ROWS: Final = (
         low=1,
         high=MAX_OFFSET,
         spark=True,
-        elsewhere={},
+        elsewhere={"*": FOR_READING},
     ),
     _common(
         "fetchOffset.numRetries",
@@ -285,7 +286,7 @@ SOURCE_ROWS: Final = (
         "so that a broker's restart goes unnoticed; Spark's own source gives up after 3 tries. In a stream also how "
         "often the brokers are asked, 3 times by default, before partitions that seem to be gone, or to have gone "
         "back, are believed to have.",
-        elsewhere={"*": _NO_LOOKUP},
+        elsewhere=as_parameter(_NO_LOOKUP),
     ),
     _common(
         "fetchOffset.retryIntervalMs",
@@ -294,7 +295,7 @@ SOURCE_ROWS: Final = (
         "suspected.",
         low=0,
         high=MAX_OFFSET,
-        elsewhere={"*": _NO_LOOKUP},
+        elsewhere=as_parameter(_NO_LOOKUP),
     ),
     _common(
         "oauthTokenProvider",
@@ -316,7 +317,7 @@ SOURCE_ROWS: Final = (
         doors=READING,
         form=_VARIABLE,
         spark=False,
-        elsewhere={},
+        elsewhere={"*": FOR_READING},
     ),
     Setting(
         name="groupIdPrefix",

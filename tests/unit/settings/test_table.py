@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from pyspark_kafka_direct.settings._kinds import read_value
 from pyspark_kafka_direct.settings._table import TABLE
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.settings.fetch import FetchSettings
-from pyspark_kafka_direct.settings.row import DOORS, INT64, Kind, Origin
+from pyspark_kafka_direct.settings.row import DOORS, INT64, Fate, Kind, Origin
 
 
 def test_something_happens_at_every_door() -> None:
@@ -20,6 +21,14 @@ def test_something_happens_at_every_door() -> None:
             assert door in row.doors or row.fate(door).why, row.name
             assert door in row.doors or not row.fate(door).why.endswith("."), row.name
         assert row.about or not row.doors, row.name
+
+
+def test_a_door_that_does_not_read_says_nothing_of_reading_but_that() -> None:
+    later: Any = "sink"  # no door yet
+    rows = [row for row in TABLE.rows if row.doors and row.role != "connect" and row.written(Origin.OPTION)]
+    said = {row.name: row.fate(later) for row in rows}
+    assert said == {row.name: Fate(why="it is a setting for reading") for row in rows}
+    assert {"startingOffsets", "failOnDataLoss", "group.id", "auto.offset.reset", "fetch.min.bytes"} <= said.keys()
 
 
 def test_defaults_can_be_read_and_limits_fit_the_kind() -> None:
