@@ -166,7 +166,7 @@ class Offered:
     read_before: Mapping[TopicPartition, int] | None = None
 
 
-def newest(waiting: Sequence[Offered]) -> list[Offered]:
+def newest(waiting: Sequence[Offered]) -> Sequence[Offered]:
     """Return what to commit: where each run is now, unless later runs say so of all its partitions.
 
     What a run had read before is still to be compared.
