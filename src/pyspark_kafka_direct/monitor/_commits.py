@@ -47,7 +47,8 @@ class GroupCommitter:
         self._folder = folder
         self._connect = connect or _connect
         self._lock = threading.Lock()
-        self._groups = {} if groups is None else groups
+        self._all_groups = {} if groups is None else groups
+        self._groups: dict[QueryGroup, GroupCommits] = {}
         self._runs: dict[tuple[str, QueryGroup], _Run] = {}
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
@@ -58,7 +59,8 @@ class GroupCommitter:
                 continue
             with self._lock:
                 if (run_id, group) not in self._runs:
-                    commits = self._groups.setdefault(group, GroupCommits(group.group_id, _log))
+                    commits = self._all_groups.setdefault(group, GroupCommits(group.group_id, _log))
+                    self._groups[group] = commits
                     run = commits.of_run(partial(self._connect, options, group.group_id))
                     self._runs[run_id, group] = _Run(Offer(self._folder, group, run_id), run)
 
@@ -91,7 +93,7 @@ class GroupCommitter:
                 del self._runs[run_id, group]
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all there is to commit was tried.
+        """Wait until all there is to commit for the groups of this session's queries was tried.
 
         Args:
             seconds: How long at most.

@@ -221,6 +221,22 @@ def test_a_run_of_another_session_that_is_over_takes_nothing_back(broker: Broker
     assert broker.commits == [{A: 5}, {A: 9}]
 
 
+def test_a_session_without_queries_of_a_group_does_not_wait_for_it(broker: Broker, tmp_path: Path) -> None:
+    """At the end of a program every session waits for itself, one after the other."""
+    groups: dict[QueryGroup, GroupCommits] = {}
+    one, two = (GroupCommitter(tmp_path, broker.connect, groups) for _ in range(2))
+    group = group_of(parse_stream_options(SHOP))
+    assert group is not None
+    broker.open.clear()
+    one.query_started("one", [SHOP])
+    assert accept(tmp_path, group) is not None
+    one.batch_ended("one", ended({A: 5}))
+    assert not one.flush(0)
+    assert two.flush(0)
+    broker.open.set()
+    assert one.flush(30)
+
+
 def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
     broker: Broker, committer: GroupCommitter, start: Start
 ) -> None:
