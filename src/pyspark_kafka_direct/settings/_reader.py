@@ -15,7 +15,7 @@ from pyspark_kafka_direct.settings._table import TABLE
 from pyspark_kafka_direct.settings.row import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark_kafka_direct.settings._kinds import Value
     from pyspark_kafka_direct.settings._table import Table
@@ -38,6 +38,7 @@ class Read:
         given: The table's name to the name that was written, of the settings that were given and work here.
         texts: Their texts, by the table's name; they may be secrets.
         notes: One line for each setting that is ignored or unknown; never holds a value.
+        unknown: Those of the notes that are on unknown settings.
     """
 
     door: Door
@@ -47,6 +48,7 @@ class Read:
     given: Mapping[str, str]
     texts: Mapping[str, str] = dataclasses.field(repr=False)
     notes: tuple[str, ...]
+    unknown: tuple[str, ...]
 
     def name(self, setting: str) -> str:
         """Return a setting as the user wrote it, or would have to write it."""
@@ -105,7 +107,7 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
     given_here: dict[str, str] = {}
     texts: dict[str, str] = {}
     notes: list[str] = []
-    unknown: list[str] = []
+    unknown: dict[str, list[str]] = {}
     for written, value in given.items():
         if value is None:
             continue
@@ -121,8 +123,8 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
             continue
         written_as[found.key] = shown, text
         if row is None:
-            notes += _unknown(table, origin, shown)
-            unknown.append(shown)
+            unknown[shown] = _unknown(table, origin, shown)
+            notes += unknown[shown]
         elif found.way is None or door not in row.doors:
             fate = table.elsewhere(row) if found.way is None else row.fate(door)
             if not fate.is_harmless(text):
@@ -136,7 +138,8 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
     for row in rows:
         if row.required and not values.get(row.name):
             raise _missing(table, origin, row, unknown)
-    return Read(door, origin, table, values, given_here, texts, tuple(notes))
+    said = tuple(note for each in unknown.values() for note in each)
+    return Read(door, origin, table, values, given_here, texts, tuple(notes), said)
 
 
 def _name(written: object) -> str:
@@ -185,7 +188,7 @@ def _unknown(table: Table, origin: Origin, shown: str) -> list[str]:
     return [_messages.unknown(origin, shown, did_you_mean(shown, table.names(origin, client=False)))]
 
 
-def _missing(table: Table, origin: Origin, row: Setting, unknown: Sequence[str]) -> OptionError:
+def _missing(table: Table, origin: Origin, row: Setting, unknown: Iterable[str]) -> OptionError:
     name = table.as_written(row, origin)
     hint = next((hint for each in unknown if (hint := did_you_mean(each, [name]))), "")
     return _messages.missing(name, row.form.words if row.form else row.kind.value, hint)

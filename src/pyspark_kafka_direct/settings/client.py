@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings._messages import bad_value, warn_once
 from pyspark_kafka_direct.settings._reader import read
 from pyspark_kafka_direct.settings._rows_connect import HOST_PORT
@@ -64,7 +65,11 @@ def client_settings(given: Read) -> tuple[ClientSettings, tuple[str, ...]]:
     Raises:
         OptionError: Settings contradict one another, or an address cannot be used.
     """
-    security, notes = security_settings(given)
+    try:
+        security, notes = security_settings(given)
+    except OptionError as error:
+        # What is missing may be there under a name that nobody knows, and an error leaves no room for warnings.
+        raise OptionError(" ".join([error.message, *(f"({note})" for note in given.unknown)])) from None
     connection = ConnectionSettings(
         bootstrap_servers=_bootstrap_servers(given),
         security=security,

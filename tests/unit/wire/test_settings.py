@@ -251,6 +251,18 @@ def test_ignored_and_unknown_settings_are_said_once(caplog: pytest.LogCaptureFix
     assert said[3] == "the option kafka.colour is unknown and ignored"
 
 
+def test_what_was_misspelt_is_said_where_it_is_missed() -> None:
+    plain = SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
+    with pytest.raises(OptionError) as raised:
+        connection_settings(plain | {"sasl.jaas.confg": jaas, "max.poll.records": "5"})
+    assert str(raised.value).startswith("kafka.sasl.mechanism is PLAIN, but the user name is missing; write ")
+    assert str(raised.value).endswith(
+        " (the option kafka.sasl.jaas.confg is unknown and ignored; did you mean 'kafka.sasl.jaas.config'?)"
+    )
+    assert "hunter2" not in str(raised.value)
+
+
 def test_nothing_is_said_about_what_is_done_anyway() -> None:
     harmless = {"allow.auto.create.topics": "false", "exclude.internal.topics": "true"}
     assert read(SERVERS | harmless, door="batch", origin=Origin.OPTION).notes == ()
