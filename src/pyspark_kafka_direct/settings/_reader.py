@@ -123,7 +123,7 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
             continue
         written_as[found.key] = shown, text
         if row is None:
-            unknown[shown] = _unknown(table, origin, shown)
+            unknown[shown] = _unknown(table, origin, shown, name.strip())
             notes += unknown[shown]
         elif found.way is None or door not in row.doors:
             fate = table.elsewhere(row) if found.way is None else row.fate(door)
@@ -166,7 +166,7 @@ def _text(name: str, value: object) -> str:
     raise OptionError(f"{name} must be a text, a number, a boolean or a list of texts, got {type(value).__name__}")
 
 
-def _unknown(table: Table, origin: Origin, shown: str) -> list[str]:
+def _unknown(table: Table, origin: Origin, shown: str, name: str) -> list[str]:
     """Return what to say of a name that nobody knows.
 
     Raises:
@@ -174,7 +174,7 @@ def _unknown(table: Table, origin: Origin, shown: str) -> list[str]:
             read nothing of what is there, and few would see a warning.
     """
     if origin is not Origin.OPTION:
-        return [_messages.unknown(origin, shown, did_you_mean(shown, table.names(origin)))]
+        return [_messages.unknown(origin, shown, did_you_mean(name, table.names(origin)))]
     bare = shown.lower().removeprefix("kafka.")
     if bare == shown.lower():
         working = table.names(origin, client=False, working=True)

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings._reader import Read, read
-from pyspark_kafka_direct.settings._table import TABLE, Table
+from pyspark_kafka_direct.settings._table import TABLE, Table, name_as_shown
 from pyspark_kafka_direct.settings.documentation import pages
 from pyspark_kafka_direct.settings.row import DOORS, SOURCE, Door, Fate, Kind, Origin, Setting, Written
 
@@ -85,11 +85,12 @@ def test_it_has_a_default_at_each_door(door: Door) -> None:
         (Origin.OPTION, "kafka.teapot.brew", "kafka.teapot.brew.ms"),
         (Origin.OPTION, "kettle.brew_ms", "kafka.kettle.brew.ms"),
         (Origin.PARAMETER, "teapot.brew", "teapot.brew.ms"),
+        (Origin.JAAS, "teapot.brew", "teapot.brew.ms"),
     ],
 )
 def test_it_is_hinted_at_on_a_typo(origin: Origin, name: str, meant: str) -> None:
     (note,) = given("stream", origin, name, "5").notes
-    assert note == f"{origin.value} {name} is unknown and ignored; did you mean {meant!r}?"
+    assert note == f"{origin.value} {name_as_shown(origin, name)} is unknown and ignored; did you mean {meant!r}?"
     assert meant not in given("stream", origin, name, "5", TABLE).notes[0]
 
 
