@@ -51,7 +51,7 @@ def read_oauth(read: Read, jaas: Mapping[str, str], notes: list[str]) -> OAuthSe
     if any(name.startswith(_UNSECURED) for name in jaas):
         config = read.name("sasl.jaas.config")
         notes.append(f"{config} asks for an unsigned token (unsecuredLogin...), which is for tests only")
-        return OAuthSettings(unsecured=_unsecured(jaas), extensions=extensions)
+        return OAuthSettings(unsecured=_unsecured(jaas, config), extensions=extensions)
     raise OptionError(
         f"{read.name('sasl.mechanism')} is OAUTHBEARER, but nothing says where tokens come from; set "
         "oauthTokenProvider to module:factory (Python code that gives them), or "
@@ -119,16 +119,18 @@ def _extensions(read: Read, jaas: Mapping[str, str]) -> tuple[tuple[str, str], .
         for name, text in jaas.items()
         if name.startswith(prefix)
     ]
+    extensions = dict(check_extensions(pairs, read.name("sasl.jaas.config")))
+    own = read.name("sasl.oauthbearer.extensions")
     for text in read.entries("sasl.oauthbearer.extensions"):
         name, sign, value = text.partition("=")
         if not sign:
             # The text is not shown: it may be a secret in the wrong place.
-            raise OptionError(f"{read.name('sasl.oauthbearer.extensions')} must be key=value pairs separated by commas")
-        pairs.append((name.strip(), value.strip()))
-    return check_extensions(pairs, "sasl.jaas.config")
+            raise OptionError(f"{own} must be key=value pairs separated by commas")
+        extensions.update(check_extensions([(name.strip(), value.strip())], own))
+    return tuple(extensions.items())
 
 
-def _unsecured(jaas: Mapping[str, str]) -> UnsecuredClaims:
+def _unsecured(jaas: Mapping[str, str], config: str) -> UnsecuredClaims:
     claims: dict[str, str | float | tuple[str, ...]] = {}
     for option, text in jaas.items():
         if name := _claim(option, "String"):
@@ -137,24 +139,22 @@ def _unsecured(jaas: Mapping[str, str]) -> UnsecuredClaims:
             try:
                 claims[name] = float(text)
             except ValueError:
-                raise OptionError(f"kafka.sasl.jaas.config: {option} is not a number") from None
+                raise OptionError(f"{config}: {option} is not a number") from None
         elif name := _claim(option, "List"):
             # Java: the first character is the separator of the rest.
             claims[name] = tuple(text[1:].split(text[0])) if text else ()
     reserved = claims.keys() & {"iat", "exp"}
     if reserved:
         raise OptionError(
-            f"kafka.sasl.jaas.config: the claim {min(reserved)} is set by the token itself; leave it out "
+            f"{config}: the claim {min(reserved)} is set by the token itself; leave it out "
             "(unsecuredLoginLifetimeSeconds says how long the token is valid)"
         )
     principal = jaas.get("unsecuredLoginPrincipalClaimName") or "sub"
     if not claims.get(principal):
-        raise OptionError(
-            f"kafka.sasl.jaas.config: the unsigned token needs a user; write {_UNSECURED}StringClaim_{principal}"
-        )
+        raise OptionError(f"{config}: the unsigned token needs a user; write {_UNSECURED}StringClaim_{principal}")
     lifetime = jaas.get("unsecuredLoginLifetimeSeconds") or "3600"
     if re.fullmatch(r"[0-9]{1,9}", lifetime) is None or int(lifetime) < 1:
-        raise OptionError("kafka.sasl.jaas.config: unsecuredLoginLifetimeSeconds is not a whole number of 1 or more")
+        raise OptionError(f"{config}: unsecuredLoginLifetimeSeconds is not a whole number of 1 or more")
     return UnsecuredClaims(tuple(claims.items()), int(lifetime))
 
 

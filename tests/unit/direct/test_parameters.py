@@ -148,6 +148,18 @@ def test_a_value_that_might_be_a_secret_is_not_shown() -> None:
     assert "swordfish" not in str(failure.value)
 
 
+def test_an_unsigned_token_that_cannot_be_made_names_the_parameter() -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    params = {
+        "bootstrap.servers": "b:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f'{module} required unsecuredLoginStringClaim_x="y";',
+    }
+    with pytest.raises(OptionError, match=r"^sasl\.jaas\.config: the unsigned token needs a user"):
+        driver_parameters(params)
+
+
 def test_the_largest_record_batch_of_the_data_source() -> None:
     assert driver_parameters(SERVERS).max_record_batch_bytes == 1 << 30
     read = driver_parameters({**SERVERS, "maxRecordBatchBytes": 70_000})

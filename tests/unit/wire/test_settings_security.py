@@ -454,6 +454,8 @@ def test_an_unsigned_token_for_tests() -> None:
         ('extension_a1="x"', {}, "m:f", "extension name 'a1'"),
         (r'extension_a="\001"', {}, "m:f", "printable ASCII"),
         ("", {"sasl.oauthbearer.extensions": "hunter2"}, "m:f", "key=value"),
+        ("", {"sasl.oauthbearer.extensions": "a1=x"}, "m:f", "kafka.sasl.oauthbearer.extensions: the SASL"),
+        ('extension_a2="x"', {}, "m:f", "kafka.sasl.jaas.config: the SASL"),
         ('unsecuredLoginStringClaim_x="y"', {}, None, "unsecuredLoginStringClaim_sub"),
         ('unsecuredLoginStringClaim_sub="a" unsecuredLoginNumberClaim_exp="1"', {}, None, "the claim exp"),
         ('unsecuredLoginStringClaim_sub="a" unsecuredLoginNumberClaim_n="x"', {}, None, "Claim_n is not a number"),
