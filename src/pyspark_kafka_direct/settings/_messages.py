@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.settings")
 
+_LONGEST: Final = 200  # a file's content in place of its name, for instance
+
 
 def bad_value(name: str, text: str, wanted: str, *, secret: bool = False, words: Sequence[str] = ()) -> OptionError:
-    """Say that a value cannot be used; a secret one is masked.
+    """Say that a value cannot be used; a secret one is masked, a very long one is cut.
 
     Args:
         name: The setting as it was written.
@@ -29,7 +31,8 @@ def bad_value(name: str, text: str, wanted: str, *, secret: bool = False, words:
         words: Words that may have been meant.
     """
     hint = did_you_mean(text, words) if words and not secret else ""
-    return OptionError(f"{name} must be {wanted}, got {MASK if secret else repr(text)}{hint}")
+    shown = repr(text[:_LONGEST]) + ("..." if len(text) > _LONGEST else "")
+    return OptionError(f"{name} must be {wanted}, got {MASK if secret else shown}{hint}")
 
 
 def refused(origin: Origin, name: str, fate: Fate) -> OptionError:

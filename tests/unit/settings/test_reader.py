@@ -238,3 +238,10 @@ def test_a_bad_value_has_one_verdict_at_every_door(door: Door) -> None:
             origin = Origin.OPTION if door in SOURCE else Origin.PARAMETER
             with pytest.raises(OptionError, match=f"^{name} must be .*, got '{text}'$"):
                 read({"bootstrap.servers": "b:1", name: text}, door=door, origin=origin)
+
+
+def test_a_very_long_value_is_shown_in_part() -> None:
+    with pytest.raises(OptionError, match=r"^kafka\.fetch\.min\.bytes must be .*, got '9{200}'\.\.\.$"):
+        options(**{"kafka.fetch.min.bytes": "9" * 5000})
+    with pytest.raises(OptionError, match=r", got '9{200}'$"):
+        options(**{"kafka.fetch.min.bytes": "9" * 200})
