@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean
-from pyspark_kafka_direct.settings.secret import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,19 +19,18 @@ _log = logging.getLogger("pyspark_kafka_direct.settings")
 _LONGEST: Final = 200  # a file's content in place of its name, for instance
 
 
-def bad_value(name: str, text: str, wanted: str, *, secret: bool = False, words: Sequence[str] = ()) -> OptionError:
-    """Say that a value cannot be used; a secret one is masked, a very long one is cut.
+def bad_value(name: str, text: str, wanted: str, *, words: Sequence[str] = ()) -> OptionError:
+    """Say that a value, which is no secret, cannot be used; a very long one is cut.
 
     Args:
         name: The setting as it was written.
         text: Its value.
         wanted: What is allowed.
-        secret: Whether the value must not be shown.
         words: Words that may have been meant.
     """
-    hint = did_you_mean(text, words) if words and not secret else ""
+    hint = did_you_mean(text, words) if words else ""
     shown = repr(text[:_LONGEST]) + ("..." if len(text) > _LONGEST else "")
-    return OptionError(f"{name} must be {wanted}, got {MASK if secret else shown}{hint}")
+    return OptionError(f"{name} must be {wanted}, got {shown}{hint}")
 
 
 def refused(origin: Origin, name: str, fate: Fate) -> OptionError:
