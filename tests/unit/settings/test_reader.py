@@ -242,6 +242,6 @@ def test_a_bad_value_has_one_verdict_at_every_door(door: Door) -> None:
 
 def test_a_very_long_value_is_shown_in_part() -> None:
     with pytest.raises(OptionError, match=r"^kafka\.fetch\.min\.bytes must be .*, got '9{200}'\.\.\.$"):
-        options(**{"kafka.fetch.min.bytes": "9" * 5000})
+        options(kafka_fetch_min_bytes="9" * 5000)
     with pytest.raises(OptionError, match=r", got '9{200}'$"):
-        options(**{"kafka.fetch.min.bytes": "9" * 200})
+        options(kafka_fetch_min_bytes="9" * 200)
