@@ -29,8 +29,9 @@ demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, 
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
+# Spark gives a Python worker ten seconds to start, so the compiler of the kernel comes last, and stands back.
 test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
-	@$(LANES) lane-spark lane-direct lane-apps "lint unit rust-check lane-plain"
+	@$(LANES) lane-spark "lane-direct lane-apps" "lint unit lane-plain rust-check"
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
@@ -48,7 +49,7 @@ unit: $(VENV)  ## unit tests only
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in lanes side by side
-	@$(LANES) lane-spark lane-direct lane-apps lane-plain
+	@$(LANES) lane-spark "lane-direct lane-apps" lane-plain
 
 .PHONY: lane-spark lane-direct lane-apps lane-plain
 lane-spark lane-direct lane-apps lane-plain: lane-%: $(VENV) $(CLASSES)
@@ -58,8 +59,8 @@ lane-spark lane-direct lane-apps lane-plain: lane-%: $(VENV) $(CLASSES)
 rust-check:  ## format, lints and tests of the native kernel, where there is a toolchain
 ifdef CARGO
 	cargo fmt --manifest-path rust/Cargo.toml --all --check
-	cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
-	cargo test --manifest-path rust/Cargo.toml --workspace
+	nice cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
+	nice cargo test --manifest-path rust/Cargo.toml --workspace
 else
 	@echo "No cargo: the native kernel is not checked."
 endif
