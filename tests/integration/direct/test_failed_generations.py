@@ -160,11 +160,14 @@ def wait_for_all(numbers: range) -> None:
 
 def check_windows(numbers: range) -> None:
     """Each window has what its batches had in the plain outputs, and none has a number more than once per stream."""
-    batches = {
-        at: sorted(OUTPUTS.by_time("one")[at] + OUTPUTS.by_time("two")[at])
-        for at in OUTPUTS.by_time("one").keys() & OUTPUTS.by_time("two").keys()
-    }
     windows = OUTPUTS.by_time("window")
+
+    def complete() -> set[int]:
+        return OUTPUTS.by_time("one").keys() & OUTPUTS.by_time("two").keys()
+
+    # The outputs of a batch run one after the other, and one batch is under way.
+    wait_until(lambda: windows.keys() <= complete(), "the plain outputs of all windows' batches", DEADLINE)
+    batches = {at: sorted(OUTPUTS.by_time("one")[at] + OUTPUTS.by_time("two")[at]) for at in complete()}
     checked = 0
     for at, values in windows.items():
         before = batches.get(at - SECONDS * 1000, [])  # none of a batch that was not generated
