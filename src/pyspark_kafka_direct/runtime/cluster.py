@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.select import Selection
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.source import ReadOptions
     from pyspark_kafka_direct.wire.cluster import TopicMetadata
     from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 
-def open_cluster(settings: ConnectionSettings, options: ReadOptions, pool: ConnectionPool = POOL) -> Cluster:
+def open_cluster(options: ReadOptions, pool: ConnectionPool = POOL) -> Cluster:
     """Return a cluster that tries as often as the options say; nothing is asked yet."""
     tries, interval = options.fetch_tries, options.fetch_retry_interval_ms
     return Cluster(
-        settings,
+        options.connection,
         retries=None if tries is None else tries - 1,
         retry_interval=None if interval is None else interval / 1000,
         pool=pool,
@@ -40,8 +39,7 @@ def cluster_of(options: Mapping[str, str]) -> Cluster:
     """
     from pyspark_kafka_direct.settings.source import parse_stream_options
 
-    given = parse_stream_options(options)
-    return open_cluster(given.connection, given)
+    return open_cluster(parse_stream_options(options))
 
 
 def ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -58,7 +56,7 @@ def ends_now(options: Mapping[str, str], partitions: Collection[TopicPartition])
 
     given = parse_stream_options(options)
     wanted = dict.fromkeys(partitions, LATEST)
-    return open_cluster(given.connection, given).offsets(wanted, isolation_level=given.fetch.isolation_level)
+    return open_cluster(given).offsets(wanted, isolation_level=given.fetch.isolation_level)
 
 
 def ask_topics(cluster: Cluster, selection: Selection, *, strict: bool = True) -> dict[str, TopicMetadata]:

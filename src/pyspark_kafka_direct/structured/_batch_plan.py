@@ -12,8 +12,6 @@ from pyspark_kafka_direct.wire.pool import POOL
 if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.pushdown import Pushdown
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
-    from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.settings.source import BatchOptions
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader, TopicMetadata
     from pyspark_kafka_direct.wire.pool import ConnectionPool
@@ -33,33 +31,26 @@ class PlannedBatch(NamedTuple):
     leaders: dict[TopicPartition, PartitionLeader]
 
 
-def plan_batch(
-    settings: ConnectionSettings,
-    fetch: FetchSettings,
-    options: BatchOptions,
-    pushed: Pushdown | None,
-    pool: ConnectionPool = POOL,
-) -> PlannedBatch:
+def plan_batch(options: BatchOptions, pushed: Pushdown | None, pool: ConnectionPool = POOL) -> PlannedBatch:
     """Plan a batch with a handful of requests, whatever the number of partitions.
 
     Args:
-        settings: How to reach the cluster.
-        fetch: How tasks fetch: ends follow its isolation level.
-        options: The batch's options.
+        options: The batch's options; ends follow the isolation level of its tasks.
         pushed: What filters of Spark leave.
         pool: Has the connections, and the system where the brokers are.
 
     Raises:
         KafkaDirectError: The cluster can't be asked, or the positions do not fit what it has.
     """
-    cluster = open_cluster(settings, options, pool)
+    cluster = open_cluster(options, pool)
+    isolation_level = options.fetch.isolation_level
     tuning = Tuning(
         fail_on_data_loss=options.fail_on_data_loss,
-        read_committed=fetch.isolation_level == "read_committed",
+        read_committed=isolation_level == "read_committed",
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    offsets = functools.partial(cluster.offsets, isolation_level=fetch.isolation_level)
+    offsets = functools.partial(cluster.offsets, isolation_level=isolation_level)
     if options.offset_ranges is not None:
         topics = cluster.topics(wanted.topic for wanted in options.offset_ranges)
         plan = plan_given_ranges(options.offset_ranges, partition_numbers(topics), offsets, tuning, pushed)

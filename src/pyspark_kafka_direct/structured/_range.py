@@ -52,7 +52,7 @@ class TaskReader(NamedTuple):
 
 
 class KafkaReader:
-    """What is the same in the readers of batches and streams: settings, and the executors' half.
+    """What is the same in the readers of batches and streams: options, and the executors' half.
 
     Spark pickles a reader when it has planned, to send it to the executors, and only a ``TaskReader`` arrives there.
 
@@ -64,7 +64,6 @@ class KafkaReader:
     def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
         self._options = options
         self._schema = schema
-        self._settings, self._fetch = options.connection, options.fetch
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, on an executor.
@@ -80,8 +79,8 @@ class KafkaReader:
     def _for_tasks(self) -> TaskReader:
         options = self._options
         reading = Reading(
-            self._settings,
-            self._fetch,
+            options.connection,
+            options.fetch,
             options.poll_timeout_ms / 1000,
             options.rack_environment_variable,
             options.fail_on_data_loss,

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.settings.connection import ConnectionSettings
-    from pyspark_kafka_direct.settings.fetch import FetchSettings, IsolationLevel
+    from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.settings.source import StreamOptions
     from pyspark_kafka_direct.wire.cluster import PartitionLeader
     from pyspark_kafka_direct.wire.pool import ConnectionPool
@@ -39,22 +38,13 @@ class LiveView:
     """Asks real brokers, over connections that are kept as long as the query runs.
 
     Args:
-        settings: How to reach the cluster.
-        fetch: How tasks fetch: ends follow its isolation level.
-        options: The query's options.
+        options: The query's options; ends follow the isolation level of its tasks.
         pool: Has the connections, and the system where the brokers are.
     """
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        fetch: FetchSettings,
-        options: StreamOptions,
-        pool: ConnectionPool = POOL,
-    ) -> None:
-        self._fetch = fetch
+    def __init__(self, options: StreamOptions, pool: ConnectionPool = POOL) -> None:
         self._options = options
-        self._cluster = open_cluster(settings, options, pool)
+        self._cluster = open_cluster(options, pool)
         self._told: set[str] = set()
 
     def assigned(self, *, strict: bool) -> Assigned:
@@ -80,7 +70,7 @@ class LiveView:
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """See ``ClusterView``."""
-        return self._offsets(wanted, self._fetch.isolation_level)
+        return self._offsets(wanted, self._options.fetch.isolation_level)
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See ``ClusterView``."""
@@ -93,8 +83,8 @@ class LiveView:
         sizes: dict[TopicPartition, float] = {}
         for tp, offset in begins.items():
             try:
-                settings, leader = self._cluster.settings, leaders.get(tp)
-                size = bytes_per_offset(settings, self._fetch, tp, offset, deadline, leader=leader, pool=pool)
+                settings, fetch = self._options.connection, self._options.fetch
+                size = bytes_per_offset(settings, fetch, tp, offset, deadline, leader=leaders.get(tp), pool=pool)
             except KafkaDirectError as error:
                 # The sizes of before, or of other partitions, will do; if something is wrong, the tasks will say so.
                 _log.info("no sample of %s: %s", tp, error)

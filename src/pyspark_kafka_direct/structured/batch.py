@@ -45,7 +45,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         Raises:
             KafkaDirectError: The cluster can't be asked, or the options do not fit what it has.
         """
-        plan, topics, leaders = _batch_plan.plan_batch(self._settings, self._fetch, self._options, self._pushed)
+        plan, topics, leaders = _batch_plan.plan_batch(self._options, self._pushed)
         for warning in plan.warnings:
             _log.warning("%s", warning)
         end_task()  # the process that plans is a worker of the daemon, too

@@ -142,14 +142,14 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
             from pyspark_kafka_direct.structured._stream_view import LiveView
 
             options = self._options
-            view = LiveView(self._settings, self._fetch, options)
+            view = LiveView(options)
             for warning in options.warnings:
                 view.warn(warning)
             tuning = StreamTuning(
                 start=options.start,
                 limits=options.limits,
                 fail_on_data_loss=options.fail_on_data_loss,
-                read_committed=self._fetch.isolation_level == "read_committed",
+                read_committed=options.fetch.isolation_level == "read_committed",
                 min_partitions=options.min_partitions,
                 max_records_per_partition=options.max_records_per_partition,
                 tries=options.fetch_tries or _DEFAULT_TRIES,

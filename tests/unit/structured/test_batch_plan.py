@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,8 +28,9 @@ def broker() -> Iterator[Broker]:
 
 def test_a_batch_ends_where_tasks_may_read(broker: Broker) -> None:
     options = parse_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
-    committed = plan_batch(broker.settings, FetchSettings(isolation_level="read_committed"), options, None)
-    uncommitted = plan_batch(broker.settings, FetchSettings(), options, None)
+    options = replace(options, connection=broker.settings)
+    committed = plan_batch(replace(options, fetch=FetchSettings(isolation_level="read_committed")), None)
+    uncommitted = plan_batch(replace(options, fetch=FetchSettings()), None)
     assert committed.plan.ranges == (OffsetRange(TOPIC, 0, 5, 40),)
     assert uncommitted.plan.ranges == (OffsetRange(TOPIC, 0, 5, 42),)
     assert broker.connections == 1

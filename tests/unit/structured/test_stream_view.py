@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.unit.wire.scripted import PARTITION, TOPIC, Broker
@@ -33,7 +34,7 @@ def test_a_look_after_a_pause_asks_another_broker(brokers: list[Broker]) -> None
     options = parse_stream_options(
         {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "fetchoffset.retryintervalms": "0"}
     )
-    view = LiveView(settings, FetchSettings(), options)
+    view = LiveView(replace(options, connection=settings))
     view.assigned(strict=False)
     before = [broker.asked["Metadata"] for broker in brokers]
     for _ in range(2):
@@ -46,7 +47,8 @@ def test_ends_are_those_that_tasks_may_read(brokers: list[Broker]) -> None:
     broker = brokers[0]
     broker.leaders, broker.stable = [(1, broker)], 40
     options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
-    view = LiveView(broker.settings, FetchSettings(isolation_level="read_committed"), options)
+    fetch = FetchSettings(isolation_level="read_committed")
+    view = LiveView(replace(options, connection=broker.settings, fetch=fetch))
     assert view.offsets({PARTITION: LATEST}) == {PARTITION: 40}
     assert view.high_watermarks([PARTITION]) == {PARTITION: 42}
     assert broker.connections == 1
