@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+ISOLATION_LEVELS: Final[dict[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
+"""The levels as requests write them (protocol guide, Fetch and ListOffsets)."""
 
 
 @dataclass(frozen=True, slots=True)

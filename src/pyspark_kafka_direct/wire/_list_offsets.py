@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.settings.fetch import ISOLATION_LEVELS
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.leaders import Answer, Entry
 from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
-
-_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class ListOffsets:
@@ -82,7 +81,7 @@ def ask_offsets(
         )
     wanted = {
         "replica_id": -1,
-        "isolation_level": _ISOLATION_LEVELS[isolation_level],
+        "isolation_level": ISOLATION_LEVELS[isolation_level],
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
         "timeout_ms": timeout_ms,
     }

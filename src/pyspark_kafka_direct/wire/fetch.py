@@ -52,6 +52,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.settings.fetch import ISOLATION_LEVELS
 from pyspark_kafka_direct.wire._cursor import Cursor, MalformedError, unsigned_varint
 from pyspark_kafka_direct.wire._versions import intersect
 from pyspark_kafka_direct.wire.connection import MAX_FRAME
@@ -71,8 +72,6 @@ TOPIC_IDS_FROM = 13
 
 _DIVERGING_EPOCH = 0
 _CURRENT_LEADER = 1
-
-_ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 # Room for everything in a response that is not records.
 _MOST_BYTES = MAX_FRAME - (1 << 20)
@@ -204,7 +203,7 @@ class FetchChannel:
             max_bytes=min(max(settings.fetch_max_bytes, 0), _MOST_BYTES),
             min_bytes=settings.fetch_min_bytes,
             max_wait_ms=wait,
-            isolation_level=_ISOLATION_LEVELS[settings.isolation_level],
+            isolation_level=ISOLATION_LEVELS[settings.isolation_level],
             rack=self._rack,
         )
         flexible = self.version >= _FLEXIBLE_FROM
