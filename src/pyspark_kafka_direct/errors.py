@@ -5,6 +5,8 @@
     ├── OffsetPlanError (ValueError)          positions that do not fit the partitions, or start after end
     ├── TopicNotFoundError (LookupError)      a topic or partition that does not exist
     ├── DataLossError (RuntimeError)          records that were asked for are no longer there
+    ├── ColumnError (ValueError)              rows to be written lack a column, or one has the wrong type
+    ├── DeliveryRefusedError (RuntimeError)   an exactly-once write that would lose or repeat records
     ├── BrokerError (ConnectionError)         a broker did not do what it was asked
     │   ├── TransientBrokerError              trouble that another try, or another broker, may cure
     │   │   ├── BrokerUnreachableError        no connection, or it broke and retries were used up
@@ -12,6 +14,8 @@
     │   ├── TlsError                          the TLS handshake or a certificate failed
     │   ├── AuthenticationError               the broker refused the credentials
     │   ├── AuthorizationError (PermissionError)  the principal may not do this (ACL)
+    │   ├── FencedError                       another writer has taken over the transactional id; final
+    │   ├── OutcomeUnknownError               a transaction may have been committed, or not
     │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
     │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
     ├── ToolError (RuntimeError)              a program that the embedded Kafka needs is missing, too old, or failed
@@ -19,6 +23,7 @@
         ├── CorruptRecordError                malformed bytes or a wrong CRC
         ├── UnsupportedRecordError            a record format or codec that is not supported
         ├── RecordTooLargeError               records larger than is allowed, or than there is memory for
+        ├── RecordRefusedError                a broker does not take a record: its timestamp, its missing key
         └── TimestampError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
 
 Each message says what happened, where, and what to do. The place is also kept in attributes: ``topic``,
@@ -82,6 +87,14 @@ class DataLossError(KafkaDirectError, RuntimeError):
     """Records that were asked for are no longer there; ``failOnDataLoss=false`` skips them instead."""
 
 
+class ColumnError(KafkaDirectError, ValueError):
+    """Rows that are to be written lack a column, or one has the wrong type or value."""
+
+
+class DeliveryRefusedError(KafkaDirectError, RuntimeError):
+    """An exactly-once write that does not follow the one before it, and so would lose or repeat records."""
+
+
 class BrokerError(KafkaDirectError, ConnectionError):
     """A broker did not do what it was asked."""
 
@@ -110,6 +123,14 @@ class AuthorizationError(BrokerError, PermissionError):
     """The authenticated principal may not do this (an ACL is missing)."""
 
 
+class FencedError(BrokerError):
+    """Another writer has taken over the transactional id, or the broker has ended its transaction; final."""
+
+
+class OutcomeUnknownError(BrokerError):
+    """The end of a transaction was not confirmed: it may have been committed, or not."""
+
+
 class UnsupportedBrokerError(BrokerError):
     """The broker is too old or lacks a feature this package needs."""
 
@@ -135,7 +156,11 @@ class UnsupportedRecordError(RecordError):
 
 
 class RecordTooLargeError(RecordError):
-    """Records are larger than ``maxRecordBatchBytes`` allows, or than the process has memory for."""
+    """A record is larger than a setting or the topic allows, or than the process has memory for."""
+
+
+class RecordRefusedError(RecordError):
+    """A broker does not take a record, such as one with a timestamp out of range, or without a key for compaction."""
 
 
 class TimestampError(RecordError, ArithmeticError):

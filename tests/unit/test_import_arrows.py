@@ -36,7 +36,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "wire": PURE,
     "records": PURE,
     "reading": JOINED,
-    "writing": JOINED,
+    # What was written last is read back before an exactly-once write goes on.
+    "writing": JOINED | {"reading"},
     "runtime": BELOW,
     **dict.fromkeys(ON_TOP, FLOOR),
     "broker": frozenset({"errors"}),
