@@ -51,6 +51,7 @@ _ANSWERS_OF_A_STRANGER = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthent
 _FIRST_BUFFER = 64 << 10
 _GROWTH = 1 << 20
 _KEPT_BUFFER = 4 << 20
+_LARGE_PART = 16 << 10
 _PREFIX = struct.Struct(">ii")
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
@@ -175,13 +176,45 @@ class Connection:
         self.submit(api, values, deadline)
         return self.complete(api, deadline)
 
-    def submit(self, api: Api, values: Mapping[str, Any], deadline: Deadline) -> None:
-        """Send a request. Several may be sent before the first ``complete``, which is then called in the same order."""
-        self._submit(api, self.version(api), values, deadline)
+    def submit(
+        self,
+        api: Api,
+        values: Mapping[str, Any],
+        deadline: Deadline,
+        *,
+        version: int | None = None,
+        answered: bool = True,
+    ) -> None:
+        """Send a request. Several may be sent before the first ``complete``, which is then called in the same order.
 
-    def complete(self, api: Api, deadline: Deadline) -> Any:
-        """Wait for the response, the second half of ``call``."""
-        return self._complete(api, self.version(api), deadline)
+        Args:
+            api: Which request.
+            values: Its fields by name.
+            deadline: End of the wait until the socket took the bytes, narrowed to ``request.timeout.ms``.
+            version: The version instead of the highest that both sides speak.
+            answered: Whether there will be an answer; only Produce knows requests without.
+        """
+        self._submit(api, self.version(api) if version is None else version, values, deadline)
+        if not answered:
+            self._outstanding.pop()
+
+    def complete(self, api: Api, deadline: Deadline, *, version: int | None = None) -> Any:
+        """Wait for the response, the second half of ``call``.
+
+        Args:
+            api: Which request.
+            deadline: End of the wait.
+            version: What ``submit`` was given.
+        """
+        return self._complete(api, self.version(api) if version is None else version, deadline)
+
+    def has_answer(self) -> bool:
+        """Tell whether ``receive`` finds bytes at once, or that the connection has ended."""
+        sock = self._socket
+        if sock is None or self.system.readable(sock.fileno()):
+            return True
+        # TLS reads whole records: what came with the last answer is no longer in the socket.
+        return bool(sock.pending()) if hasattr(sock, "pending") else False
 
     def send(
         self, api_key: int, api_version: int, name: str, body: bytes, *, flexible: bool, deadline: Deadline
@@ -201,7 +234,7 @@ class Connection:
         header = _HEADER.pack(api_key, api_version, correlation_id, len(self._client_id)) + self._client_id
         if flexible:
             header += b"\0"
-        self._write(name, _SIZE.pack(len(header) + len(body)) + header + body, deadline)
+        self._write(name, [_SIZE.pack(len(header) + len(body)) + header + body], deadline)
         self._outstanding.append((correlation_id, name))
 
     def receive(self, deadline: Deadline) -> memoryview:
@@ -259,8 +292,8 @@ class Connection:
     def _submit(self, api: Api, version: int, values: Mapping[str, Any], deadline: Deadline) -> None:
         self._keep_session(deadline)
         correlation_id = self._next_correlation_id()
-        frame = messages.encode(api, version, correlation_id, self._client_id, values)
-        self._write(api.name, frame, deadline)
+        parts = messages.encode_parts(api, version, correlation_id, self._client_id, values)
+        self._write(api.name, parts, deadline)
         self._outstanding.append((correlation_id, api.name))
 
     def _complete(self, api: Api, version: int, deadline: Deadline) -> Any:
@@ -320,12 +353,13 @@ class Connection:
             raise BrokerUnreachableError("The connection belongs to the parent process.", broker=self.broker)
         return self._socket
 
-    def _write(self, name: str, frame: bytes | bytearray, deadline: Deadline) -> None:
+    def _write(self, name: str, parts: list[bytes | bytearray], deadline: Deadline) -> None:
         sock = self._open_socket()
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000)
         with self._closed_on_failure(name, deadline):
-            sock.settimeout(_seconds_left(limit))
-            sock.sendall(frame)
+            for part in _joined(parts):
+                sock.settimeout(_seconds_left(limit))
+                sock.sendall(part)
 
     @contextmanager
     def _closed_on_failure(self, name: str, deadline: Deadline, throttled: float = 0.0) -> Iterator[None]:
@@ -386,6 +420,21 @@ class Connection:
             if count == 0:
                 raise ConnectionResetError
             view = view[count:]
+
+
+def _joined(parts: list[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+    """Put small parts together, as each costs a packet; large ones are not copied."""
+    small = bytearray()
+    for part in parts:
+        if len(part) < _LARGE_PART:
+            small += part
+            continue
+        if small:
+            yield small
+            small = bytearray()
+        yield part
+    if small:
+        yield small
 
 
 def largest_answer(name: str) -> int:

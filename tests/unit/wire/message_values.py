@@ -10,7 +10,7 @@ import uuid
 from typing import Any
 
 from hypothesis import strategies as st
-from kafka.protocol import consumer, metadata, sasl
+from kafka.protocol import consumer, metadata, producer, sasl
 from kio.schema.errors import ErrorCode
 
 from pyspark_kafka_direct.wire.messages._fields import Api, Array, Field, Struct
@@ -44,7 +44,7 @@ def complete(of: Struct, given: dict[str, Any]) -> dict[str, Any]:
 def kafka_python(api: Api, side: str) -> Any:
     """The class of kafka-python."""
     name = f"{api.name}{side}"
-    return next(getattr(room, name) for room in (consumer, metadata, sasl) if hasattr(room, name))
+    return next(getattr(room, name) for room in (consumer, metadata, producer, sasl) if hasattr(room, name))
 
 
 def as_kafka_python(data_class: Any, of: Struct, given: dict[str, Any], version: int) -> Any:
@@ -57,6 +57,8 @@ def as_kafka_python(data_class: Any, of: Struct, given: dict[str, Any], version:
             if isinstance(each.type, Array) and isinstance(each.type.of, Struct) and value is not None:
                 inner = data_class._struct.fields[each.name].data_class
                 value = [as_kafka_python(inner, each.type.of, one, version) for one in value]
+            elif isinstance(each.type, Struct):
+                value = as_kafka_python(data_class._struct.fields[each.name].data_class, each.type, value, version)
             held[each.name] = value
     return data_class(version=version, **held)
 
@@ -83,6 +85,10 @@ def as_kio(data_class: Any, given: dict[str, Any]) -> Any:
             value = ErrorCode(value)
         elif kind.startswith("timedelta"):
             value = datetime.timedelta(milliseconds=value)
+        elif kind.startswith("datetime"):
+            value = datetime.datetime.fromtimestamp(value / 1000, datetime.UTC)
+        elif isinstance(value, dict):
+            value = as_kio(types[each.name], value)
         elif kind == "uuid":
             value = None if value == uuid.UUID(int=0) else value
         elif isinstance(value, list | tuple):
@@ -102,6 +108,8 @@ def _any(field: Field, version: int) -> st.SearchStrategy[Any]:
         of = field.type.of
         inner = values(of, version) if isinstance(of, Struct) else _primitive(of)
         return st.lists(inner, max_size=3)
+    if isinstance(field.type, Struct):
+        return values(field.type, version)
     if _is_bit_field(field):
         return st.just(field.default)
     if field.name == "error_code":
@@ -131,6 +139,8 @@ def _completed(field: Field, value: Any) -> Any:
     if isinstance(field.type, Array) and value is not None:
         of = field.type.of
         return [complete(of, each) if isinstance(of, Struct) else each for each in value]
+    if isinstance(field.type, Struct):
+        return complete(field.type, plain(value))
     return value
 
 

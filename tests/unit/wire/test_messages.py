@@ -54,6 +54,8 @@ def test_all_messages_are_here() -> None:
         "SaslHandshake": Versions(1, 1),
         "SaslAuthenticate": Versions(0, 2),
         "ApiVersions": Versions(0, 3),
+        "Produce": Versions(3, 12),
+        "InitProducerId": Versions(0, 5),
     }
 
 

@@ -25,24 +25,30 @@ from pyspark_kafka_direct.wire.messages._tables import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
-from pyspark_kafka_direct.wire.messages._writing import writer
+from pyspark_kafka_direct.wire.messages._tables_produce import INIT_PRODUCER_ID, PRODUCE
+from pyspark_kafka_direct.wire.messages._writing import Parts, writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_kafka_direct.wire.messages._writing import Writer
+
 __all__ = [
     "API_VERSIONS",
     "FIND_COORDINATOR",
+    "INIT_PRODUCER_ID",
     "LIST_OFFSETS",
     "METADATA",
     "OFFSET_COMMIT",
     "OFFSET_FETCH",
+    "PRODUCE",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
     "Api",
     "decode",
     "encode",
     "encode_body",
+    "encode_parts",
 ]
 
 _SIZE = struct.Struct(">i")
@@ -56,11 +62,25 @@ def encode(api: Api, version: int, correlation_id: int, client_id: bytes, values
     Raises:
         ValueError: A value that this version of the request cannot say.
     """
+    return b"".join(encode_parts(api, version, correlation_id, client_id, values))
+
+
+def encode_parts(
+    api: Api, version: int, correlation_id: int, client_id: bytes, values: Mapping[str, Any]
+) -> list[bytes | bytearray]:
+    """Encode one framed request, as parts that follow one another; records are parts as they were given.
+
+    Raises:
+        ValueError: A value that this version of the request cannot say.
+    """
     header = _HEADER.pack(api.key, version, correlation_id, len(client_id)) + client_id
     if api.is_flexible(version):
         header += b"\0"
-    body = encode_body(api, version, values)
-    return _SIZE.pack(len(header) + len(body)) + header + body
+    body = Parts()
+    _writer(api, version)(body, values)
+    parts = body.in_order()
+    size = len(header) + sum(map(len, parts))
+    return [_SIZE.pack(size) + header + parts[0], *parts[1:]]
 
 
 def encode_body(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
@@ -69,11 +89,8 @@ def encode_body(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: A value that this version of the request cannot say.
     """
-    write = api._compiled.get(("request", version))
-    if write is None:  # two threads may compile the same: the second one's is as good
-        write = api._compiled["request", version] = writer(api.request, version, flexible=api.is_flexible(version))
     out = bytearray()
-    write(out, values)
+    _writer(api, version)(out, values)
     return bytes(out)
 
 
@@ -106,6 +123,13 @@ def decode(api: Api, version: int, body: bytes | memoryview) -> Any:
     if end != len(data):
         raise MalformedError(f"{len(data) - end} bytes are left over")
     return found[0]
+
+
+def _writer(api: Api, version: int) -> Writer:
+    write: Writer | None = api._compiled.get(("request", version))
+    if write is None:  # two threads may compile the same: the second one's is as good
+        write = api._compiled["request", version] = writer(api.request, version, flexible=api.is_flexible(version))
+    return write
 
 
 def _skip_tags(data: bytes) -> int:

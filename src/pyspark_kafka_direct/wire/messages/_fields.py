@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
-Primitive: TypeAlias = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes"]
+Primitive: TypeAlias = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes", "records"]
+"""Records are bytes too, but large ones: a request is sent without a copy of them."""
 
 _EMPTY: Final[dict[str, Any]] = {
     "bool": False,
@@ -26,6 +27,7 @@ _EMPTY: Final[dict[str, Any]] = {
     "uuid": UUID(int=0),
     "string": "",
     "bytes": b"",
+    "records": b"",
 }
 
 
@@ -90,7 +92,7 @@ class Field:
     """
 
     name: str
-    type: Primitive | Array
+    type: Primitive | Array | Struct
     versions: Versions
     nullable: Versions
     default: Any
@@ -99,7 +101,11 @@ class Field:
 
     def is_default(self, value: Any) -> bool:
         """Tell whether a value is the default; an empty list is the empty array."""
-        return value is not None and tuple(value) == () if isinstance(self.type, Array) else bool(value == self.default)
+        if isinstance(self.type, Array):
+            return value is not None and tuple(value) == ()
+        if isinstance(self.type, Struct) and not isinstance(value, tuple):
+            return all(each.is_default(value.get(each.name, each.default)) for each in self.type.fields)
+        return bool(value == self.default)
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,12 @@ def rows(
 ) -> Field:
     """Describe a field that holds an array."""
     return Field(name, Array(of), Versions.parse(versions), Versions.parse(nullable), (), ignorable, tag)
+
+
+def nested(name: str, of: Struct, versions: str, *, tag: int) -> Field:
+    """Describe a tagged field that holds a struct; where it is not sent, that has its defaults."""
+    default = of.values(*[each.default for each in of.fields])
+    return Field(name, of, Versions.parse(versions), Versions.parse(""), default, True, tag)
 
 
 def struct(name: str, *fields: Field) -> Struct:

@@ -87,6 +87,8 @@ def _one(field: Field, version: int, flexible: bool) -> Reader:
     nullable = field.nullable.has(version)
     if isinstance(field.type, Array):
         return _array(field.type.of, version, flexible, nullable, field.name)
+    if isinstance(field.type, Struct):
+        return reader(field.type, version, flexible=flexible)
     return _value(field.type, flexible, nullable, field.name)
 
 

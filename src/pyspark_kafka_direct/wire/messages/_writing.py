@@ -22,6 +22,27 @@ _COUNT = struct.Struct(">i")
 _LENGTH = struct.Struct(">h")
 
 
+class Parts(bytearray):
+    """The bytes of a message, without its records: they are kept beside, with the places where they belong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: list[tuple[int, bytes | bytearray]] = []
+
+    def put(self, records: bytes | bytearray) -> None:
+        """Let records follow here."""
+        self._records.append((len(self), records))
+
+    def in_order(self) -> list[bytes | bytearray]:
+        """Return the bytes as parts that follow one another; records are some of them."""
+        parts: list[bytes | bytearray] = []
+        start = 0
+        for end, records in self._records:
+            parts += [self[start:end], records]
+            start = end
+        return [*parts, self[start:]]
+
+
 def writer(of: Struct, version: int, *, flexible: bool) -> Writer:
     """Return the writer of a struct in one version.
 
@@ -71,6 +92,10 @@ def _writer_of(field: Field, version: int, flexible: bool) -> Writer:
     nullable = field.nullable.has(version)
     if isinstance(field.type, Array):
         return _array(field.type.of, version, flexible, nullable, field.name)
+    if isinstance(field.type, Struct):
+        return writer(field.type, version, flexible=flexible)
+    if field.type == "records":
+        return _records(flexible, nullable, field.name)
     if field.type == "uuid":
         return _uuid
     if field.type in FIXED:
@@ -105,6 +130,19 @@ def _sized(flexible: bool, nullable: bool, name: str, *, text: bool) -> Writer:
             raise ValueError(f"{name} is {len(content)} bytes long, the protocol's strings have at most {0x7FFF}")
         out += unsigned_varint(len(content) + 1) if flexible else layout.pack(len(content))
         out += content
+
+    return write
+
+
+def _records(flexible: bool, nullable: bool, name: str) -> Writer:
+    write_small = _sized(flexible, nullable, name, text=False)
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None or not isinstance(out, Parts):
+            write_small(out, value)
+            return
+        out += unsigned_varint(len(value) + 1) if flexible else _COUNT.pack(len(value))
+        out.put(value)
 
     return write
 
