@@ -1,4 +1,4 @@
-"""Record batches to Arrow: one Protocol, two implementations, one line that chooses.
+"""Record batches to Arrow and back: a Protocol each way, two implementations, one line that chooses.
 
 A decoder is made for one offset range of one partition, is fed the record bytes of fetch responses, and hands out
 Arrow record batches with exactly the wanted columns::
@@ -9,7 +9,15 @@ Arrow record batches with exactly the wanted columns::
         while (batch := decoder.read()) is not None:
             ...
 
-The native implementation (``rust/``) is used where it was built. The Python one decodes the same, much more slowly; it
+An encoder is made for one topic, is given rows, and hands out record batches as they fill. Just before a batch is sent
+it is stamped with its producer::
+
+    encoder = create_encoder(topic="flights", partitions=6, codec="lz4")
+    for batch in (*encoder.add(rows), *encoder.flush()):
+        stamp(batch.data, producer_id, epoch, sequence, transactional=False)
+        send(batch.partition, batch.data)
+
+The native implementation (``rust/``) is used where it was built. The Python one does the same, much more slowly; it
 serves where the native one is absent, is the oracle of its tests, and alone knows the message formats before 2.
 ``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) in the environment forces one.
 """
@@ -20,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark_kafka_direct.records._choice import choose
 from pyspark_kafka_direct.records._columns import COLUMNS, arrow_schema
+from pyspark_kafka_direct.records._encoding import EncodedBatch, EncodeRequest, RecordEncoder
 from pyspark_kafka_direct.records._protocol import (
     DEFAULT_LARGEST_BATCH,
     AbortedTransaction,
@@ -31,16 +40,23 @@ from pyspark_kafka_direct.records._protocol import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_kafka_direct.settings.produce import Codec
+
 __all__ = [
     "COLUMNS",
     "IMPLEMENTATION",
     "AbortedTransaction",
     "DecodeCounts",
+    "EncodedBatch",
     "RecordDecoder",
+    "RecordEncoder",
     "arrow_schema",
     "create_decoder",
+    "create_encoder",
     "scan_leader_epoch",
     "scan_next_offset",
+    "split",
+    "stamp",
 ]
 
 _chosen = choose()
@@ -50,6 +66,8 @@ IMPLEMENTATION: Final[Literal["native", "python"]] = _chosen.name
 
 scan_next_offset = _chosen.scan_next_offset
 scan_leader_epoch = _chosen.scan_leader_epoch
+stamp = _chosen.stamp
+split = _chosen.split
 
 
 def create_decoder(
@@ -94,4 +112,35 @@ def create_decoder(
             max_bytes,
             max_batch_bytes,
         )
+    )
+
+
+def create_encoder(
+    *,
+    topic: str,
+    partitions: int,
+    codec: Codec = "none",
+    level: int | None = None,
+    batch_bytes: int = 524_288,
+    max_record_bytes: int = 1_048_576,
+    ignore_keys: bool = False,
+    first_sticky: int = 0,
+) -> RecordEncoder:
+    """Make an encoder of one topic's records.
+
+    Args:
+        topic: Topic, for errors.
+        partitions: How many partitions it has.
+        codec: How record batches are compressed.
+        level: The codec's level; None: its default.
+        batch_bytes: Most bytes of a batch's records, uncompressed; a single larger record comes alone.
+        max_record_bytes: Most bytes of a record, uncompressed; a larger one is an error.
+        ignore_keys: Whether keys have no say in the choice of a partition.
+        first_sticky: The partition where rows without a key begin, modulo the number of partitions.
+
+    Raises:
+        ValueError: The codec is unknown, or a number is out of its range.
+    """
+    return _chosen.create_encoder(
+        EncodeRequest(topic, partitions, codec, level, batch_bytes, max_record_bytes, ignore_keys, first_sticky)
     )

@@ -1,36 +1,51 @@
-"""Which of the two decoders serves in this process."""
+"""Which of the two implementations serves in this process."""
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_kafka_direct.records._encoding import EncodeRequest, RecordEncoder
     from pyspark_kafka_direct.records._protocol import DecodeRequest, RecordDecoder
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
 
+_Request = TypeVar("_Request")
+_Made = TypeVar("_Made")
+
 _log = logging.getLogger("pyspark_kafka_direct.records")
+
+
+class Stamp(Protocol):
+    """Writes into a batch who sends it; see ``records.stamp``."""
+
+    def __call__(
+        self, data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """One of the two decoders."""
+    """A decoder, an encoder, and what belongs to them."""
 
     name: Literal["native", "python"]
     create: Callable[[DecodeRequest], RecordDecoder]
     scan_next_offset: Callable[[memoryview | bytearray | bytes, int], int]
     scan_leader_epoch: Callable[[memoryview | bytearray | bytes], int]
+    create_encoder: Callable[[EncodeRequest], RecordEncoder]
+    stamp: Stamp
+    split: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
 
 
 def choose() -> Implementation:
-    """Return the decoder the environment forces, else the native one, else the Python one.
+    """Return the implementation the environment forces, else the native one, else the Python one.
 
     Raises:
         OptionError: The environment names no decoder, or the native one although it cannot be loaded.
@@ -54,30 +69,49 @@ def choose() -> Implementation:
 def _native() -> Implementation:
     from pyspark_kafka_direct.records._native import scan_leader_epoch, scan_next_offset
     from pyspark_kafka_direct.records._native_decoder import NativeDecoder
+    from pyspark_kafka_direct.records._python import PythonEncoder, split, stamp
 
-    return Implementation("native", NativeDecoder, scan_next_offset, scan_leader_epoch)
+    return Implementation("native", NativeDecoder, scan_next_offset, scan_leader_epoch, PythonEncoder, stamp, split)
 
 
 def _python() -> Implementation:
-    from pyspark_kafka_direct.records._python import PythonDecoder, scan_leader_epoch, scan_next_offset
+    from pyspark_kafka_direct.records import _python as python
 
-    return Implementation("python", PythonDecoder, scan_next_offset, scan_leader_epoch)
+    return Implementation(
+        "python",
+        python.PythonDecoder,
+        python.scan_next_offset,
+        python.scan_leader_epoch,
+        python.PythonEncoder,
+        python.stamp,
+        python.split,
+    )
 
 
 def _reluctant_python(reason: str) -> Implementation:
-    """Return the Python decoder; at its first use in a process it says that it is the slow one."""
+    """Return the Python implementation; at its first use in a process it says that it is the slow one."""
     python = _python()
+    return replace(
+        python,
+        create=_reluctant(python.create, "Records are decoded in Python", "decoder", reason),
+        create_encoder=_reluctant(python.create_encoder, "Records are encoded in Python", "encoder", reason),
+    )
+
+
+def _reluctant(create: Callable[[_Request], _Made], what: str, native: str, reason: str) -> Callable[[_Request], _Made]:
     said = False
 
-    def create(request: DecodeRequest) -> RecordDecoder:
+    def created(request: _Request) -> _Made:
         nonlocal said
         if not said:
             said = True
             _log.warning(
-                "Records are decoded in Python, many times slower than by the native decoder, which cannot be "
+                "%s, many times slower than by the native %s, which cannot be "
                 "loaded (%s). Install the package from a wheel for this platform, or with a Rust toolchain.",
+                what,
+                native,
                 reason,
             )
-        return python.create(request)
+        return create(request)
 
-    return Implementation("python", create, python.scan_next_offset, python.scan_leader_epoch)
+    return created

@@ -33,8 +33,10 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 LOG_OVERHEAD = 12
 """Bytes up to and including ``batchLength``, which does not count them."""
 LEADER_EPOCH_AT = 12
+CRC_AT = 17
 CRC_FROM = 21
 LAST_OFFSET_DELTA_AT = 23
+PRODUCER_AT = 43
 
 MAGIC = 2
 """The message format of this page."""
@@ -51,6 +53,10 @@ NO_TIMESTAMP_TYPE = -1
 
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
+NO_PRODUCER_ID = NO_PRODUCER_EPOCH = NO_SEQUENCE = -1
+
+PRODUCER = struct.Struct(">qhi")
+"""Producer id, producer epoch and base sequence."""
 
 MARKER_KEY = struct.Struct(">hh")
 ABORT_MARKER = 0

@@ -1,0 +1,109 @@
+"""What the tests of encoders share: rows, the encoders there are, and a look at what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from tests.unit.records.decoding import CREATORS, request
+
+from pyspark_kafka_direct.records import IMPLEMENTATION
+from pyspark_kafka_direct.records._encoding import EncodeRequest
+from pyspark_kafka_direct.records._python import PythonEncoder
+from pyspark_kafka_direct.records._python import split as python_split
+from pyspark_kafka_direct.records._python import stamp as python_stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
+
+ENCODERS: dict[str, Callable[[EncodeRequest], RecordEncoder]] = {"python": PythonEncoder}
+STAMPS: dict[str, Callable[..., None]] = {"python": python_stamp}
+SPLITS: dict[str, Callable[[Any], tuple[bytearray, bytearray]]] = {"python": python_split}
+
+HEADER = 61
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row to write."""
+
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    headers: tuple[tuple[str | None, bytes | None], ...] | None = None
+    partition: int | None = None
+    timestamp: int = 1_700_000_000_000
+
+
+def arrow(rows: Sequence[Row]) -> pa.RecordBatch:
+    headers = [
+        row.headers if row.headers is None else [{"key": key, "value": value} for key, value in row.headers]
+        for row in rows
+    ]
+    return pa.record_batch(
+        {
+            "key": pa.array([row.key for row in rows], pa.binary()),
+            "value": pa.array([row.value for row in rows], pa.binary()),
+            "headers": pa.array(headers, HEADERS),
+            "partition": pa.array([row.partition for row in rows], pa.int32()),
+            "timestamp": pa.array([row.timestamp for row in rows], pa.int64()),
+        }
+    )
+
+
+def encoder(implementation: str, **wanted: Any) -> RecordEncoder:
+    defaults: dict[str, Any] = {"topic": "flights", "partitions": 1}
+    return ENCODERS[implementation](EncodeRequest(**defaults | wanted))
+
+
+def encode(implementation: str, rows: Sequence[Row] | pa.RecordBatch, **wanted: Any) -> list[EncodedBatch]:
+    """Encodes all rows at once."""
+    made = encoder(implementation, **wanted)
+    batches = [*made.add(rows if isinstance(rows, pa.RecordBatch) else arrow(rows)), *made.flush()]
+    assert made.open_bytes == 0
+    return batches
+
+
+def decode(*batches: bytes | bytearray) -> list[Row]:
+    """Reads batches back with our own decoder."""
+    rows = []
+    for data in batches:
+        decoder = CREATORS[IMPLEMENTATION](
+            request(0, columns=("key", "value", "headers", "timestamp"), max_bytes=1 << 30, max_rows=1 << 20)
+        )
+        decoder.feed(data)
+        while (read := decoder.read()) is not None:
+            stamps = (micros // 1000 for micros in read.column("timestamp").cast(pa.int64()).to_pylist())
+            for row, timestamp in zip(read.drop_columns(["timestamp"]).to_pylist(), stamps, strict=True):
+                headers = row["headers"] and tuple((pair["key"], pair["value"]) for pair in row["headers"])
+                rows.append(Row(row["value"], row["key"], headers, None, timestamp))
+    return rows
+
+
+def without_place(rows: Iterable[Row]) -> list[Row]:
+    """The rows as they come back: without partition, and no headers for an empty list of them."""
+    return [Row(row.value, row.key, row.headers or None, None, row.timestamp) for row in rows]
+
+
+TIMESTAMPS = st.integers(-(1 << 50), 1 << 50) | st.integers(1_700_000_000_000, 1_700_000_100_000)
+
+
+def some_rows(partitions: int = 1, timestamps: st.SearchStrategy[int] = TIMESTAMPS) -> st.SearchStrategy[list[Row]]:
+    """Rows of all kinds."""
+    data = st.none() | st.binary(max_size=80)
+    name = st.text(max_size=5)
+    return st.lists(
+        st.builds(
+            Row,
+            data,
+            data,
+            st.none() | st.lists(st.tuples(name, data), max_size=4).map(tuple),
+            st.none() | st.integers(0, partitions - 1),
+            timestamps,
+        ),
+        max_size=40,
+    )

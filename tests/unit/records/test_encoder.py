@@ -1,0 +1,380 @@
+"""What an encoder makes of rows."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.records.batches import CODECS
+from tests.unit.records.encoding import (
+    ENCODERS,
+    HEADER,
+    HEADERS,
+    Row,
+    arrow,
+    decode,
+    encode,
+    encoder,
+    some_rows,
+    without_place,
+)
+from tests.unit.records.kafka_python import DefaultRecordBatchBuilder
+
+from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError, RecordTooLargeError
+from pyspark_kafka_direct.records._encoding import EncodeRequest
+from pyspark_kafka_direct.records._python._murmur2 import partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+both = pytest.mark.parametrize("implementation", sorted(ENCODERS))
+every_codec = pytest.mark.parametrize("codec", CODECS)
+
+
+def by_kafka_python(rows: Sequence[Row]) -> bytes:
+    """A batch as kafka-python writes it, with Java's "no leader epoch", which no CRC covers."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
+    for place, row in enumerate(rows):
+        builder.append(place, row.timestamp, row.key, row.value, list(row.headers or ()))
+    batch = builder.build()
+    struct.pack_into(">i", batch, 12, -1)
+    return bytes(batch)
+
+
+@both
+@settings(deadline=None)
+@given(rows=some_rows(timestamps=st.integers(-(1 << 61), 1 << 61)).filter(bool))
+def test_as_kafka_python_writes_it(implementation: str, rows: list[Row]) -> None:
+    (batch,) = encode(implementation, rows)
+    expected = by_kafka_python(rows)
+    assert batch.data == expected
+    assert (batch.partition, batch.records, batch.raw_bytes) == (0, len(rows), len(expected) - HEADER)
+
+
+@both
+@settings(deadline=None)
+@given(rows=some_rows(partitions=3), codec=st.sampled_from(sorted(CODECS)), batch_bytes=st.integers(1, 400))
+def test_there_and_back(implementation: str, rows: list[Row], codec: str, batch_bytes: int) -> None:
+    batches = encode(implementation, rows, partitions=3, codec=codec, batch_bytes=batch_bytes)
+    for batch in batches:
+        assert batch.data[22] & 7 == CODECS[codec]
+        assert batch.records == 1 or batch.raw_bytes <= batch_bytes
+        assert len(decode(batch.data)) == batch.records
+    for partition in range(3):
+        # Where a row has no say in its partition, any will do.
+        back = decode(*(batch.data for batch in batches if batch.partition == partition))
+        named = [row for row in rows if row.partition == partition]
+        keyed = [
+            row
+            for row in rows
+            if row.partition is None and row.key is not None and partition_of(row.key, 3) == partition
+        ]
+        assert not Counter(without_place([*named, *keyed])) - Counter(back)
+    assert Counter(decode(*(batch.data for batch in batches))) == Counter(without_place(rows))
+
+
+@pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_both_encoders_agree(data: st.DataObject) -> None:
+    partitions = data.draw(st.integers(1, 5))
+    wanted = {
+        "partitions": partitions,
+        "codec": data.draw(st.sampled_from(sorted(CODECS))),
+        "batch_bytes": data.draw(st.integers(1, 600)),
+        "ignore_keys": data.draw(st.booleans()),
+        "first_sticky": data.draw(st.integers(0, 9)),
+        "max_record_bytes": data.draw(st.sampled_from([100, 1 << 20])),
+    }
+    encoders = {name: encoder(name, **wanted) for name in ENCODERS}
+    for rows in data.draw(st.lists(some_rows(partitions + 1), max_size=4)):
+        batch = arrow(rows)
+        start = data.draw(st.integers(0, len(rows)))
+        batch = batch.slice(start, data.draw(st.integers(0, len(rows) - start)))
+        found: dict[str, tuple[object, int, object]] = {}
+        for name, made in encoders.items():
+            try:
+                found[name] = comparable(made.add(batch)), made.open_bytes, None
+            except KafkaDirectError as error:
+                found[name] = [], 0, (type(error), str(error))
+        assert found["native"] == found["python"]
+        if found["python"][2] is not None:
+            return
+    assert comparable(encoders["native"].flush()) == comparable(encoders["python"].flush())
+
+
+def comparable(batches: Sequence[tuple[int, int, int, bytearray]]) -> list[tuple[object, ...]]:
+    """All of a batch; but its compressed bytes are the codec's own affair."""
+    return [
+        (*numbers, bytes(data[21:HEADER]), decode(data) if data[22] & 7 else bytes(data)) for *numbers, data in batches
+    ]
+
+
+@both
+@every_codec
+def test_awkward_rows(implementation: str, codec: str) -> None:
+    noise = random.Random(5).randbytes
+    rows = [
+        Row(None),
+        Row(b"", b""),
+        Row(b"", None, ()),
+        Row(None, b""),
+        Row(b"many headers", headers=tuple((f"h{n}", noise(9)) for n in range(1000))),
+        Row(b"odd headers", headers=(("", None), ("", b""), ("größe", b"\xff"), ("twice", b"1"), ("twice", b"2"))),
+        Row(b"before 1970", timestamp=-86_400_000),
+        Row(b"just before 1970", timestamp=-1),
+        Row(b"1970", timestamp=0),
+        Row(b"far from now", timestamp=(1 << 63) // 1000),
+        Row(noise(10_000_000), b"10 MB of noise"),
+        Row(b"0123456789" * 1_000_000, b"10 MB of tedium"),
+        Row(b"behind", noise(200_000)),
+    ]
+    batches = encode(implementation, rows, codec=codec, max_record_bytes=11 << 20)
+    assert decode(*(batch.data for batch in batches)) == without_place(rows)
+
+
+@both
+def test_timestamps_as_far_apart_as_can_be(implementation: str) -> None:
+    least, most = -(1 << 63), (1 << 63) - 1
+    (batch,) = encode(implementation, [Row(timestamp=stamp) for stamp in (most, least, 0)])
+    assert struct.unpack_from(">qq", batch.data, 27) == (most, most)
+    # Java's arithmetic wraps; with it, as with ours, a reader gets the timestamps back.
+    first, second = bytes(batch.data[HEADER : HEADER + 8]), bytes(batch.data[HEADER + 8 : HEADER + 16])
+    assert (first[:3], second[:3]) == (bytes((2 * 7, 0, 0)), bytes((2 * 7, 0, 2 * 1)))
+
+
+@both
+def test_levels(implementation: str) -> None:
+    chance = random.Random(5)
+    text = b" ".join(b"flight %d to %c%c" % (number, *chance.choices(b"ABCDEFGH", k=2)) for number in range(20_000))
+    for codec, levels in (("gzip", (1, 9)), ("zstd", (-50, 19))):
+        sizes = [
+            len(encode(implementation, [Row(text)], codec=codec, level=level)[0].data) for level in (*levels, None)
+        ]
+        assert sizes[0] > sizes[2] > sizes[1]
+    (without,) = encode(implementation, [Row(text)], codec="lz4")
+    (deeper,) = encode(implementation, [Row(text)], codec="lz4", level=12)
+    assert deeper.data == without.data
+
+
+@both
+def test_framing_is_that_of_the_java_client(implementation: str) -> None:
+    noise = random.Random(5).randbytes(100_000)
+    (snappy,) = encode(implementation, [Row(noise)], codec="snappy")
+    assert snappy.data[HEADER : HEADER + 16] == b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
+    (lz4,) = encode(implementation, [Row(noise)], codec="lz4")
+    assert lz4.data[HEADER : HEADER + 7] == bytes.fromhex("04224d18604082")
+    # What does not shrink is stored as it is.
+    assert lz4.data[HEADER + 7 : HEADER + 11] == struct.pack("<I", (64 << 10) | 1 << 31)
+    assert lz4.data[-4:] == bytes(4)
+
+
+@both
+def test_any_binary_type_and_slices(implementation: str) -> None:
+    rows = [
+        Row(f"value {n}".encode(), None if n % 3 == 0 else f"key {n}".encode(), (("n", b"%d" % n),), n % 2)
+        for n in range(40)
+    ]
+    plain = arrow(rows)
+    expected = encode(implementation, rows[7:31], partitions=2)
+    assert encode(implementation, plain.slice(7, 24), partitions=2) == expected
+    header = pa.struct([pa.field("value", pa.large_binary()), pa.field("key", pa.large_string())])  # in any order
+    headers = pa.array([[{"key": "n", "value": b"%d" % n}] for n in range(40)], pa.large_list(header))
+    for kind in (pa.string(), pa.large_string(), pa.large_binary()):
+        table = {name: plain.column(name) for name in plain.schema.names}
+        table |= {"key": plain.column("key").cast(kind), "value": plain.column("value").cast(kind), "headers": headers}
+        batch = pa.record_batch(table)
+        assert encode(implementation, batch.slice(7, 24), partitions=2) == expected
+
+
+@both
+def test_sliced_headers_with_nulls(implementation: str) -> None:
+    rows = [Row(headers=None if n % 4 == 0 else (("n", b"%d" % n),) * (n % 4)) for n in range(20)]
+    (batch,) = encode(implementation, arrow(rows).slice(5, 9))
+    assert decode(batch.data) == without_place(rows[5:14])
+    # A null list may hide pairs behind it.
+    hidden = pa.ListArray.from_arrays(
+        [0, 1, 2, 3],
+        pa.array(
+            [{"key": "a", "value": b"1"}, {"key": None, "value": None}, {"key": "c", "value": b"3"}], HEADERS.value_type
+        ),
+        mask=pa.array([False, True, False]),
+    )
+    batch = pa.record_batch(
+        {**dict.fromkeys(("value",), pa.array([b"v"] * 3)), "timestamp": pa.array([0] * 3), "headers": hidden}
+    )
+    (encoded,) = encode(implementation, batch)
+    assert [row.headers for row in decode(encoded.data)] == [(("a", b"1"),), None, (("c", b"3"),)]
+
+
+@both
+def test_text_need_not_be_utf_8(implementation: str) -> None:
+    offsets, data = pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")
+    text = pa.StringArray.from_buffers(1, offsets, data)
+    header = pa.StructArray.from_arrays([text, text], ["key", "value"])
+    headers = pa.ListArray.from_arrays([0, 1], header)
+    batch = pa.record_batch({"value": text, "key": text, "headers": headers, "timestamp": pa.array([0])})
+    (encoded,) = encode(implementation, batch)
+    assert encoded.data[HEADER:].count(b"\xff\xfe") == 4
+
+
+@both
+def test_only_value_and_timestamp_are_needed(implementation: str) -> None:
+    batch = pa.record_batch({"timestamp": pa.array([7, 8]), "other": pa.array([1, 2]), "value": pa.array([b"a", None])})
+    (encoded,) = encode(implementation, batch)
+    assert decode(encoded.data) == [Row(b"a", timestamp=7), Row(None, timestamp=8)]
+
+
+@both
+def test_no_rows_no_batch(implementation: str) -> None:
+    made = encoder(implementation)
+    assert made.add(arrow([])) == []
+    assert made.flush() == []
+    assert made.open_bytes == 0
+
+
+@both
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"value": None}, "no column value"),
+        ({"timestamp": None}, "no column timestamp"),
+        ({"value": pa.array([1])}, "column value cannot have the type"),
+        ({"key": pa.array([1.5])}, "column key cannot have the type"),
+        ({"timestamp": pa.array([1], pa.int32())}, "column timestamp cannot have the type"),
+        ({"timestamp": pa.array([None], pa.int64())}, "timestamp holds nulls"),
+        ({"partition": pa.array([1], pa.int64())}, "column partition cannot have the type"),
+        ({"headers": pa.array([["a"]])}, "column headers cannot have the type"),
+        ({"headers": pa.array([[{"key": "a"}]])}, "column headers cannot have the type"),
+        ({"headers": pa.array([[{"key": "a", "value": 1}]])}, "column headers cannot have the type"),
+    ],
+)
+def test_columns_that_cannot_be(implementation: str, change: dict[str, pa.Array | None], message: str) -> None:
+    good = {"value": pa.array([b"v"]), "timestamp": pa.array([0])}
+    columns = {name: column for name, column in (good | change).items() if column is not None}
+    made = encoder(implementation)
+    with pytest.raises(ValueError, match=message):
+        made.add(pa.record_batch(columns))
+    assert made.open_bytes == 0
+
+
+@both
+def test_a_partition_that_is_not_there(implementation: str) -> None:
+    for partition in (3, -1, (1 << 31) - 1):
+        made = encoder(implementation, partitions=3)
+        made.add(arrow([Row(), Row(partition=2)]))
+        with pytest.raises(ColumnError, match=f"Row 3 names partition {partition}, .* 0 to 2.*topic flights"):
+            made.add(arrow([Row(partition=1), Row(partition=partition)]))
+
+
+@both
+def test_a_header_without_a_key(implementation: str) -> None:
+    for headers in (((None, b"v"),), (("a", b"v"), (None, None))):
+        with pytest.raises(ColumnError, match=r"Row 1 has a header without a key.*topic flights"):
+            encode(implementation, [Row(), Row(headers=headers)])
+    batch = arrow([Row()]).drop_columns(["headers"]).append_column("headers", pa.array([[None]], HEADERS))
+    with pytest.raises(ColumnError, match="Row 0 has a header without a key"):
+        encode(implementation, batch)
+
+
+@both
+@every_codec
+def test_the_largest_record(implementation: str, codec: str) -> None:
+    overhead = (
+        1 + 1 + 1 + 1 + 1 + 2 + 1 + 1
+    )  # length takes 2, timestamp, offset, no key, length of the value 2, no headers
+    for most in (200, 1000):
+        (batch,) = encode(implementation, [Row(b"v" * (most - overhead))], codec=codec, max_record_bytes=most)
+        assert batch.raw_bytes == most
+        with pytest.raises(
+            RecordTooLargeError, match=f"Row 0 makes a record of {most + 1} bytes.*max.request.size.*flights"
+        ):
+            encode(implementation, [Row(b"v" * (most - overhead + 1))], codec=codec, max_record_bytes=most)
+
+
+@both
+def test_a_batch_is_full_when_the_next_record_has_no_room(implementation: str) -> None:
+    made = encoder(implementation, batch_bytes=30)
+    ten = Row(b"abc")  # and seven bytes around it
+    assert made.add(arrow([ten, ten])) == []
+    assert made.open_bytes == 20
+    (full,) = made.add(arrow([ten]))
+    assert (full.records, full.raw_bytes, made.open_bytes) == (3, 30, 0)
+    made.add(arrow([ten, ten]))
+    (full,) = made.add(arrow([Row(b"abcd")]))
+    assert (full.records, made.open_bytes) == (2, 11)
+    first, large = made.add(arrow([Row(b"v" * 50)]))
+    assert (first.records, large.records, large.raw_bytes, made.open_bytes) == (1, 1, 57, 0)
+
+
+@both
+def test_rows_without_key_stick_until_the_batch_is_full(implementation: str) -> None:
+    made = encoder(implementation, partitions=3, batch_bytes=30, first_sticky=4)
+    order = [batch.partition for batch in made.add(arrow([Row(b"abc")] * 12))]
+    assert order == [1, 2, 0, 1]
+    made.add(arrow([Row(b"abc")]))
+    assert [batch.partition for batch in made.flush()] == [2]
+    # A batch that was sent before it was full moves nothing.
+    assert [batch.partition for batch in made.add(arrow([Row(b"abc")] * 3))] == [2]
+    # Neither does one that rows with a place of their own have filled.
+    assert [batch.partition for batch in made.add(arrow([Row(b"abc"), *[Row(b"abc", partition=0)] * 2]))] == [0]
+    made.add(arrow([Row(b"abc")]))
+    assert [batch.partition for batch in made.flush()] == [0]
+
+
+@both
+def test_a_row_that_has_no_room_goes_on_with_the_next_partition(implementation: str) -> None:
+    made = encoder(implementation, partitions=2, batch_bytes=30)
+    made.add(arrow([Row(b"abc"), Row(b"abc", partition=1), Row(b"abc", partition=1)]))
+    # Twenty bytes more fit neither here nor there.
+    assert [batch.partition for batch in made.add(arrow([Row(b"v" * 18)]))] == [0, 1]
+    assert [batch.partition for batch in made.flush()] == [1]
+
+
+@both
+def test_keys_choose_as_in_the_java_client(implementation: str) -> None:
+    keys = [b"%d" % number for number in range(500)]
+    batches = encode(implementation, [Row(key=key) for key in keys], partitions=7)
+    assert [batch.partition for batch in batches] == list(range(7))
+    for batch in batches:
+        assert all(partition_of(row.key or b"", 7) == batch.partition for row in decode(batch.data))
+    (ignoring,) = encode(implementation, [Row(key=key) for key in keys], partitions=7, ignore_keys=True)
+    assert (ignoring.partition, ignoring.records) == (0, 500)
+    (empty,) = encode(implementation, [Row(key=b"")], partitions=1000)
+    assert empty.partition == 681
+
+
+@both
+def test_a_thousand_partitions(implementation: str) -> None:
+    made = encoder(implementation, partitions=1000, batch_bytes=1 << 20, codec="zstd")
+    for _ in range(3):
+        assert made.add(arrow([Row(b"v" * 100, partition=999 - n) for n in range(1000)])) == []
+    assert made.open_bytes == 3 * 1000 * 109
+    batches = made.flush()
+    assert [batch.partition for batch in batches] == list(range(1000))
+    assert {batch.records for batch in batches} == {3}
+    assert made.open_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partitions": 0},
+        {"batch_bytes": 0},
+        {"max_record_bytes": (1 << 30) + 1},
+        {"first_sticky": -1},
+        {"codec": "lzo"},
+        {"codec": "none", "level": 1},
+        {"codec": "gzip", "level": 0},
+        {"codec": "zstd", "level": 23},
+    ],
+)
+def test_arguments_out_of_range(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"not|no level"):
+        EncodeRequest(**{"topic": "flights", "partitions": 1} | wrong)  # type: ignore[arg-type]

@@ -1,0 +1,31 @@
+"""Keys land where the Java client puts them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as by_kafka_python
+
+from pyspark_kafka_direct.records._python._murmur2 import murmur2, partition_of
+
+JAVA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+"""From Kafka's own test (``UtilsTest.testMurmur2``)."""
+
+
+@pytest.mark.parametrize(("data", "expected"), JAVA.items())
+def test_the_vectors_of_kafkas_own_test(data: bytes, expected: int) -> None:
+    assert murmur2(data) == expected & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=50))
+def test_as_kafka_python_hashes(data: bytes) -> None:
+    assert murmur2(data) == by_kafka_python(data) & 0xFFFFFFFF
+    assert partition_of(data, 7) == (by_kafka_python(data) & 0x7FFFFFFF) % 7
