@@ -52,6 +52,11 @@ class Cluster:
         retry_interval: Seconds between tries (``fetchOffset.retryIntervalMs``); ``None``: growing, by
             ``retry.backoff.ms`` and ``retry.backoff.max.ms``.
         pool: Has the connections, and the system where the brokers are.
+
+    Attributes:
+        settings: How to reach it.
+        pool: Has the connections.
+        cluster_id: Its id, which another cluster at the same address does not have; ``None`` before the first answer.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Cluster:
         self._retries = retries
         self._retry_interval = retry_interval
         self._lock = threading.Lock()
+        self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
         self._reached = False
@@ -323,6 +329,7 @@ class Cluster:
                 for name, told in metadata.topics.items()
             }
             self._reached = True
+            self.cluster_id = metadata.cluster_id
             self._nodes = metadata.nodes
             forgotten = before.keys() if names is None else set(names)
             self._topics = {name: entry for name, entry in before.items() if name not in forgotten}

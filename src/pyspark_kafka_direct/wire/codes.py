@@ -297,8 +297,11 @@ _ADVICE: dict[int, str] = {
     ErrorCode.REQUEST_TIMED_OUT: "The broker gave up waiting inside the cluster; its log has the reason.",
     ErrorCode.REPLICA_NOT_AVAILABLE: "The replica is being moved or is down.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "A topic name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'.",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than the topic's min.insync.replicas.",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Fewer replicas are in sync than the topic's min.insync.replicas.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "Grant the principal READ (which includes DESCRIBE) on the topic, or check the credentials."
+        "Grant the principal READ, or to write to it WRITE, on the topic (both include DESCRIBE), or check the "
+        "credentials."
     ),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Grant the principal READ on the consumer group.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Grant the principal the operation on the cluster resource.",

@@ -1,6 +1,7 @@
-"""Connections that outlive a task: one pool per process.
+"""Connections, and producer ids, that outlive a task: one pool per process.
 
-Spark re-uses its Python workers, so a connection made for one micro-batch serves the next. The pool is the only thing
+Spark re-uses its Python workers, so a connection made for one micro-batch serves the next, and so does a producer id:
+brokers remember each for a day. The pool is the only thing
 in this room that is global.
 """
 
@@ -12,6 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
+from pyspark_kafka_direct.wire._idle_producers import IdleProducers
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.system import SYSTEM, jittered
 
@@ -49,11 +51,13 @@ class ConnectionPool:
         system: Where the brokers are; connections are made there.
         rotation: Which of the known brokers a process asks first, as a part of them. Another one in each process
             spreads the load, and always the same one in a process lets its connection be used again.
+        producers: Producer ids that nobody uses now.
     """
 
     def __init__(self, system: System = SYSTEM) -> None:
         self.system = system
         self.rotation = system.random()
+        self.producers = IdleProducers()
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, tuple[_Key, Connection]] = OrderedDict()  # oldest use first
         self._failures: dict[tuple[str, int], _Failures] = {}
@@ -104,7 +108,8 @@ class ConnectionPool:
         return self._failures_of(address).last
 
     def close(self) -> None:
-        """Close all idle connections and forget the failures."""
+        """Close all idle connections, and forget the failures and the producer ids."""
+        self.producers = IdleProducers()
         with self._lock:
             idle = [connection for _, connection in self._idle.values()]
             self._idle.clear()

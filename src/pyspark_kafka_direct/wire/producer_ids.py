@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import AuthorizationError, ProtocolError, TransientBrokerError
+from pyspark_kafka_direct.wire._idle_producers import ProducerId
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.coordinator import TryAgain, check
@@ -15,14 +16,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
 
-_NONE = -1
-
-
-class ProducerId(NamedTuple):
-    """A producer id with its epoch."""
-
-    id: int
-    epoch: int
+_NONE: Final = -1
 
 
 def new_producer_id(cluster: Cluster, deadline: Deadline) -> ProducerId:

@@ -10,6 +10,7 @@ from the wait's ``Deadline``.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import select
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import urllib.request
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 class Address(NamedTuple):
@@ -82,6 +83,9 @@ class System(Protocol):
 
     def readable(self, descriptor: int) -> bool:
         """Tell whether a socket has bytes, or its end, to read now."""
+
+    def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
+        """Wait until one of several sockets has bytes, or its end, to read; so long at most."""
 
     def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
         """Send an HTTP request and return the response.
@@ -155,11 +159,14 @@ class RealSystem:
 
     def readable(self, descriptor: int) -> bool:
         """See ``System``."""
-        if not hasattr(select, "poll"):  # Windows, whose select has no limit on descriptor numbers
-            return bool(select.select([descriptor], [], [], 0)[0])
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
+        return _wait_readable([descriptor], 0)
+
+    def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
+        """See ``System``."""
+        if descriptors:
+            _wait_readable(descriptors, seconds)
+        else:
+            time.sleep(seconds)
 
     def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
         """See ``System``."""
@@ -182,6 +189,15 @@ class RealSystem:
     def acquire(self, lock: threading.Lock, seconds: float) -> bool:
         """See ``System``."""
         return lock.acquire(timeout=seconds)
+
+
+def _wait_readable(descriptors: Collection[int], seconds: float) -> bool:
+    if not hasattr(select, "poll"):  # Windows, whose select has no limit on descriptor numbers
+        return bool(select.select(descriptors, [], [], seconds)[0])
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(math.ceil(seconds * 1000)))
 
 
 SYSTEM: Final[System] = RealSystem()
