@@ -1,0 +1,415 @@
+"""Sends record batches to the leaders of their partitions, until all are acknowledged.
+
+Everything happens in the caller's thread: ``send`` and ``flush`` take the answers that are there, send what may be
+sent, and wait only where they must. Brokers work at the same time, as each has several requests under way.
+
+Which batch may be sent when is decided in ``_partition.py``, what an answer means in ``_verdicts.py``.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.records import split, stamp
+from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.produce import NO_OFFSET, ProducedPartition
+from pyspark_kafka_direct.wire.system import jittered
+from pyspark_kafka_direct.writing._identity import Identities, Identity
+from pyspark_kafka_direct.writing._link import Link
+from pyspark_kafka_direct.writing._partition import Partition, Pending
+from pyspark_kafka_direct.writing._verdicts import Verdict, failure, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.settings.produce import ProduceSettings
+    from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.metadata import Node
+    from pyspark_kafka_direct.writing._link import Sent
+
+__all__ = ["Identity", "Producer", "Written"]
+
+_DELIVERY: Final = "kafka.delivery.timeout.ms"
+
+# A broker knows the last five batches of a producer in a partition: of more under way, it might not see that one comes
+# again.
+_MOST_UNDER_WAY: Final = 5
+
+# How often a partition must be denied: one that was just made, not every broker knows yet. By default about 1.5 s.
+_DENIALS_TO_BELIEVE: Final = 5
+
+# Just after a transaction has ended, a broker may ask for patience; it is a matter of milliseconds.
+_BRIEF_PAUSE: Final = 0.01
+_BRIEF: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
+
+
+class Written(NamedTuple):
+    """What was written to a partition.
+
+    Attributes:
+        first_offset: Offset of the first record; -1 if no broker told.
+        next_offset: Offset after the last record; -1 if no broker told. Others may have written in between.
+        records: How many records.
+        bytes: Their size as they were sent.
+    """
+
+    first_offset: int
+    next_offset: int
+    records: int
+    bytes: int
+
+
+class Producer:
+    """Writes record batches; those of one partition in their order.
+
+    It is idempotent unless the settings say otherwise: what is sent twice is written once. Without sequence numbers
+    one request of a partition is under way at a time, so that the order is kept there too.
+
+    After an error it is of no more use, and what was not acknowledged may have been written, or not. A batch fails when
+    ``delivery.timeout.ms`` have passed since it was first sent, or could not be; its time in the queue does not count.
+
+    Used by one thread.
+
+    Args:
+        cluster: The cluster.
+        settings: How.
+        identity: Who writes; by default an idempotent producer that the process keeps for as long as it can be used.
+        before_first: Called with partitions before they are first written to, where the broker does not add them to the
+            transaction by itself (``transaction.version`` below 2).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProduceSettings,
+        identity: Identity | None = None,
+        *,
+        before_first: Callable[[Collection[TopicPartition]], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._system = cluster.pool.system
+        self._before_first = before_first
+        self._identities = Identities(cluster, settings, identity)
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._unsettled: dict[Partition, None] = {}
+        self._troubled: dict[Partition, None] = {}
+        self._homeless: dict[Partition, None] = {}
+        self._links: dict[Node, Link] = {}
+        self._announced: set[TopicPartition] = set()
+        self._too_large: dict[str, int] = {}
+        self._held = 0
+        self._written: dict[TopicPartition, Written] = {}
+        self._failure: KafkaDirectError | None = None
+        self._closed = False
+
+    def send(self, topic: str, batch: EncodedBatch) -> None:
+        """Take a record batch; wait only while more than ``buffer.memory`` is not acknowledged.
+
+        Args:
+            topic: Its topic.
+            batch: The batch; it is changed, and not to be used again.
+
+        Raises:
+            TopicNotFoundError: There is no such topic or partition.
+            AuthorizationError: The principal may not write to it.
+            RecordTooLargeError: A record is larger than the topic allows.
+            RecordRefusedError: The broker does not take a record.
+            BrokerTimeoutError: A batch was not acknowledged in time.
+            BrokerError: Something else went wrong.
+        """
+        with self._failing():
+            size = len(batch.data)
+            self._add(TopicPartition(topic, batch.partition), batch.records, batch.data)
+            self._turn()
+            while self._held > max(self._settings.buffer_bytes, size):
+                self._wait()
+                self._turn()
+
+    def flush(self) -> dict[TopicPartition, Written]:
+        """Wait until everything is acknowledged; return what was written since the last time.
+
+        Raises:
+            KafkaDirectError: As ``send``.
+        """
+        with self._failing():
+            self._turn()
+            while self._unsettled:
+                self._wait()
+                self._turn()
+        written, self._written = self._written, {}
+        return written
+
+    def begin(self, identity: Identity | None = None) -> None:
+        """Begin another transaction, after ``flush``: every partition is announced to ``before_first`` again.
+
+        Args:
+            identity: Who writes from now on, such as in the next epoch; sequence numbers begin at 0.
+        """
+        assert not self._unsettled, "flush comes first"
+        self._announced.clear()
+        if identity is not None:
+            self._identities = Identities(self._cluster, self._settings, identity)
+            self._partitions.clear()
+
+    def close(self) -> None:
+        """Give back the connections and, if all that was sent is acknowledged, the producer id. Waits for nothing."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        if not self._closed and not self._unsettled:
+            self._identities.keep(self._partitions.values())
+        self._closed = True
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Remember a failure: nobody knows what became of what was under way, so nothing more is sent."""
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise RuntimeError("the producer is closed")
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error if isinstance(error, KafkaDirectError) else None
+            self._closed = True
+            raise
+
+    def _add(self, name: TopicPartition, records: int, data: bytearray) -> None:
+        if records > 1 and len(data) >= self._too_large.get(name.topic, len(data) + 1):
+            first = (records + 1) // 2
+            for part, half in zip((first, records - first), split(data), strict=True):
+                self._add(name, part, half)
+            return
+        partition = self._partitions.get(name)
+        if partition is None:
+            numbered = self._identities.numbered
+            window = min(self._settings.max_in_flight, _MOST_UNDER_WAY) if numbered else 1
+            partition = self._partitions[name] = Partition(name, window, numbered=numbered)
+        partition.add(records, data)
+        self._held += len(data)
+        self._unsettled[partition] = None
+        self._place(partition)
+
+    def _place(self, partition: Partition) -> None:
+        """Put a partition with something to send where it is looked for."""
+        if partition.head is None:
+            return
+        if partition.leader is None:
+            self._homeless[partition] = None
+            return
+        link = self._links.get(partition.leader)
+        if link is None:
+            link = self._links[partition.leader] = Link(
+                self._cluster,
+                partition.leader,
+                self._settings,
+                self._identities.transactional_id,
+                adds_partitions=self._before_first is None,
+            )
+        link.ready[partition] = None
+
+    def _turn(self) -> None:
+        """Do all that can be done now."""
+        for link in list(self._links.values()):
+            while link.has_answer or link.overdue:
+                self._take_answer(link)
+        self._find_leaders()
+        for link in list(self._links.values()):
+            while link.has_room and (batches := self._choose(link)):
+                self._send(link, batches)
+        self._check_deadlines()
+
+    def _wait(self) -> None:
+        """Wait until there is something to do."""
+        waiting = [link for link in self._links.values() if not link.idle]
+        if any(link.has_answer for link in waiting):
+            return
+        now = self._system.monotonic()
+        times = [link.answer_due for link in waiting]
+        times += [link.throttled_until for link in self._links.values() if link.ready and link.throttled_until > now]
+        for partition in self._troubled:
+            times += [at for at in (partition.not_before, self._expiry(partition)) if at > now]
+        until = min(times, default=now)
+        self._system.wait_readable([link.descriptor for link in waiting], max(until - now, 0.0))
+
+    def _find_leaders(self) -> None:
+        now = self._system.monotonic()
+        due = [partition for partition in self._homeless if partition.not_before <= now]
+        if not due:
+            return
+        deadline = self._deadline()
+        fresh = Retry(deadline, 0, 0.0, 0.0) if any(partition.tries for partition in due) else None
+        try:
+            leaders = self._cluster.leaders([partition.name for partition in due], deadline, fresh=fresh)
+        except TopicNotFoundError as error:
+            self._cluster.ask_another()
+            for partition in due:
+                if partition.name.topic == error.topic and error.partition in (None, partition.name.partition):
+                    partition.denials += 1
+                    if partition.denials >= _DENIALS_TO_BELIEVE:
+                        raise
+                self._trouble(partition, error)
+        except TransientBrokerError as error:
+            if not self._cluster.nodes:
+                raise  # it was never reached: a wrong address does not get better by waiting
+            for partition in due:
+                self._trouble(partition, error)
+        else:
+            for partition in due:
+                partition.denials = 0
+                leader = leaders[partition.name]
+                if leader is None:
+                    topic, number = partition.name
+                    code = ErrorCode.LEADER_NOT_AVAILABLE
+                    self._trouble(partition, error_for(code, "writing records", topic=topic, partition=number))
+                else:
+                    partition.leader = leader.node
+                    del self._homeless[partition]
+                    self._place(partition)
+
+    def _choose(self, link: Link) -> Sent:
+        """Return the batches of the next request: of each partition one at most, up to ``max.request.size``."""
+        now = self._system.monotonic()
+        batches: Sent = {}
+        size = 0
+        for partition in list(link.ready):
+            if not partition.may_send(now) or partition.head is None:
+                continue
+            size += len(partition.head.data)
+            if batches and size > self._settings.max_request_bytes:
+                break
+            if partition.renew:
+                partition.begin_anew(self._identities.place(partition.name, partition.place, self._deadline()))
+            batch = batches[partition] = partition.send(now)
+            if partition.place is not None and not batch.stamped:
+                producer_id, epoch = partition.place.producer
+                transactional = self._identities.transactional_id is not None
+                stamp(batch.data, producer_id, epoch, batch.sequence, transactional=transactional)
+                batch.stamped = True
+            del link.ready[partition]
+            self._place(partition)  # behind the others
+        return batches
+
+    def _send(self, link: Link, batches: Sent) -> None:
+        if self._before_first is not None:
+            first = [each.name for each in batches if each.name not in self._announced]
+            if first:
+                self._before_first(first)
+                self._announced.update(first)
+        try:
+            link.send(batches)
+        except TransientBrokerError as error:
+            self._lose(link, error, [*link.lose(), *batches.items()])
+            return
+        if self._settings.acks == 0:
+            for partition, batch in batches.items():
+                self._acknowledge(partition, batch, NO_OFFSET)
+
+    def _take_answer(self, link: Link) -> None:
+        try:
+            answers = link.receive()
+        except TransientBrokerError as error:
+            self._lose(link, error, link.lose())
+            return
+        for partition, batch, answer in answers:
+            self._settle(link, partition, batch, answer)
+
+    def _settle(self, link: Link, partition: Partition, batch: Pending, answer: ProducedPartition) -> None:
+        """Do with a batch what the broker's answer means."""
+        first = partition.is_first(batch)
+        verdict = judge(
+            answer.error_code,
+            records=batch.records,
+            first=first,
+            numbered=self._identities.numbered,
+            renewable=self._identities.renewable,
+        )
+        if verdict is Verdict.WRITTEN:
+            self._acknowledge(partition, batch, answer.base_offset)
+            return
+        if verdict is Verdict.FAIL:
+            raise failure(answer, partition.name, str(link.node), records=batch.records, data=batch.data)
+        if verdict is Verdict.SPLIT:
+            topic = partition.name.topic
+            self._too_large[topic] = min(len(batch.data), self._too_large.get(topic, len(batch.data)))
+            halves = split(batch.data)
+            self._held += len(halves[0]) + len(halves[1]) - len(batch.data)
+            partition.split(batch, halves)
+        else:
+            partition.returned(batch)
+        if verdict is Verdict.RENEW:
+            partition.renew = True
+        if verdict is Verdict.MOVED:
+            self._forget_leader(partition, link.node, self._cluster.nodes.get(answer.leader))
+        if first and verdict is not Verdict.SPLIT:
+            topic, number = partition.name
+            code = answer.error_code
+            error = error_for(
+                code, "writing records", topic=topic, partition=number, broker=str(link.node), detail=answer.message
+            )
+            brief = code in _BRIEF and self._identities.transactional_id is not None
+            self._trouble(partition, error, brief=brief)
+        self._place(partition)
+
+    def _acknowledge(self, partition: Partition, batch: Pending, offset: int) -> None:
+        partition.acknowledged(batch)
+        self._held -= len(batch.data)
+        self._troubled.pop(partition, None)
+        if partition.settled:
+            del self._unsettled[partition]
+        first, following, records, size = self._written.get(partition.name, Written(NO_OFFSET, NO_OFFSET, 0, 0))
+        if offset != NO_OFFSET:
+            first = offset if first == NO_OFFSET else first
+            following = offset + batch.records
+        self._written[partition.name] = Written(first, following, records + batch.records, size + len(batch.data))
+
+    def _lose(self, link: Link, error: KafkaDirectError, lost: list[tuple[Partition, Pending]]) -> None:
+        """Take back what was under way on a connection that broke."""
+        for partition, batch in lost:
+            partition.returned(batch)
+        for partition in {**link.ready, **dict.fromkeys(partition for partition, _ in lost)}:
+            self._forget_leader(partition, link.node)
+            self._trouble(partition, error)
+            self._place(partition)
+
+    def _forget_leader(self, partition: Partition, node: Node, told: Node | None = None) -> None:
+        """Believe no longer that a broker leads a partition, but that the one does that was told, if any."""
+        if partition.leader == node:
+            self._links[node].ready.pop(partition, None)
+            partition.leader = told
+
+    def _trouble(self, partition: Partition, error: KafkaDirectError, *, brief: bool = False) -> None:
+        settings = self._cluster.settings
+        shortest = _BRIEF_PAUSE if brief else settings.retry_backoff_ms / 1000
+        pause = min(shortest * 2.0 ** min(partition.tries, 16), settings.retry_backoff_max_ms / 1000)
+        partition.failed(error, self._system.monotonic(), jittered(pause, self._system))
+        self._troubled[partition] = None
+
+    def _check_deadlines(self) -> None:
+        now = self._system.monotonic()
+        for partition in self._troubled:
+            if self._expiry(partition) <= now and partition.quiet and partition.trouble is not None:
+                last = partition.trouble
+                topic, number = partition.name
+                raise BrokerTimeoutError(
+                    f"Records were not acknowledged within {self._settings.delivery_timeout_ms / 1000:g} s "
+                    f"({_DELIVERY}); some may have been written. The last try: {last.message}",
+                    topic=topic,
+                    partition=number,
+                    broker=last.broker,
+                ) from last
+
+    def _expiry(self, partition: Partition) -> float:
+        head = partition.head
+        tried_at = self._system.monotonic() if head is None or head.tried_at is None else head.tried_at
+        return tried_at + self._settings.delivery_timeout_ms / 1000
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY, system=self._system)
