@@ -1,9 +1,11 @@
 //! The kernel as a Python module.
 //!
-//! Everything here converts: Python's buffers and Arrow schemas in, pyarrow's record batches and [`PyDecodeError`] out.
-//! The interpreter lock is released while records are decoded.
+//! Everything here converts: Python's buffers and Arrow schemas in, pyarrow's record batches and [`PyDecodeError`] out;
+//! in `encoder`, the other way. The interpreter lock is released while records are decoded or encoded.
 
 #![deny(unsafe_code)]
+
+mod encoder;
 
 use std::sync::Arc;
 
@@ -132,7 +134,11 @@ fn scan(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<S
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
+    module.add_class::<encoder::Encoder>()?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
+    module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;
+    module.add_function(wrap_pyfunction!(encoder::stamp, module)?)?;
+    module.add_function(wrap_pyfunction!(encoder::split, module)?)?;
     module.add_function(wrap_pyfunction!(scan_next_offset, module)?)?;
     module.add_function(wrap_pyfunction!(scan_leader_epoch, module)?)
 }

@@ -37,11 +37,13 @@ pub(crate) mod at {
     pub const BASE_TIMESTAMP: usize = 27;
     pub const MAX_TIMESTAMP: usize = 35;
     pub const PRODUCER_ID: usize = 43;
+    pub const PRODUCER_EPOCH: usize = 51;
+    pub const BASE_SEQUENCE: usize = 53;
     pub const COUNT: usize = 57;
 }
 
 /// Bytes of a header.
-pub(crate) const HEADER: usize = 61;
+pub const HEADER: usize = 61;
 /// Bytes up to and including the length, which does not count them.
 pub(crate) const LOG_OVERHEAD: usize = 12;
 /// Bytes up to and including the magic byte.
@@ -73,6 +75,9 @@ pub(crate) const CREATE_TIME: i32 = 0;
 pub(crate) const LOG_APPEND_TIME: i32 = 1;
 
 pub(crate) const NO_LEADER_EPOCH: i32 = -1;
+pub(crate) const NO_PRODUCER_ID: i64 = -1;
+pub(crate) const NO_PRODUCER_EPOCH: i16 = -1;
+pub(crate) const NO_SEQUENCE: i32 = -1;
 
 /// The type of the marker that ends an aborted transaction.
 pub(crate) const ABORT_MARKER: i16 = 0;

@@ -63,6 +63,11 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// Key, value and headers as they are, not looked at.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Reads the rest of the record; all of it has to add up to the record's length.
     #[inline(always)]
     pub fn record(&self) -> Result<Record<'a>, Flaw> {

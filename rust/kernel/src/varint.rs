@@ -61,6 +61,39 @@ fn long(bytes: &[u8], start: usize, most: usize) -> Option<(u64, usize)> {
     None
 }
 
+/// A number as its varint's bits, before they are cut into sevens.
+#[inline(always)]
+pub(crate) fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// The bits of a length or a count: what is no negative number.
+#[inline(always)]
+pub(crate) fn zigzag_length(length: usize) -> u64 {
+    (length as u64) << 1
+}
+
+/// The bits of -1, the length of a null.
+pub(crate) const NULL: u64 = 1;
+
+/// Bytes of the varint with these bits.
+#[inline(always)]
+pub(crate) fn size(raw: u64) -> usize {
+    if raw < 0x80 { 1 } else { (64 - raw.leading_zeros() as usize).div_ceil(7) }
+}
+
+/// Writes the varint with these bits to `out` at `*at`, where there has to be room, and moves `*at` behind it.
+#[inline(always)]
+pub(crate) fn write(out: &mut [u8], at: &mut usize, mut raw: u64) {
+    while raw > 0x7f {
+        out[*at] = raw as u8 | 0x80;
+        *at += 1;
+        raw >>= 7;
+    }
+    out[*at] = raw as u8;
+    *at += 1;
+}
+
 #[inline(always)]
 fn unzigzag32(raw: u32) -> i32 {
     (raw >> 1) as i32 ^ -((raw & 1) as i32)
@@ -84,6 +117,19 @@ mod tests {
         }
         out.push(raw as u8);
         out
+    }
+
+    #[test]
+    fn written_as_it_is_read() {
+        for shift in 0..64 {
+            for number in [1i64 << shift, (1i64 << shift).wrapping_neg(), (1i64 << shift).wrapping_sub(1), 0] {
+                let (mut out, mut at) = ([0; LONGEST_LONG], 0);
+                write(&mut out, &mut at, zigzag(number));
+                assert_eq!(out[..at], encoded(number));
+                assert_eq!(size(zigzag(number)), at);
+            }
+        }
+        assert_eq!((zigzag_length(0), zigzag_length(77), NULL), (zigzag(0), zigzag(77), zigzag(-1)));
     }
 
     #[test]

@@ -67,11 +67,19 @@ def choose() -> Implementation:
 
 
 def _native() -> Implementation:
-    from pyspark_kafka_direct.records._native import scan_leader_epoch, scan_next_offset
+    from pyspark_kafka_direct.records import _native as native
     from pyspark_kafka_direct.records._native_decoder import NativeDecoder
-    from pyspark_kafka_direct.records._python import PythonEncoder, split, stamp
+    from pyspark_kafka_direct.records._native_encoder import NativeEncoder
 
-    return Implementation("native", NativeDecoder, scan_next_offset, scan_leader_epoch, PythonEncoder, stamp, split)
+    return Implementation(
+        "native",
+        NativeDecoder,
+        native.scan_next_offset,
+        native.scan_leader_epoch,
+        NativeEncoder,
+        native.stamp,
+        native.split,
+    )
 
 
 def _python() -> Implementation:

@@ -1,4 +1,4 @@
-"""The native kernel (``rust/``); nobody but ``_native_decoder`` and ``_choice`` uses it."""
+"""The native kernel (``rust/``); nobody but ``_native_decoder``, ``_native_encoder`` and ``_choice`` uses it."""
 
 import pyarrow as pa
 
@@ -34,3 +34,27 @@ class Decoder:
 
 def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> int: ...
 def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int: ...
+
+class EncodeError(Exception):
+    """A row that could not be encoded; ``args`` are kind (as ``_failures`` has them), row, and partition or size."""
+
+class Encoder:
+    """Encodes the rows of one topic."""
+
+    def __init__(
+        self,
+        partitions: int,
+        codec: int,
+        level: int | None,
+        batch_bytes: int,
+        max_record_bytes: int,
+        ignore_keys: bool,
+        first_sticky: int,
+    ) -> None: ...
+    def add(self, rows: pa.RecordBatch) -> list[tuple[int, int, int, bytearray]]: ...
+    def flush(self) -> list[tuple[int, int, int, bytearray]]: ...
+    @property
+    def open_bytes(self) -> int: ...
+
+def stamp(data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool) -> None: ...
+def split(data: memoryview | bytearray | bytes) -> tuple[bytearray, bytearray]: ...

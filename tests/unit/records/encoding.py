@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 ENCODERS: dict[str, Callable[[EncodeRequest], RecordEncoder]] = {"python": PythonEncoder}
 STAMPS: dict[str, Callable[..., None]] = {"python": python_stamp}
 SPLITS: dict[str, Callable[[Any], tuple[bytearray, bytearray]]] = {"python": python_split}
+if IMPLEMENTATION == "native":
+    from pyspark_kafka_direct.records import split, stamp
+    from pyspark_kafka_direct.records._native_encoder import NativeEncoder
+
+    ENCODERS["native"], STAMPS["native"], SPLITS["native"] = NativeEncoder, stamp, split
 
 HEADER = 61
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

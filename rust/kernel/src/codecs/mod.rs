@@ -4,12 +4,14 @@
 //! batch takes the memory of a piece, or of its largest record, whatever it decompresses to; and no size that the
 //! compressed bytes claim is allocated before it is known to be possible.
 
+mod compress;
 mod gzip;
 mod lz4;
 mod plain;
 mod snappy;
 mod zstd;
 
+pub(crate) use compress::Compressor;
 pub(crate) use plain::Plain;
 
 use crate::error::Flaw;
