@@ -24,7 +24,7 @@ from pyspark_kafka_direct.settings._table import TABLE
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.settings.documentation import pages
 from pyspark_kafka_direct.settings.fetch import FetchSettings
-from pyspark_kafka_direct.settings.row import SOURCE, Origin
+from pyspark_kafka_direct.settings.row import READING, SOURCE, Origin
 from pyspark_kafka_direct.settings.security import SecuritySettings, TlsSettings
 from pyspark_kafka_direct.settings.source import (
     BatchOptions,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs" / "options.md"
 T0 = TopicPartition("t", 0)
-OWN = TABLE.names(Origin.OPTION, client=False, working=True)
+OWN = TABLE.names(Origin.OPTION, client=False, doors=READING)
 
 
 def parse(**options: str) -> BatchOptions:

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt
 from pyspark_kafka_direct.settings import _messages
 from pyspark_kafka_direct.settings._kinds import read_value
 from pyspark_kafka_direct.settings._table import TABLE
-from pyspark_kafka_direct.settings.row import Origin
+from pyspark_kafka_direct.settings.row import READING, WRITING, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.secret import Secret
 
 # Spark hands these over with the options of every data source.
-_SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
             continue
         written_as[found.key] = shown, text
         if row is None:
-            unknown[shown] = _unknown(table, origin, shown, name.strip())
+            unknown[shown] = _unknown(table, door, origin, shown, name.strip())
             notes += unknown[shown]
         elif found.way is None or door not in row.doors:
             fate = table.elsewhere(row) if found.way is None else row.fate(door)
@@ -166,7 +166,7 @@ def _text(name: str, value: object) -> str:
     raise OptionError(f"{name} must be a text, a number, a boolean or a list of texts, got {type(value).__name__}")
 
 
-def _unknown(table: Table, origin: Origin, shown: str, name: str) -> list[str]:
+def _unknown(table: Table, door: Door, origin: Origin, shown: str, name: str) -> list[str]:
     """Return what to say of a name that nobody knows.
 
     Raises:
@@ -177,7 +177,7 @@ def _unknown(table: Table, origin: Origin, shown: str, name: str) -> list[str]:
         return [_messages.unknown(origin, shown, did_you_mean(name, table.names(origin)))]
     bare = shown.lower().removeprefix("kafka.")
     if bare == shown.lower():
-        working = table.names(origin, client=False, working=True)
+        working = table.names(origin, client=False, doors=WRITING if door in WRITING else READING)
         if is_misspelt(shown, working):
             raise _messages.misspelt(origin, shown, did_you_mean(shown, working))
     if table.is_client_name(shown):

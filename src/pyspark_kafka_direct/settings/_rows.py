@@ -11,6 +11,7 @@ from pyspark_kafka_direct.settings.row import (
     INT64,
     PARAMETERS,
     READING,
+    WRITING,
     Fate,
     Kind,
     Setting,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.row import Door, Role, Written
 
 FOR_READING: Final = Fate(why="it is a setting for reading")
+FOR_WRITING: Final = Fate(why="it is a setting for writing and changes nothing in a read")
 
 _NOWHERE: Final[dict[Door, str | None]] = {}
 
@@ -28,7 +30,10 @@ _NOWHERE: Final[dict[Door, str | None]] = {}
 def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
     """Return client settings that have no effect at any door, and why."""
     fate = Fate(why=why, harmless=harmless)
-    return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere={"*": fate}) for name in names)
+    fates: dict[Door | Literal["*"], Fate] = {"*": fate}
+    if role in ("fetch", "group"):
+        fates = {**dict.fromkeys(READING, fate), "*": FOR_READING}
+    return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere=fates) for name in names)
 
 
 def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
@@ -106,3 +111,41 @@ def fetching(
         allowed=allowed,
         elsewhere={"*": FOR_READING},
     )
+
+
+def producing(
+    name: str,
+    default: int | str | None,
+    about: str,
+    *aliases: str,
+    field: str = "",
+    kind: Kind = Kind.NUMBER,
+    low: int = 1,
+    high: int = INT32,
+    allowed: tuple[str, ...] = (),
+) -> Setting:
+    """Return a client setting of whatever writes records."""
+    numeric = kind is Kind.NUMBER
+    return Setting(
+        name=name,
+        role="produce",
+        doors=at(WRITING, None if default is None else str(default)),
+        about=about,
+        kind=kind,
+        field=field,
+        client=True,
+        aliases=aliases,
+        low=low if numeric else None,
+        high=high if numeric else None,
+        allowed=allowed,
+        elsewhere={"*": FOR_WRITING},
+    )
+
+
+def not_producing(why: str, *names: str, refuse: bool = False, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
+    """Return client settings of writing that no writer here has, and why; in a read they are ignored as the others."""
+    fates: dict[Door | Literal["*"], Fate] = {
+        **dict.fromkeys(WRITING, Fate(why=why, refuse=refuse, harmless=harmless)),
+        "*": FOR_WRITING,
+    }
+    return tuple(Setting(name=name, role="produce", doors=_NOWHERE, client=True, elsewhere=fates) for name in names)

@@ -61,7 +61,10 @@ _FETCH: Final = (
         doors=_NOWHERE,
         client=True,
         aliases=("allow.auto.create.topic",),
-        elsewhere={"*": Fate(why="reading never creates a topic", harmless=("false",))},
+        elsewhere={
+            "*": Fate(why="reading never creates a topic", harmless=("false",)),
+            "sink": Fate(why="writing never creates a topic", harmless=("false",)),
+        },
     ),
     *ignored(
         "fetch",

@@ -324,13 +324,9 @@ SOURCE_ROWS: Final = (
         role="group",
         doors={},
         spark=True,
-        elsewhere={"*": Fate(why="reading by partition and offset needs no consumer group")},
-    ),
-    Setting(
-        name="topic",
-        role="produce",
-        doors={},
-        spark=True,
-        elsewhere={"*": Fate(why="it names the topic to write to; to read, use subscribe")},
+        elsewhere={
+            **dict.fromkeys(READING, Fate(why="reading by partition and offset needs no consumer group")),
+            "*": FOR_READING,
+        },
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.settings.row import DOORS, PARAMETERS, Door, Fate, Kind, Origin, Setting, Written, at
+from pyspark_kafka_direct.settings._rows import FOR_READING
+from pyspark_kafka_direct.settings.row import PARAMETERS, READING, Door, Fate, Kind, Origin, Setting, Written, at
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
@@ -94,11 +95,11 @@ SPARK_ROWS: Final = (
     Setting(
         name="PYSPARK_KAFKA_DIRECT_DECODER",
         role="fetch",
-        doors=at(DOORS),
+        doors=at(READING),
         about="Which decoder reads record batches; without it the native one, where it can be loaded.",
         kind=Kind.WORD,
         allowed=("native", "python"),
-        elsewhere={},
+        elsewhere={"*": FOR_READING},
         origins=(Written(Origin.ENVIRONMENT, "PYSPARK_KAFKA_DIRECT_DECODER"),),
     ),
 )

@@ -9,15 +9,16 @@ from pyspark_kafka_direct.settings._rows_limits import LIMIT_ROWS
 from pyspark_kafka_direct.settings._rows_produce import PRODUCE_ROWS
 from pyspark_kafka_direct.settings._rows_read import READ_ROWS
 from pyspark_kafka_direct.settings._rows_sasl import SASL_ROWS
+from pyspark_kafka_direct.settings._rows_sink import SINK_ROWS
 from pyspark_kafka_direct.settings._rows_source import SOURCE_ROWS
 from pyspark_kafka_direct.settings._rows_spark import SPARK_ROWS
 from pyspark_kafka_direct.settings._rows_tls import TLS_ROWS
 from pyspark_kafka_direct.settings.row import Fate, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from pyspark_kafka_direct.settings.row import Setting, Written
+    from pyspark_kafka_direct.settings.row import Door, Setting, Written
 
 _PREFIX: Final = "kafka."
 _INSIDE: Final = " inside sasl.jaas.config"
@@ -87,18 +88,18 @@ class Table:
         name = written.strip().lower()
         return name.startswith(_PREFIX) or ("." in name and name.split(".")[0] not in self._own_groups)
 
-    def names(self, origin: Origin, *, client: bool | None = None, working: bool = False) -> list[str]:
+    def names(self, origin: Origin, *, client: bool | None = None, doors: Collection[Door] = ()) -> list[str]:
         """Return the names that can be written at an origin, without ``kafka.``.
 
         Args:
             origin: Where.
             client: Only client settings, or only others.
-            working: Only of settings that work at some door.
+            doors: Only of settings that work at one of these doors; none: of all settings.
         """
         return [
             name
             for row in self.rows
-            if (client is None or row.client is client) and (row.doors or not working)
+            if (client is None or row.client is client) and (not doors or any(door in row.doors for door in doors))
             for way in row.origins
             if way.origin is origin
             for name in ([way.name] if way.name else [row.name, *row.aliases])
@@ -132,5 +133,15 @@ def _own_names(row: Setting) -> list[str]:
 
 
 TABLE: Final = Table(
-    (*CONNECT_ROWS, *TLS_ROWS, *SASL_ROWS, *READ_ROWS, *PRODUCE_ROWS, *SOURCE_ROWS, *LIMIT_ROWS, *SPARK_ROWS),
+    (
+        *CONNECT_ROWS,
+        *TLS_ROWS,
+        *SASL_ROWS,
+        *READ_ROWS,
+        *PRODUCE_ROWS,
+        *SOURCE_ROWS,
+        *LIMIT_ROWS,
+        *SINK_ROWS,
+        *SPARK_ROWS,
+    ),
 )

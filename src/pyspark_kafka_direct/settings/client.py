@@ -65,6 +65,12 @@ def client_settings(given: Read) -> tuple[ClientSettings, tuple[str, ...]]:
     Raises:
         OptionError: Settings contradict one another, or an address cannot be used.
     """
+    connection, notes = connection_of(given)
+    return ClientSettings(connection, FetchSettings(**given.fields(FetchSettings, "fetch"))), notes
+
+
+def connection_of(given: Read) -> tuple[ConnectionSettings, tuple[str, ...]]:
+    """Make of what was read how to reach the cluster; else as ``client_settings``."""
     try:
         security, notes = security_settings(given)
     except OptionError as error:
@@ -75,7 +81,7 @@ def client_settings(given: Read) -> tuple[ClientSettings, tuple[str, ...]]:
         security=security,
         **given.fields(ConnectionSettings, "connect"),
     )
-    return ClientSettings(connection, FetchSettings(**given.fields(FetchSettings, "fetch"))), notes
+    return connection, notes
 
 
 def _bootstrap_servers(given: Read) -> tuple[tuple[str, int], ...]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.settings._rows import FOR_READING, FOR_WRITING
 from pyspark_kafka_direct.settings._table import TABLE
-from pyspark_kafka_direct.settings.row import DOORS, PARAMETERS, SOURCE, Kind, Origin
+from pyspark_kafka_direct.settings.row import DOORS, PARAMETERS, READING, SOURCE, WRITING, Kind, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,11 +24,11 @@ _OPTIONS: Final = f"""\
 
 {_COMMAND}
 
-Names are case-insensitive. An option in *italics* is ours, the others are those of Spark's own Kafka source,
-with its defaults and refusals. A value that cannot be used is refused with the option's name, what was given
+Names are case-insensitive. An option in *italics* is ours, the others are those of Spark's own Kafka source and sink,
+with their defaults and refusals. A value that cannot be used is refused with the option's name, what was given
 and what is allowed. Blanks around a value do not count. An option a letter away from one of these (`startingOffset`),
 or two from a long one, is refused too, as ignoring it could skip records; any other unknown option is ignored with a
-warning.
+warning. So is an option for reading where something is written, and one for writing where something is read.
 
 Client settings are options too, `kafka.security.protocol` for instance: [client-settings.md](client-settings.md).
 """
@@ -37,14 +38,16 @@ _CLIENT: Final = f"""\
 
 {_COMMAND}
 
-Every setting of Kafka 4.3's Java consumer, and librdkafka's names for them. Write them as options of the data source,
-with `kafka.` or without: `.option("kafka.fetch.min.bytes", "65536")`; or as `kafkaParams` of the direct stream and of
-`createRDD`. Upper and lower case are the same, and blanks around a value do not count. A setting that is ignored or
-unknown brings one warning; one that is refused, or a value that cannot be used, is an error before any task starts.
-An empty text means "not given"; where there is a default it is a value like any other. How to log in and encrypt:
-[security.md](security.md). What `kafkaParams` hold beside these: [kafka-params.md](kafka-params.md).
+Every setting of Kafka 4.3's Java consumer and producer, and librdkafka's names for them. Write them as options of the
+data source, with `kafka.` or without: `.option("kafka.fetch.min.bytes", "65536")`; or as `kafkaParams` of the direct
+stream and of `createRDD`. Upper and lower case are the same, and blanks around a value do not count. A setting that is
+ignored or unknown brings one warning; one that is refused, or a value that cannot be used, is an error before any task
+starts. An empty text means "not given"; where there is a default it is a value like any other. How to log in and
+encrypt: [security.md](security.md). What `kafkaParams` hold beside these: [kafka-params.md](kafka-params.md).
 
-*batch* and *stream* are queries of the data source, *direct* is the direct stream, *rdd* is `createRDD`.
+*batch* and *stream* are queries of the data source that read, *direct* is the direct stream, *rdd* is `createRDD`:
+together they are *reading*. *sink* is the data source where it writes. Settings for reading are ignored there, and
+settings for writing in the other four, with a warning each; the tables below leave that out.
 """
 
 _PARAMETERS: Final = f"""\
@@ -54,9 +57,12 @@ _PARAMETERS: Final = f"""\
 
 What the direct stream and `createRDD` are told beside [client settings](client-settings.md). In `kafkaParams` a name
 may begin with `kafka.`; values may be texts, numbers, booleans, lists of texts, or classes; `None` means "not given".
+Settings for writing are ignored with a warning.
 
 *direct* is the direct stream, *rdd* is `createRDD`.
 """
+
+_SAID_OF_ALL: Final = (FOR_READING, FOR_WRITING)
 
 
 def pages(table: Table = TABLE) -> dict[str, str]:
@@ -81,6 +87,12 @@ def _options(table: Table) -> str:
         _table(
             ("option", "for", "value", "default", "meaning"),
             ((_own_name(table, row), _listed(_doors(row, SOURCE)), *_value(row, SOURCE), row.about) for row in here),
+        ),
+        "## Writing",
+        "In batches and streams alike.",
+        _table(
+            ("option", "value", "default", "meaning"),
+            ((_own_name(table, row), *_value(row, WRITING), row.about) for row in rows if _doors(row, WRITING)),
         ),
         "## Where an option does not apply",
         _table(("option", ""), _elsewhere(table, rows, Origin.OPTION, SOURCE)),
@@ -171,12 +183,12 @@ def _fates(rows: Iterable[Setting], wanted: Callable[[Fate], bool]) -> Iterable[
 
 
 def _by_fate(row: Setting, doors: tuple[Door, ...]) -> list[tuple[Fate, list[Door]]]:
-    """Return the doors where it does not work, together where the same happens."""
+    """Return the doors where it does not work, together where the same happens, but for what the pages say of all."""
     found: list[tuple[Fate, list[Door]]] = []
     for door in doors:
-        if door in row.doors:
+        fate = row.fate(door) if door not in row.doors else None
+        if fate is None or fate in _SAID_OF_ALL:
             continue
-        fate = row.fate(door)
         same = next((at for other, at in found if other == fate), None)
         if same is None:
             found.append((fate, [door]))
@@ -214,8 +226,9 @@ def _default(row: Setting, doors: tuple[Door, ...]) -> str:
 
 
 def _listed(doors: Iterable[Door]) -> str:
-    there = set(doors)
-    return "all" if there == set(DOORS) else ", ".join(door for door in DOORS if door in there)
+    there = frozenset(doors)
+    words = {frozenset(DOORS): "all", frozenset(READING): "reading"}
+    return words.get(there) or ", ".join(door for door in DOORS if door in there)
 
 
 def _quoted(words: Iterable[str]) -> str:

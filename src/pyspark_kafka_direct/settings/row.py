@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-Door: TypeAlias = Literal["batch", "stream", "direct", "rdd"]
+Door: TypeAlias = Literal["batch", "stream", "direct", "rdd", "sink"]
 """What settings are read for. A new door is a word here, and in the groups of doors below where it belongs to one."""
 
 Role: TypeAlias = Literal["connect", "fetch", "produce", "group", "plan"]
@@ -21,6 +21,7 @@ CONNECTING: Final = DOORS
 READING: Final[tuple[Door, ...]] = ("batch", "stream", "direct", "rdd")
 SOURCE: Final[tuple[Door, ...]] = ("batch", "stream")
 PARAMETERS: Final[tuple[Door, ...]] = ("direct", "rdd")
+WRITING: Final[tuple[Door, ...]] = ("sink",)
 
 INT32: Final = 2**31 - 1
 INT64: Final = 2**63 - 1
@@ -127,7 +128,7 @@ class Setting:
         secret: Whether its value must never be shown.
         verbatim: Whether blanks around its value count. Java trims every value, and so does everything else here.
         required: Whether it must be given where it works.
-        spark: Whether Spark's own source has an option of this name.
+        spark: Whether Spark's own source, or its sink, has an option of this name.
         elsewhere: What happens at the other doors; ``*`` stands for all that are not named.
         origins: Where and how it is written; the first one that is given counts.
     """

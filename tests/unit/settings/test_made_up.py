@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import pytest
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings._reader import Read, read
+from pyspark_kafka_direct.settings._rows import FOR_READING
 from pyspark_kafka_direct.settings._table import TABLE, Table, name_as_shown
 from pyspark_kafka_direct.settings.documentation import pages
 from pyspark_kafka_direct.settings.row import DOORS, SOURCE, Door, Fate, Kind, Origin, Setting, Written
@@ -106,7 +108,7 @@ def test_it_is_documented_for_every_door() -> None:
     assert added["client-settings.md"] == [
         "| `teapot.brew.ms` | stream, rdd | `100`, rdd `7` | How long tea is brewed. | `kettle.brew.ms` |",
         "| `teapot.brew.ms` | batch | a batch has no time for tea |  |",
-        "| `teapot.brew.ms` | direct | tea is for streams |  |",
+        "| `teapot.brew.ms` | direct, sink | tea is for streams |  |",
     ]
     assert added["kafka-params.md"] == [
         "| `teapot.brew.ms` | rdd | duration | `7` | How long tea is brewed. |",
@@ -114,6 +116,19 @@ def test_it_is_documented_for_every_door() -> None:
         "| `TEAPOT` |  | How long tea is brewed. |",
     ]
     assert added["options.md"] == []
+
+
+def test_what_is_said_of_all_that_is_for_reading_is_not_said_again() -> None:
+    for_reading = dataclasses.replace(ROW, elsewhere={"batch": ROW.elsewhere["batch"], "*": FOR_READING})
+    added = set(pages(Table((*TABLE.rows, for_reading)))["client-settings.md"].splitlines()) - set(
+        pages()["client-settings.md"].splitlines()
+    )
+    assert added == {
+        "| `teapot.brew.ms` | stream, rdd | `100`, rdd `7` | How long tea is brewed. | `kettle.brew.ms` |",
+        "| `teapot.brew.ms` | batch | a batch has no time for tea |  |",
+    }
+    (note,) = given("sink", Origin.OPTION, "kafka.fetch.min.bytes", "5").notes
+    assert note == "the option kafka.fetch.min.bytes is ignored: it is a setting for reading"
 
 
 def test_nobody_knows_it_without_its_row() -> None:
@@ -137,4 +152,6 @@ def test_one_of_our_own_is_documented_among_the_options() -> None:
     assert "| `teaLeaves` | Ignored with a warning: only streams drink. |" in pages(table)["kafka-params.md"]
     with pytest.raises(OptionError, match="the option tealeave is unknown; did you mean 'teaLeaves'"):
         given("batch", Origin.OPTION, "tealeave", "black", table)
+    (note,) = given("sink", Origin.OPTION, "tealeave", "black", table).notes
+    assert note == "the option tealeave is unknown and ignored; did you mean 'teaLeaves'?"
     assert given("stream", Origin.OPTION, "TEALEAVES", "BLACK", table).text("teaLeaves") == "black"
