@@ -77,7 +77,6 @@ class Reading:
         from pyspark_kafka_direct.reading.request import RangeRequest, with_rack
 
         begin_task()
-        _start_over_on_retry()
         request = RangeRequest(
             task.offsets,
             columns,
@@ -106,14 +105,3 @@ class Reading:
 
         yield from read_range(*self.prepare(task, columns, **limits))
         end_task()
-
-
-def _start_over_on_retry() -> None:
-    """Drop all connections when a task is retried: it trusts none made before (``KafkaDataConsumer.acquire``)."""
-    from pyspark import TaskContext
-
-    from pyspark_kafka_direct.wire.pool import POOL
-
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber() > 0:
-        POOL.close()
