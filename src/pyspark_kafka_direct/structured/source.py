@@ -15,7 +15,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
@@ -24,7 +29,8 @@ class KafkaDirectSource(DataSource):
 
     Options are listed in docs/options.md. Columns are ``key``, ``value``, ``topic``, ``partition``, ``offset``,
     ``timestamp``, ``timestampType`` and, with ``includeHeaders``, ``headers``. A schema given with ``.schema(...)``
-    may name any of them in any order; only those are then decoded.
+    may name any of them in any order; only those are then decoded. Written are ``value`` and, where a frame has them,
+    ``key``, ``topic``, ``headers``, ``partition`` and ``timestamp``.
     """
 
     @classmethod
@@ -67,3 +73,42 @@ class KafkaDirectSource(DataSource):
         from pyspark_kafka_direct.structured.stream import KafkaStreamReader
 
         return KafkaStreamReader(parse_stream_options(dict(self.options)), read_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Make the batch writer, for ``df.write``.
+
+        Raises:
+            OptionError: An option's value cannot be used, or the mode is ``overwrite``.
+            ColumnError: The columns do not fit.
+        """
+        from pyspark_kafka_direct.errors import OptionError
+        from pyspark_kafka_direct.settings.sink import parse_sink_options, warn_once
+        from pyspark_kafka_direct.structured.sink import KafkaBatchWriter, task_of
+
+        options = parse_sink_options(dict(self.options), streaming=False)
+        if overwrite:
+            raise OptionError(
+                "mode overwrite cannot be used: records of a topic are not replaced; write with mode append"
+            )
+        for warning in options.warnings:
+            warn_once(warning)
+        return KafkaBatchWriter(task_of(options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
+        """Make the stream writer, for ``df.writeStream``.
+
+        Args:
+            schema: The frame's columns.
+            overwrite: Whether the output mode is ``complete``; as in Spark's sink, each result is then written whole.
+
+        Raises:
+            OptionError: An option's value cannot be used.
+            ColumnError: The columns do not fit.
+        """
+        from pyspark_kafka_direct.settings.sink import parse_sink_options, warn_once
+        from pyspark_kafka_direct.structured.sink import KafkaStreamWriter, task_of
+
+        options = parse_sink_options(dict(self.options), streaming=True)
+        for warning in options.warnings:
+            warn_once(warning)
+        return KafkaStreamWriter(task_of(options, schema))
