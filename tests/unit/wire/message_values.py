@@ -10,7 +10,7 @@ import uuid
 from typing import Any
 
 from hypothesis import strategies as st
-from kafka.protocol import consumer, metadata, producer, sasl
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kio.schema.errors import ErrorCode
 
 from pyspark_kafka_direct.wire.messages._fields import Api, Array, Field, Struct
@@ -44,7 +44,7 @@ def complete(of: Struct, given: dict[str, Any]) -> dict[str, Any]:
 def kafka_python(api: Api, side: str) -> Any:
     """The class of kafka-python."""
     name = f"{api.name}{side}"
-    return next(getattr(room, name) for room in (consumer, metadata, producer, sasl) if hasattr(room, name))
+    return next(getattr(room, name) for room in (admin, consumer, metadata, producer, sasl) if hasattr(room, name))
 
 
 def as_kafka_python(data_class: Any, of: Struct, given: dict[str, Any], version: int) -> Any:
@@ -112,7 +112,7 @@ def _any(field: Field, version: int) -> st.SearchStrategy[Any]:
         return values(field.type, version)
     if _is_bit_field(field):
         return st.just(field.default)
-    if field.name == "error_code":
+    if field.name.endswith("error_code"):
         return st.sampled_from([0, 3, 16, 58])  # an oracle knows codes, not numbers
     if field.name.endswith("_ms"):
         return st.integers(0, 2**31 - 1)

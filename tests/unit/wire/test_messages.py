@@ -56,7 +56,19 @@ def test_all_messages_are_here() -> None:
         "ApiVersions": Versions(0, 3),
         "Produce": Versions(3, 12),
         "InitProducerId": Versions(0, 5),
+        "AddPartitionsToTxn": Versions(0, 3),
+        "EndTxn": Versions(0, 5),
+        "CreateTopics": Versions(4, 7),
+        "DescribeConfigs": Versions(1, 4),
     }
+
+
+def test_newer_versions_can_be_left_out() -> None:
+    older = messages.END_TXN.up_to(4)
+    assert older.versions == Versions(0, 4)
+    assert older.up_to(5) == older
+    values = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 1, "committed": True}
+    assert messages.encode_body(older, 4, values) == messages.encode_body(messages.END_TXN, 4, values)
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY)

@@ -26,6 +26,8 @@ from pyspark_kafka_direct.wire.messages._tables import (
     SASL_HANDSHAKE,
 )
 from pyspark_kafka_direct.wire.messages._tables_produce import INIT_PRODUCER_ID, PRODUCE
+from pyspark_kafka_direct.wire.messages._tables_topics import CREATE_TOPICS, DESCRIBE_CONFIGS
+from pyspark_kafka_direct.wire.messages._tables_transactions import ADD_PARTITIONS_TO_TXN, END_TXN
 from pyspark_kafka_direct.wire.messages._writing import Parts, writer
 
 if TYPE_CHECKING:
@@ -34,7 +36,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.messages._writing import Writer
 
 __all__ = [
+    "ADD_PARTITIONS_TO_TXN",
     "API_VERSIONS",
+    "CREATE_TOPICS",
+    "DESCRIBE_CONFIGS",
+    "END_TXN",
     "FIND_COORDINATOR",
     "INIT_PRODUCER_ID",
     "LIST_OFFSETS",

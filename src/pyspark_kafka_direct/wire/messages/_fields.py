@@ -10,7 +10,7 @@ Versions are written as in the definitions: ``"4+"`` from 4 on, ``"0-3"``, ``"8"
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
@@ -136,6 +136,10 @@ class Api:
     def is_flexible(self, version: int) -> bool:
         """Tell whether a version has compact lengths and tag buffers."""
         return self.flexible is not None and version >= self.flexible
+
+    def up_to(self, version: int) -> Api:
+        """Return the same without the versions above one: for what a newer version would say, and is not so."""
+        return replace(self, versions=Versions(self.versions.lowest, min(version, self.versions.highest)))
 
 
 def row(
