@@ -109,6 +109,17 @@ class Cluster:
             return {}
         return self._ask_topics(wanted, deadline or self.deadline())
 
+    def reach(self, *, deadline: Deadline | None = None) -> None:
+        """Ask who the brokers are, and about no topic.
+
+        Args:
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+        Raises:
+            BrokerError: The cluster could not be asked.
+        """
+        self._ask_topics([], deadline or self.deadline())
+
     def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
         """Return fresh metadata of all topics the principal may see, internal ones included.
 

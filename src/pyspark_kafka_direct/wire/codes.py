@@ -14,9 +14,11 @@ from typing import NamedTuple
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     AuthorizationError,
+    BrokerError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     CorruptRecordError,
+    FencedError,
     KafkaDirectError,
     ProtocolError,
     TopicNotFoundError,
@@ -285,6 +287,18 @@ _KINDS: dict[int, type[KafkaDirectError]] = {
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedBrokerError,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: UnsupportedBrokerError,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: UnsupportedBrokerError,
+    # A newer epoch of the transactional id, or another producer id, writes now. The broker makes one by itself, too,
+    # when it ends a transaction that was open for too long.
+    ErrorCode.INVALID_PRODUCER_EPOCH: FencedError,
+    ErrorCode.PRODUCER_FENCED: FencedError,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: FencedError,
+    # What was asked is no good in the state of the transaction: it has to be aborted, and a new one may do well.
+    ErrorCode.INVALID_TXN_STATE: BrokerError,
+    ErrorCode.TRANSACTION_ABORTABLE: BrokerError,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: BrokerError,
+    ErrorCode.UNKNOWN_PRODUCER_ID: BrokerError,
+    ErrorCode.CONCURRENT_TRANSACTIONS: BrokerError,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: BrokerUnreachableError,
 }
 
 _ADVICE: dict[int, str] = {
@@ -314,6 +328,19 @@ _ADVICE: dict[int, str] = {
         "The topic's messages are in a format from before Kafka 0.10 that has no timestamps; read it by offsets."
     ),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The broker cannot hand zstd batches to this version of the request.",
+    ErrorCode.INVALID_PRODUCER_EPOCH: (
+        "Another writer has taken over the transactional id, or the broker ended a transaction that was open longer "
+        "than kafka.transaction.timeout.ms."
+    ),
+    ErrorCode.PRODUCER_FENCED: "Another writer has taken over the transactional id.",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "The transactional id belongs to another producer now.",
+    ErrorCode.INVALID_TXN_STATE: "The transaction was ended by the broker, or by another writer.",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "kafka.transaction.timeout.ms must not be above the brokers' transaction.max.timeout.ms, by default 900000."
+    ),
+    ErrorCode.CONCURRENT_TRANSACTIONS: "An earlier transaction of the transactional id is still being ended.",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator has just taken over and reads what it has to know.",
+    ErrorCode.TRANSACTION_ABORTABLE: "The transaction cannot be committed any more; a new one may succeed.",
     ErrorCode.KAFKA_STORAGE_ERROR: "A log directory of the broker failed; check the broker's disk and log.",
     ErrorCode.LISTENER_NOT_FOUND: "The leader has no listener of the kind the bootstrap server was reached by.",
     ErrorCode.FENCED_LEADER_EPOCH: "The leader changed and the new one was not found in time.",

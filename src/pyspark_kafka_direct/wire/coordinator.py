@@ -30,6 +30,10 @@ Kind: TypeAlias = Literal["group", "transaction"]
 
 _KEY_TYPES: Final[dict[Kind, int]] = {"group": 0, "transaction": 1}
 
+# The coordinator is the right one and will answer differently in a moment.
+_STAYS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+_SHORT_PAUSE = 0.01
+
 # How often a coordinator must deny a partition: one that was just made it may not know yet. By default about 1.5 s.
 _DENIALS_TO_BELIEVE = 5
 
@@ -49,6 +53,9 @@ class Brokers(Protocol):
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> Mapping[str, Any]:
         """Ask about topics; gives a cluster up soon that was never reached."""
 
+    def reach(self, *, deadline: Deadline | None = None) -> None:
+        """Ask who the brokers are; gives a cluster up soon that was never reached."""
+
     def ask_any(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Ask one broker after the other until one answers."""
 
@@ -64,11 +71,13 @@ class TryAgain(Exception):  # noqa: N818 (the coordinator catches it; never seen
 
     Attributes:
         error: What to raise when there is no other try.
+        stays: Whether the coordinator is the right one, and only needs a moment.
     """
 
-    def __init__(self, error: KafkaDirectError) -> None:
+    def __init__(self, error: KafkaDirectError, *, stays: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
+        self.stays = stays
 
 
 def check(code: int, doing: str, broker: str, partition: TopicPartition | None = None) -> None:
@@ -89,7 +98,7 @@ def check(code: int, doing: str, broker: str, partition: TopicPartition | None =
     topic, number = (None, None) if partition is None else partition
     error = error_for(code, doing, broker=broker, topic=topic, partition=number)
     if lookup(code).retriable:
-        raise TryAgain(error)
+        raise TryAgain(error, stays=code in _STAYS)
     raise error
 
 
@@ -121,8 +130,8 @@ class Coordinator:
 
         Args:
             ask: Asks over one connection, within a deadline; raises ``TryAgain`` as ``check`` does.
-            topics: What the question is about. A cluster that was never reached is asked for these first: it is given
-                up soon.
+            topics: What the question is about, if topics. A cluster that was never reached is asked for these first,
+                or else for its brokers: it is given up soon.
             deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
@@ -131,13 +140,20 @@ class Coordinator:
         settings = self._cluster.settings
         deadline = deadline or self._cluster.deadline()
         retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        moment = Retry(deadline, None, _SHORT_PAUSE, settings.retry_backoff_ms / 1000)
         denials = 0
         if self._node is None and not self._cluster.nodes:
-            self._cluster.topics(topics, deadline=deadline)
+            if topics:
+                self._cluster.topics(topics, deadline=deadline)
+            else:
+                self._cluster.reach(deadline=deadline)
         while True:
             try:
                 return self._ask_once(ask, deadline, retry.tries)
             except TryAgain as again:
+                if again.stays:
+                    moment.after(again.error)
+                    continue
                 denials = denials + 1 if isinstance(again.error, TopicNotFoundError) else 0
                 if denials >= _DENIALS_TO_BELIEVE:
                     raise again.error from None

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.metadata import PartitionMetadata, TopicMetadata, newest
@@ -226,3 +227,19 @@ def test_of_each_partition_the_highest_epoch_counts() -> None:
     assert epochs(newest(topic(TOPIC_ID, 3), topic(TOPIC_ID, 2, 2))) == [3, 2]
     assert epochs(newest(topic(TOPIC_ID, 3, 9), topic(TOPIC_ID, 4))) == [4]
     assert epochs(newest(topic(TOPIC_ID, 9), topic(UUID(int=8), 0))) == [0]  # created anew: epochs begin again
+
+
+def test_a_cluster_is_reached_without_asking_about_a_topic(broker: Broker) -> None:
+    cluster = Cluster(broker.settings)
+    assert cluster.nodes == {}
+    cluster.reach()
+    assert list(cluster.nodes) == [1]
+    assert broker.asked == {"Metadata": 1}
+
+
+def test_a_cluster_that_is_not_there_is_given_up_soon() -> None:
+    settings = ConnectionSettings((("127.0.0.1", 1),), connect_timeout_ms=50, reconnect_backoff_max_ms=50)
+    began = time.monotonic()
+    with pytest.raises(BrokerUnreachableError):
+        Cluster(settings).reach()
+    assert time.monotonic() - began < 10

@@ -57,6 +57,9 @@ class Cluster:
         self.asked_for.append(names)
         return {}
 
+    def reach(self, *, deadline: Deadline | None = None) -> None:
+        self.asked_for.append(())
+
     def ask_any(self, ask: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         return ask(cast("Connection", SimpleNamespace(broker="any:1", call=self._find)), deadline)
 
@@ -106,7 +109,6 @@ def test_it_is_looked_for_once_by_its_key(kind: Kind, key_type: int) -> None:
     "outcome",
     [
         ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         BrokerUnreachableError("broke"),
         BrokerTimeoutError("silent"),
@@ -118,6 +120,19 @@ def test_after_trouble_it_is_looked_for_again(outcome: int | KafkaDirectError) -
     assert Coordinator(cluster, "group", "g").ask(answering(outcome), {"t"}) == "answer of c2:9092"
     assert cluster.connected == ["c1", "c2"]
     assert cluster.lent == 0
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS], ids=str)
+def test_one_that_needs_a_moment_is_asked_again_soon(code: int) -> None:
+    cluster, world = Cluster(), Frozen()
+    cluster.settings = replace(cluster.settings, retry_backoff_ms=50, retry_backoff_max_ms=300)
+    coordinator = Coordinator(cluster, "transaction", "id")
+    asked = coordinator.ask(answering(*[code] * 5), {"t"}, Deadline.after(60, system=world))
+    assert asked == "answer of c1:9092"
+    assert cluster.connected == ["c1"] * 6
+    assert world.slept == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05])
+    with pytest.raises(BrokerError, match=f"{ErrorCode(code).name} while asking"):
+        coordinator.ask(answering(*[code] * 10_000), {"t"}, Deadline.after(1, system=world))
 
 
 def test_one_that_is_not_found_yet_is_looked_for_again() -> None:
@@ -183,6 +198,12 @@ def test_a_cluster_that_was_never_reached_is_first_asked_for_the_topics() -> Non
     cluster = Cluster(reached=False)
     Coordinator(cluster, "transaction", "id").ask(answering(), {"t"})
     assert cluster.asked_for == [{"t"}]
+
+
+def test_where_no_topic_is_asked_about_a_cluster_is_reached_first_all_the_same() -> None:
+    cluster = Cluster(reached=False)
+    Coordinator(cluster, "transaction", "id").ask(answering(), ())
+    assert cluster.asked_for == [()]
 
 
 def test_another_thread_may_give_it_up_meanwhile() -> None:
