@@ -261,6 +261,20 @@ class Connection:
         """Keep a receive buffer for answers of about this size from one answer to the next; at least a few MiB."""
         self._kept_buffer = max(_KEPT_BUFFER, size + _FIRST_BUFFER)
 
+    def features(self, deadline: Deadline) -> dict[str, int]:
+        """Ask which features the cluster has, and at which level (KIP-584): an administrator may raise one at any time.
+
+        Args:
+            deadline: End of the wait.
+
+        Raises:
+            BrokerError: No answer.
+        """
+        answer = self._ask_version(self.version(messages.API_VERSIONS), deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, "asking for the cluster's features", broker=self.broker)
+        return {feature.name: feature.max_version_level for feature in answer.finalized_features}
+
     def throttle(self, milliseconds: int) -> None:
         """Note that the broker will not read this connection for so long (a quota); the next answer may take longer."""
         if milliseconds > 0:
