@@ -1,0 +1,204 @@
+"""Markers: the newest record of a key in a compacted topic, written within transactions and read back for certain.
+
+"There is no marker" is a strong statement, as a batch is sent again by it. So whatever cannot be read completely, up to
+the end that the log had when reading began, is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    DeliveryRefusedError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.wire.topics import create_topic, topic_config
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.deadline import Deadline
+
+_log = logging.getLogger("pyspark_kafka_direct.writing")
+
+# Small segments, cleaned soon: all of the topic is read when a query starts. A MiB is the least that Kafka 4 allows.
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""How a topic of markers is created."""
+
+# A marker is one record and its transaction one more; the newest of a key is near the end where few queries write.
+_NEAR_THE_END: Final = 200
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
+
+
+class MarkerStore:
+    """The markers in one topic, of which the first partition is used.
+
+    Args:
+        cluster: The cluster.
+        topic: The topic.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.topic = topic
+        self._cluster = cluster
+        self._partition = TopicPartition(topic, 0)
+
+    def ensure(self, deadline: Deadline | None = None) -> None:
+        """Create the topic if it is not there, and check that it keeps the newest record of each key.
+
+        Args:
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+        Raises:
+            AuthorizationError: It is not there, and the principal may not create it.
+            DeliveryRefusedError: It loses records by time or size.
+            BrokerError: The cluster could not be asked.
+        """
+        deadline = deadline or self._cluster.deadline()
+        if self.topic not in self._cluster.topics([self.topic], deadline=deadline):
+            try:
+                create_topic(self._cluster, self.topic, 1, CONFIGS, deadline)
+            except AuthorizationError as error:
+                raise AuthorizationError(
+                    f"The topic of markers is not there, or may not be seen, and cannot be created: {error.message} "
+                    "Grant the principal CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on it, or create it: "
+                    f"{self._command()}",
+                    topic=self.topic,
+                    broker=error.broker,
+                ) from error
+        self._check_policy(deadline)
+
+    def read(self, key: str, deadline: Deadline | None = None) -> bytes | None:
+        """Return the newest committed value of a key; ``None`` if it has none, which is certain.
+
+        Reading goes up to the end that the log has now, also where transactions of others are open there: then it waits
+        for their ends.
+
+        Args:
+            key: The key.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+        Raises:
+            BrokerTimeoutError: A transaction of somebody else stayed open.
+            TopicNotFoundError: There is no such topic.
+            AuthorizationError: The principal may not read it.
+            KafkaDirectError: It could not be read to its end.
+        """
+        deadline = deadline or self._cluster.deadline()
+        end = self._end(deadline)
+        start = self._cluster.offsets({self._partition: EARLIEST}, deadline=deadline)[self._partition]
+        middle = max(start, end - _NEAR_THE_END)
+        for first, until in ((middle, end), (start, middle)):
+            found, value = self._newest(key.encode(), first, until, first == start, deadline)
+            if found:
+                return value
+        return None
+
+    def encode(self, key: str, value: bytes | None) -> EncodedBatch:
+        """Return a record batch with one marker, to be sent to ``topic``.
+
+        Args:
+            key: The key.
+            value: The marker; ``None`` takes the one that is there away.
+        """
+        import pyarrow as pa
+
+        from pyspark_kafka_direct.records import create_encoder
+
+        now = int(self._cluster.pool.system.wall_time() * 1000)
+        row = pa.record_batch(
+            {
+                "key": pa.array([key.encode()], pa.binary()),
+                "value": pa.array([value], pa.binary()),
+                "partition": pa.array([0], pa.int32()),
+                "timestamp": pa.array([now], pa.int64()),
+            }
+        )
+        encoder = create_encoder(topic=self.topic, partitions=1)
+        (batch,) = (*encoder.add(row), *encoder.flush())
+        return batch
+
+    def _end(self, deadline: Deadline) -> int:
+        """Return the end of the log, once nothing before it belongs to a transaction that is open."""
+        partition = self._partition
+        end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
+        pause = _SHORTEST_PAUSE
+        while True:
+            wanted = {partition: LATEST}
+            stable = self._cluster.offsets(wanted, isolation_level="read_committed", deadline=deadline)[partition]
+            if stable >= end:
+                return end
+            if deadline.remaining() <= pause:
+                raise BrokerTimeoutError(
+                    f"What was sent last cannot be read: a transaction of another writer is open from offset {stable} "
+                    f"on, before the end at {end} ({deadline.setting}). It ends with its writer's next commit, or by "
+                    "its transaction.timeout.ms; one that hangs is found and ended by kafka-transactions.sh. A "
+                    "markerTopic of its own keeps a query out of the way of others.",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=stable,
+                )
+            deadline.system.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _newest(
+        self, key: bytes, first: int, until: int, from_earliest: bool, deadline: Deadline
+    ) -> tuple[bool, bytes | None]:
+        """Return whether a range has a record of the key, and the newest one's value."""
+        import pyarrow.compute as pc
+
+        from pyspark_kafka_direct.reading.range_reader import read_range
+        from pyspark_kafka_direct.reading.request import RangeRequest
+
+        if first >= until:
+            return False, None
+        request = RangeRequest(
+            offsets=OffsetRange(self.topic, 0, first, until),
+            columns=("key", "value"),
+            from_earliest=from_earliest,
+            poll_timeout=max(deadline.remaining(), _LONGEST_PAUSE),
+        )
+        fetch = FetchSettings(isolation_level="read_committed")
+        found: tuple[bool, bytes | None] = (False, None)
+        for batch in read_range(self._cluster.settings, fetch, request, pool=self._cluster.pool):
+            values = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), key), False))
+            if len(values):
+                found = (True, values[-1].as_py())
+        return found
+
+    def _check_policy(self, deadline: Deadline) -> None:
+        try:
+            policy = topic_config(self._cluster, self.topic, ["cleanup.policy"], deadline).get("cleanup.policy")
+        except AuthorizationError as error:
+            _log.warning(
+                "It is not known whether the topic of markers %s is compacted: %s Grant the principal DESCRIBE_CONFIGS "
+                "on it.",
+                self.topic,
+                error.message,
+            )
+            return
+        except TopicNotFoundError:
+            # The broker that was asked may not know a new topic yet; what we created is as it should be.
+            return
+        if policy != "compact":
+            raise DeliveryRefusedError(
+                f"The topic of markers has cleanup.policy={policy}, and so loses the marker of a query that is quiet "
+                "for a while. Set it to compact: kafka-configs.sh --alter --entity-type topics --entity-name "
+                f"{self.topic} --add-config cleanup.policy=compact",
+                topic=self.topic,
+            )
+
+    def _command(self) -> str:
+        configs = " ".join(f"--config {name}={value}" for name, value in CONFIGS.items())
+        return f"kafka-topics.sh --create --topic {self.topic} --partitions 1 {configs}"
