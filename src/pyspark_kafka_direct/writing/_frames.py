@@ -1,0 +1,104 @@
+"""Record batches as bytes to be kept for a while: how staged ones travel in messages, lie in files, and in a topic.
+
+A frame is one record batch, with what is known of it beside its bytes. All numbers are big-endian:
+
+    UINT32 size of what follows
+    UINT32 CRC-32 (of zlib) of what follows
+    INT32  partition
+    INT32  number of records
+    INT64  bytes of the records before compression
+    UINT16 length of the topic's name, and the name
+    the record batch
+
+Frames follow one another. Whoever keeps them also keeps their whole size and the CRC-32 over all of it, so that nothing
+is lost at the end.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.errors import CorruptRecordError
+from pyspark_kafka_direct.records import EncodedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_PREFIX = struct.Struct(">II")
+_HEAD = struct.Struct(">iiqH")
+
+
+class Sum(NamedTuple):
+    """What tells whether bytes are complete.
+
+    Attributes:
+        size: How many there are.
+        crc: Their CRC-32.
+    """
+
+    size: int = 0
+    crc: int = 0
+
+    def add(self, data: bytes | bytearray | memoryview) -> Sum:
+        """Return the sum with these bytes behind the others."""
+        return Sum(self.size + len(data), zlib.crc32(data, self.crc))
+
+
+def frame(topic: str, batch: EncodedBatch) -> bytes:
+    """Return a record batch as a frame."""
+    name = topic.encode()
+    head = _HEAD.pack(batch.partition, batch.records, batch.raw_bytes, len(name)) + name
+    crc = zlib.crc32(batch.data, zlib.crc32(head))
+    return b"".join((_PREFIX.pack(len(head) + len(batch.data), crc), head, batch.data))
+
+
+def frames(chunks: Iterable[bytes | memoryview], wanted: Sum, where: str) -> Iterator[tuple[str, EncodedBatch]]:
+    """Read frames from bytes that come in pieces of any size.
+
+    Args:
+        chunks: The pieces, in order.
+        wanted: What all of them together must be.
+        where: Where they come from, for errors.
+
+    Yields:
+        Topic and record batch.
+
+    Raises:
+        CorruptRecordError: They are damaged or incomplete; batches before the damage were handed out.
+    """
+    seen = Sum()
+    waiting = bytearray()
+    for chunk in chunks:
+        seen = seen.add(chunk)
+        waiting += chunk
+        position = 0
+        while (end := _end_of_frame(waiting, position)) is not None:
+            yield _parse(memoryview(waiting)[position:end].toreadonly(), where)
+            position = end
+        if position:
+            waiting = waiting[position:]
+    if waiting or seen != wanted:
+        raise CorruptRecordError(
+            f"Staged records are incomplete or damaged: {where} has {seen.size} bytes with CRC {seen.crc:08x}, and "
+            f"{wanted.size} with CRC {wanted.crc:08x} were written."
+        )
+
+
+def _end_of_frame(data: bytearray, position: int) -> int | None:
+    if len(data) - position < _PREFIX.size:
+        return None
+    end = position + _PREFIX.size + int(_PREFIX.unpack_from(data, position)[0])
+    return end if end <= len(data) else None
+
+
+def _parse(data: memoryview, where: str) -> tuple[str, EncodedBatch]:
+    _, crc = _PREFIX.unpack_from(data)
+    content = data[_PREFIX.size :]
+    if zlib.crc32(content) != crc or len(content) < _HEAD.size:
+        raise CorruptRecordError(f"A staged record batch is damaged, in {where}: its checksum is wrong.")
+    partition, records, raw_bytes, length = _HEAD.unpack_from(content)
+    start = _HEAD.size + length
+    topic = bytes(content[_HEAD.size : start]).decode()
+    return topic, EncodedBatch(partition, records, raw_bytes, bytearray(content[start:]))
