@@ -124,7 +124,7 @@ def _key(data: bytes | bytearray, index: int) -> str:
     from pyspark_kafka_direct.records import create_decoder
 
     try:
-        decoder = create_decoder(topic="", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
+        decoder = create_decoder(topic="t", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
         decoder.feed(memoryview(data))
         found = decoder.read()
     except KafkaDirectError:  # the answer's index is the broker's word

@@ -109,6 +109,11 @@ class Producer:
         self._failure: KafkaDirectError | None = None
         self._closed = False
 
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes of the record batches that wait or are under way."""
+        return self._held
+
     def send(self, topic: str, batch: EncodedBatch) -> None:
         """Take a record batch; wait only while more than ``buffer.memory`` is not acknowledged.
 
