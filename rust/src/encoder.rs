@@ -46,13 +46,15 @@ impl Encoder {
     fn add<'py>(&mut self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Vec<Finished<'py>>> {
         let rows = RecordBatch::from_pyarrow_bound(rows)?;
         let inner = &mut self.inner;
-        finished(py, py.detach(|| inner.add(&rows)))
+        let batches = py.detach(|| inner.add(&rows)).map_err(failure)?;
+        self.finished(py, batches)
     }
 
     /// Returns all open batches.
     fn flush<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Finished<'py>>> {
         let inner = &mut self.inner;
-        finished(py, py.detach(|| inner.flush()))
+        let batches = py.detach(|| inner.flush()).map_err(failure)?;
+        self.finished(py, batches)
     }
 
     #[getter]
@@ -96,10 +98,16 @@ pub fn split<'py>(
     Ok((bytearray(py, &first)?, bytearray(py, &second)?))
 }
 
-fn finished<'py>(py: Python<'py>, batches: Result<Vec<EncodedBatch>, EncodeError>) -> PyResult<Vec<Finished<'py>>> {
-    let batches = batches.map_err(failure)?.into_iter();
-    // Each is freed as soon as Python has its copy.
-    batches.map(|batch| Ok((batch.partition, batch.records, batch.raw_bytes, bytearray(py, &batch.data)?))).collect()
+impl Encoder {
+    /// Copies batches for Python, which owns what it may change; their buffers are for the next ones.
+    fn finished<'py>(&mut self, py: Python<'py>, batches: Vec<EncodedBatch>) -> PyResult<Vec<Finished<'py>>> {
+        let copied = |batch: EncodedBatch| {
+            let data = bytearray(py, &batch.data)?;
+            self.inner.recycle(batch.data);
+            Ok((batch.partition, batch.records, batch.raw_bytes, data))
+        };
+        batches.into_iter().map(copied).collect()
+    }
 }
 
 fn bytearray<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyByteArray>> {

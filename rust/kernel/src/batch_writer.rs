@@ -55,12 +55,18 @@ impl BatchWriter {
         Place { timestamp, delta, length, size: varint::size(varint::zigzag_length(length)) + length }
     }
 
-    /// Appends the record that [`BatchWriter::place`] was asked about.
+    /// Begins a batch in an empty buffer.
+    pub fn begin(&mut self, mut buffer: Vec<u8>) -> Result<(), Flaw> {
+        buffer.try_reserve(HEADER)?;
+        buffer.resize(HEADER, 0);
+        self.bytes = buffer;
+        Ok(())
+    }
+
+    /// Appends the record that [`BatchWriter::place`] was asked about, to a batch that was begun.
     #[inline(always)]
     pub fn append(&mut self, place: &Place, content: &impl Content) -> Result<(), Flaw> {
         if self.records == 0 {
-            self.bytes.try_reserve(HEADER)?;
-            self.bytes.resize(HEADER, 0);
             (self.first_timestamp, self.max_timestamp) = (place.timestamp, place.timestamp);
         }
         self.bytes.try_reserve(place.size)?;
@@ -76,9 +82,10 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Returns the whole batch, and begins another one: base offset 0, no leader epoch, no producer. There has to be a
-    /// record in it. `scratch` is room to work in.
-    pub fn finish(&mut self, compressor: &mut Compressor, scratch: &mut Vec<u8>) -> Result<Vec<u8>, Flaw> {
+    /// Returns the whole batch: base offset 0, no leader epoch, no producer. There has to be a record in it. What comes
+    /// with it is a buffer that is no longer needed; `scratch` is room to work in.
+    pub fn finish(&mut self, compressor: &mut Compressor, scratch: &mut Vec<u8>) -> Result<(Vec<u8>, Vec<u8>), Flaw> {
+        let mut spare = Vec::new();
         let mut batch = if compressor.number() == codec::NONE {
             std::mem::take(&mut self.bytes)
         } else {
@@ -86,7 +93,7 @@ impl BatchWriter {
             scratch.try_reserve(HEADER)?;
             scratch.resize(HEADER, 0);
             compressor.compress(&self.bytes[HEADER..], scratch)?;
-            self.bytes = Vec::new();
+            spare = std::mem::take(&mut self.bytes);
             let mut exact = Vec::new();
             exact.try_reserve_exact(scratch.len())?;
             exact.extend_from_slice(scratch);
@@ -94,7 +101,7 @@ impl BatchWriter {
         };
         self.head(&mut batch, compressor.number());
         self.records = 0;
-        Ok(batch)
+        Ok((batch, spare))
     }
 
     fn head(&self, batch: &mut [u8], codec: u8) {

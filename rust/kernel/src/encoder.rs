@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 
-use crate::batch_writer::{BatchWriter, Content};
+use crate::batch_writer::{BatchWriter, Content, Place};
 use crate::codecs::Compressor;
 use crate::error::{ErrorKind, Flaw};
 use crate::murmur2::partition_of;
@@ -65,9 +65,13 @@ pub struct Encoder {
     compressor: Compressor,
     /// Where batches are compressed.
     scratch: Vec<u8>,
+    /// Buffers for batches to come: fresh memory costs as much as filling it.
+    spare: Vec<Vec<u8>>,
 }
 
-/// Larger rooms, which unusual batches leave behind, are not kept.
+/// How many buffers are kept.
+const SPARE: usize = 4;
+/// Larger buffers, which unusual batches leave behind, are not kept.
 const KEPT_BYTES: usize = 16 << 20;
 
 impl Encoder {
@@ -85,6 +89,7 @@ impl Encoder {
             full: Vec::new(),
             rows: 0,
             scratch: Vec::new(),
+            spare: Vec::new(),
             settings,
         })
     }
@@ -116,6 +121,14 @@ impl Encoder {
         Ok(std::mem::take(&mut self.full))
     }
 
+    /// Takes back the buffer of a batch that is no longer needed, for another one.
+    pub fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE && (1..=KEPT_BYTES / SPARE).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
     /// Bytes of the records in open batches.
     pub fn open_bytes(&self) -> usize {
         self.open_bytes
@@ -124,18 +137,27 @@ impl Encoder {
     #[inline(always)]
     fn add_row(&mut self, row: &Row<'_>) -> Result<(), EncodeError> {
         let named = self.partition(row)?;
-        if named.is_none() && !self.fits(self.sticky, row)? {
-            self.close(self.sticky)?;
-            self.unstick();
-        }
-        let partition = named.unwrap_or(self.sticky);
-        if !self.fits(partition, row)? {
+        let mut partition = named.unwrap_or(self.sticky);
+        let mut place = self.place(partition, row)?;
+        if named.is_none() && place.is_none() {
             self.close(partition)?;
+            self.unstick();
+            partition = self.sticky;
+            place = self.place(partition, row)?;
         }
-        let batch = &mut self.open[partition as usize];
-        let place = batch.place(row.timestamp, row.size());
+        let place = match place {
+            Some(place) => place,
+            None => {
+                self.close(partition)?;
+                self.open[partition as usize].place(row.timestamp, row.size())
+            }
+        };
         if place.size > self.settings.max_record_bytes {
             return Err(EncodeError::TooLarge { row: self.rows, size: place.size });
+        }
+        let batch = &mut self.open[partition as usize];
+        if batch.records() == 0 {
+            batch.begin(self.spare.pop().unwrap_or_default()).map_err(|flaw| failure(flaw, self.rows))?;
         }
         batch.append(&place, row).map_err(|flaw| failure(flaw, self.rows))?;
         self.open_bytes += place.size;
@@ -160,9 +182,9 @@ impl Encoder {
         }
     }
 
-    /// Whether the row has room in the open batch of that partition; it always has in an empty one.
+    /// The row's place in the open batch of that partition; `None` when there is no room. In an empty one there always is.
     #[inline(always)]
-    fn fits(&mut self, partition: i32, row: &Row<'_>) -> Result<bool, EncodeError> {
+    fn place(&mut self, partition: i32, row: &Row<'_>) -> Result<Option<Place>, EncodeError> {
         let index = partition as usize;
         if index >= self.open.len() {
             let more = index + 1 - self.open.len();
@@ -170,8 +192,9 @@ impl Encoder {
             self.open.resize_with(index + 1, BatchWriter::default);
         }
         let batch = &self.open[index];
+        let place = batch.place(row.timestamp, row.size());
         let used = batch.raw_bytes();
-        Ok(used == 0 || used + batch.place(row.timestamp, row.size()).size <= self.settings.batch_bytes)
+        Ok((used == 0 || used + place.size <= self.settings.batch_bytes).then_some(place))
     }
 
     #[inline(never)]
@@ -179,7 +202,8 @@ impl Encoder {
         let batch = &mut self.open[partition as usize];
         let (records, raw_bytes) = (batch.records(), batch.raw_bytes());
         let finished = batch.finish(&mut self.compressor, &mut self.scratch);
-        let data = finished.map_err(|flaw| failure(flaw, self.rows))?;
+        let (data, buffer) = finished.map_err(|flaw| failure(flaw, self.rows))?;
+        self.recycle(buffer);
         if self.scratch.capacity() > KEPT_BYTES {
             self.scratch = Vec::new();
         }

@@ -7,6 +7,10 @@ use crate::error::{ErrorKind, Flaw};
 use crate::format::{HEADER, MAGIC, TRANSACTIONAL_BIT, at, codec};
 use crate::record::Head;
 
+/// CRC32C's, its lowest power in the highest bit.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+const X_TO_THE_8: u32 = 1 << (31 - 8);
+
 /// The most bytes of a batch, decompressed.
 const MOST_BYTES: usize = i32::MAX as usize;
 
@@ -36,7 +40,7 @@ pub fn stamp(header: &mut [u8; HEADER], records: usize, stamp: &Stamp) {
     put(header, at::BASE_SEQUENCE, &stamp.sequence.to_be_bytes());
     let change = before ^ crc32c::crc32c(&header[at::ATTRIBUTES..]);
     let mut crc = header[at::CRC..].first_chunk().map_or(0, |&chunk| u32::from_be_bytes(chunk));
-    crc ^= crc32c::crc32c_combine(change, 0, records);
+    crc ^= shifted(change, records);
     put(header, at::CRC, &crc.to_be_bytes());
 }
 
@@ -91,6 +95,7 @@ fn halves(header: &Header, packed: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Flaw> {
     let mut at = 0;
     let mut half = |count: i32| -> Result<Vec<u8>, Flaw> {
         let mut batch = BatchWriter::default();
+        batch.begin(Vec::new())?;
         for _ in 0..count {
             let head = Head::parse(records, at)?;
             let content = Copied(head.rest());
@@ -98,7 +103,7 @@ fn halves(header: &Header, packed: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Flaw> {
             batch.append(&batch.place(timestamp, content.size()), &content)?;
             at = head.end;
         }
-        batch.finish(&mut compressor, &mut scratch)
+        Ok(batch.finish(&mut compressor, &mut scratch)?.0)
     };
     let first = header.count - header.count / 2;
     Ok((half(first)?, half(header.count - first)?))
@@ -115,6 +120,31 @@ impl Content for Copied<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.0);
     }
+}
+
+/// What a change of a CRC becomes `bytes` bytes later: its product with x to the power of 8 * `bytes`, as polynomials
+/// modulo CRC32C's, by squaring.
+fn shifted(change: u32, mut bytes: usize) -> u32 {
+    let (mut product, mut power) = (change, X_TO_THE_8);
+    while bytes > 0 {
+        if bytes & 1 == 1 {
+            product = multiplied(power, product);
+        }
+        power = multiplied(power, power);
+        bytes >>= 1;
+    }
+    product
+}
+
+/// The product of two polynomials modulo CRC32C's; the highest bit belongs to x to the power of 0.
+fn multiplied(mut one: u32, mut other: u32) -> u32 {
+    let mut product = 0;
+    while one != 0 {
+        product ^= if one & 1 << 31 != 0 { other } else { 0 };
+        one <<= 1;
+        other = other >> 1 ^ if other & 1 != 0 { POLYNOMIAL } else { 0 };
+    }
+    product
 }
 
 fn put(header: &mut [u8; HEADER], at: usize, bytes: &[u8]) {

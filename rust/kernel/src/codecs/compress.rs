@@ -35,7 +35,7 @@ pub(crate) struct Compressor {
 enum State {
     None,
     Gzip(Box<Compress>),
-    Snappy(Encoder),
+    Snappy(Box<Encoder>),
     Lz4(CompressTable),
     Zstd { context: Box<CCtx<'static>>, level: i32 },
 }
@@ -49,7 +49,7 @@ impl Compressor {
                 let level = Compression::new(level.unwrap_or(DEFAULT_GZIP_LEVEL).clamp(0, 9) as u32);
                 State::Gzip(Box::new(Compress::new_gzip(level, WINDOW_BITS)))
             }
-            codec::SNAPPY => State::Snappy(Encoder::new()),
+            codec::SNAPPY => State::Snappy(Box::new(Encoder::new())),
             codec::LZ4 => State::Lz4(CompressTable::large()),
             codec::ZSTD => State::Zstd {
                 context: Box::new(CCtx::try_create().ok_or_else(Flaw::no_memory)?),

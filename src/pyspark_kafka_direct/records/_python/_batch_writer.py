@@ -96,7 +96,7 @@ class BatchWriter:
 
 
 def stamp(data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool) -> None:
-    """Write into a batch who sends it, and make its CRC right.
+    """Write into a batch who sends it, and make its CRC right; a batch that was damaged before stays wrong.
 
     Args:
         data: A whole batch; it is changed in place.
@@ -110,11 +110,13 @@ def stamp(data: bytearray, producer_id: int, epoch: int, sequence: int, *, trans
     """
     if len(data) < HEADER.size:
         raise _no_batch(data)
+    before = _crc(data)
     (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     attributes = attributes | TRANSACTIONAL_BIT if transactional else attributes & ~TRANSACTIONAL_BIT
     _ATTRIBUTES.pack_into(data, CRC_FROM, attributes)
     PRODUCER.pack_into(data, PRODUCER_AT, producer_id, epoch, sequence)
-    _CRC.pack_into(data, CRC_AT, _crc(data))
+    (crc,) = _CRC.unpack_from(data, CRC_AT)
+    _CRC.pack_into(data, CRC_AT, crc ^ before ^ _crc(data))
 
 
 def split(data: bytes | bytearray | memoryview) -> tuple[bytearray, bytearray]:

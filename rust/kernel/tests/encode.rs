@@ -1,0 +1,180 @@
+//! The encoder from outside; Python's tests go deeper.
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryBuilder, Int32Builder, ListBuilder, StructBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Fields};
+use record_kernel::{
+    EncodeError, EncodedBatch, Encoder, EncoderSettings, HEADER_BYTES, Limits, Range, Stamp, split, stamp,
+};
+use support::{Chance, Record, body, decoder, feed};
+
+const SETTINGS: EncoderSettings = EncoderSettings {
+    partitions: 3,
+    codec: 0,
+    level: None,
+    batch_bytes: 1 << 19,
+    max_record_bytes: 1 << 20,
+    ignore_keys: false,
+    first_sticky: 0,
+};
+
+fn arrow(records: &[Record], partition: Option<i32>) -> RecordBatch {
+    let fields =
+        Fields::from(vec![Field::new("key", DataType::Binary, true), Field::new("value", DataType::Binary, true)]);
+    let pairs: Vec<Box<dyn arrow_array::builder::ArrayBuilder>> =
+        vec![Box::new(BinaryBuilder::new()), Box::new(BinaryBuilder::new())];
+    let mut headers = ListBuilder::new(StructBuilder::new(fields, pairs));
+    let (mut keys, mut values, mut partitions) = (BinaryBuilder::new(), BinaryBuilder::new(), Int32Builder::new());
+    for record in records {
+        keys.append_option(record.key.as_ref());
+        values.append_option(record.value.as_ref());
+        partitions.append_option(partition);
+        for (key, value) in &record.headers {
+            let pair = headers.values();
+            pair.field_builder::<BinaryBuilder>(0).expect("a key").append_value(key);
+            pair.field_builder::<BinaryBuilder>(1).expect("a value").append_option(value.as_ref());
+            pair.append(true);
+        }
+        headers.append(!record.headers.is_empty());
+    }
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("headers", Arc::new(headers.finish())),
+        ("value", Arc::new(values.finish())),
+        ("key", Arc::new(keys.finish())),
+        ("partition", Arc::new(partitions.finish())),
+        ("timestamp", Arc::new(records.iter().map(|record| record.time).collect::<Int64Array>())),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)))
+        .expect("columns of one length")
+}
+
+fn values(batch: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let limits = Limits { rows: 65536, bytes: 64 << 20, batch: 1 << 30 };
+    let mut decoder = decoder(Range { from: 0, until: 1 << 40 }, limits);
+    assert!(feed(&mut decoder, batch, &[]));
+    let mut found = Vec::new();
+    while let Some(rows) = decoder.read().expect("good records") {
+        let values = rows.column(1).as_binary::<i32>();
+        found.extend((0..rows.num_rows()).map(|row| values.is_valid(row).then(|| values.value(row).to_vec())));
+    }
+    found
+}
+
+fn some_records(chance: &mut Chance) -> Vec<Record> {
+    let bytes = |chance: &mut Chance| {
+        let length = [0, 1, 63, 64, 200, 9000][chance.below(6)];
+        (!chance.one_in(5)).then(|| (0..length).map(|_| chance.next() as u8).collect::<Vec<u8>>())
+    };
+    let header = |chance: &mut Chance| (bytes(chance).unwrap_or_default(), bytes(chance));
+    (0..1 + chance.below(40))
+        .map(|_| Record {
+            key: bytes(chance),
+            value: bytes(chance),
+            time: (chance.next() as i64) >> chance.below(48),
+            headers: (0..chance.below(4)).map(|_| header(chance)).collect(),
+        })
+        .collect()
+}
+
+fn crc_is_right(batch: &[u8]) -> bool {
+    batch[17..21] == crc32c::crc32c(&batch[21..]).to_be_bytes()
+}
+
+#[test]
+fn records_are_as_another_writer_writes_them() {
+    let mut chance = Chance::new(3);
+    for _ in 0..200 {
+        let records = some_records(&mut chance);
+        let mut encoder = Encoder::new(SETTINGS).expect("good settings");
+        assert_eq!(encoder.add(&arrow(&records, Some(2))), Ok(vec![]));
+        let batches = encoder.flush().expect("memory enough");
+        let [EncodedBatch { partition: 2, data, raw_bytes, .. }] = batches.as_slice() else { panic!("{batches:?}") };
+        let mut relative = records.clone();
+        relative.iter_mut().for_each(|record| record.time -= records[0].time);
+        assert_eq!(data[HEADER_BYTES..], body(&relative));
+        assert_eq!(*raw_bytes, data.len() - HEADER_BYTES);
+        assert!(crc_is_right(data));
+        assert_eq!(encoder.open_bytes(), 0);
+    }
+}
+
+#[test]
+fn there_and_back_with_every_codec() {
+    let mut chance = Chance::new(4);
+    for codec in 0..=4 {
+        let mut encoder =
+            Encoder::new(EncoderSettings { codec, batch_bytes: 5000, ..SETTINGS }).expect("good settings");
+        for _ in 0..20 {
+            let records = some_records(&mut chance);
+            let mut batches = encoder.add(&arrow(&records, Some(1))).expect("good rows");
+            batches.extend(encoder.flush().expect("memory enough"));
+            let found: Vec<_> = batches.iter().flat_map(|batch| values(&batch.data)).collect();
+            assert_eq!(found, records.iter().map(|record| record.value.clone()).collect::<Vec<_>>());
+            batches.into_iter().for_each(|batch| encoder.recycle(batch.data));
+        }
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_written() {
+    let record = Record { value: Some(vec![1; 100]), ..Record::default() };
+    let mut encoder = Encoder::new(EncoderSettings { max_record_bytes: 108, ..SETTINGS }).expect("good settings");
+    assert_eq!(encoder.add(&arrow(&[record], None)), Err(EncodeError::TooLarge { row: 0, size: 109 }));
+    let mut encoder = Encoder::new(SETTINGS).expect("good settings");
+    encoder.add(&arrow(&[Record::default()], None)).expect("a good row");
+    let refused = encoder.add(&arrow(&[Record::default()], Some(3)));
+    assert_eq!(refused, Err(EncodeError::Partition { row: 1, partition: 3 }));
+    let without = arrow(&[], None).project(&[0, 1]).expect("columns");
+    assert_eq!(encoder.add(&without), Err(EncodeError::Columns("there is no column timestamp".to_owned())));
+    assert!(Encoder::new(EncoderSettings { codec: 5, ..SETTINGS }).is_err());
+    assert!(Encoder::new(EncoderSettings { first_sticky: 3, ..SETTINGS }).is_err());
+}
+
+#[test]
+fn stamped_and_split() {
+    let mut chance = Chance::new(5);
+    for codec in 0..=4 {
+        for _ in 0..20 {
+            let mut encoder = Encoder::new(EncoderSettings { codec, ..SETTINGS }).expect("good settings");
+            encoder.add(&arrow(&some_records(&mut chance), Some(0))).expect("good rows");
+            let mut data = encoder.flush().expect("memory enough").remove(0).data;
+            let (header, records) = data.split_first_chunk_mut::<HEADER_BYTES>().expect("a header");
+            let mark =
+                Stamp { producer_id: chance.next() as i64, epoch: 7, sequence: i32::MAX, transactional: codec > 1 };
+            stamp(header, records.len(), &mark);
+            assert!(crc_is_right(&data));
+            assert_eq!(data[43..51], mark.producer_id.to_be_bytes());
+            let all = values(&data);
+            if all.len() == 1 {
+                assert!(split(&data).is_err());
+                continue;
+            }
+            let (first, second) = split(&data).expect("a good batch");
+            assert!(crc_is_right(&first) && crc_is_right(&second));
+            assert_eq!([values(&first), values(&second)].concat(), all);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_batch_is_never_split_in_silence() {
+    let mut chance = Chance::new(6);
+    let mut encoder = Encoder::new(SETTINGS).expect("good settings");
+    encoder.add(&arrow(&some_records(&mut chance), Some(0))).expect("good rows");
+    let good = encoder.flush().expect("memory enough").remove(0).data;
+    for round in 0..5000 {
+        let mut data = good.clone();
+        support::damage(&mut chance, &mut data, 0);
+        if round % 2 == 0 {
+            support::put_right(&mut data);
+            let _ = split(&data); // it only has to return
+        } else if data[12..] != good[12..] {
+            assert!(split(&data).is_err() || data[21..] == good[21..]);
+        }
+    }
+}
