@@ -134,7 +134,7 @@ def test_both_see_the_same_damage() -> None:
         if len(data) >= HEADER:
             struct.pack_into(">i", data, 8, len(data) - 12)
             struct.pack_into(">I", data, 17, crc(bytes(data[21:])))
-        found = {}
+        found: dict[str, tuple[bytearray, bytearray] | None] = {}
         for name, cut in SPLITS.items():
             try:
                 found[name] = cut(data)
