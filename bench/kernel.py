@@ -1,8 +1,11 @@
-"""The record decoder alone: record bytes in memory to Arrow, on one core.
+"""The record decoder and the encoder alone: record bytes in memory to Arrow, and back, on one core.
 
 Prints millions of records and gigabytes of values a second, per CPU second, for each codec and record size, native and
-Python. ``python -m bench.kernel``; ``--quick`` for a few seconds. The batches are filled like a Java producer's with
-its default ``batch.size`` of 16 KiB, or with ``--batch-bytes``, and fed 1 MiB at a time as fetches are.
+Python. ``python -m bench.kernel``; ``--quick`` for a few seconds.
+
+What is decoded are batches filled like a Java producer's with its default ``batch.size`` of 16 KiB, or with
+``--batch-bytes``, fed 1 MiB at a time as fetches are. What is encoded are Arrow batches of 10,000 rows, as Spark hands
+them over; the record batches are as large as the encoder makes them by default, and stamped as before they are sent.
 """
 
 from __future__ import annotations
@@ -21,18 +24,21 @@ import google_crc32c
 import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION
+from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, stamp
+from pyspark_kafka_direct.records._encoding import EncodeRequest
 from pyspark_kafka_direct.records._protocol import DecodeRequest
-from pyspark_kafka_direct.records._python import PythonDecoder
+from pyspark_kafka_direct.records._python import PythonDecoder, PythonEncoder
+from pyspark_kafka_direct.settings.produce import CODECS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark_kafka_direct.records import RecordDecoder
+    from pyspark_kafka_direct.records import RecordDecoder, RecordEncoder
+    from pyspark_kafka_direct.settings.produce import Codec
 
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 SEVEN = COLUMNS[:7]
 FETCH_BYTES = 1 << 20
+ROWS = 10_000
 CARRIERS = ("UA", "AA", "B6", "DL", "EV", "MQ", "US", "WN", "VX", "FL", "AS", "9E", "F9", "HA", "YV", "OO")
 
 
@@ -56,17 +62,33 @@ def main() -> None:
     options = parser.parse_args()
     runs = 3 if options.quick else 9
     megabytes = 8 if options.quick else 32
-    print(f"{'size':>6} {'codec':8} {'columns':8} {'decoder':8} {'M records/s':>12} {'GB/s':>7} {'ns/record':>10}")
+    print_line("size", "codec", "columns", "decoder", "M records/s", "GB/s", "ns/record")
     for size, codec in itertools.product(options.sizes, options.codecs):
         load = make_load(size, codec, options.batch_bytes, megabytes << 20)
         for columns, label in ((SEVEN, "all 7"), (("value",), "value")):
             for name, create in decoders():
                 seconds = measure(create, load, columns, runs if name == "native" else 1)
-                print(
-                    f"{size:>6} {codec:8} {label:8} {name:8} {load.records / seconds / 1e6:>12.2f} "
-                    f"{load.value_bytes / seconds / 1e9:>7.3f} {seconds / load.records * 1e9:>10.1f}",
-                    flush=True,
-                )
+                print_numbers(size, codec, label, name, load.records, load.value_bytes, seconds)
+    print_line("size", "codec", "columns", "encoder", "M records/s", "GB/s", "ns/record")
+    for size, codec in itertools.product(options.sizes, options.codecs):
+        for keys, label in ((True, "key too"), (False, "value")):
+            for name, create_encoder in encoders():
+                count = (megabytes if name == "native" else 1) << 20
+                rows = make_rows(size, count, keys=keys)
+                times = (encode(create_encoder, rows, codec) for _ in range(runs if name == "native" else 1))
+                records = sum(each.num_rows for each in rows)
+                print_numbers(size, codec, label, name, records, records * size, median(times))
+
+
+def print_numbers(size: int, codec: str, label: str, name: str, records: int, value_bytes: int, seconds: float) -> None:
+    """Prints what was measured."""
+    speed = (f"{records / seconds / 1e6:.2f}", f"{value_bytes / seconds / 1e9:.3f}", f"{seconds / records * 1e9:.1f}")
+    print_line(str(size), codec, label, name, *speed)
+
+
+def print_line(size: str, codec: str, columns: str, name: str, records: str, gigabytes: str, nanoseconds: str) -> None:
+    """Prints a line of a table."""
+    print(f"{size:>6} {codec:8} {columns:8} {name:8} {records:>12} {gigabytes:>7} {nanoseconds:>10}", flush=True)
 
 
 def decoders() -> Iterator[tuple[str, Callable[[DecodeRequest], RecordDecoder]]]:
@@ -76,6 +98,43 @@ def decoders() -> Iterator[tuple[str, Callable[[DecodeRequest], RecordDecoder]]]
 
         yield "native", NativeDecoder
     yield "python", PythonDecoder
+
+
+def encoders() -> Iterator[tuple[str, Callable[[EncodeRequest], RecordEncoder]]]:
+    """The encoders there are."""
+    if IMPLEMENTATION == "native":
+        from pyspark_kafka_direct.records._native_encoder import NativeEncoder
+
+        yield "native", NativeEncoder
+    yield "python", PythonEncoder
+
+
+def encode(create: Callable[[EncodeRequest], RecordEncoder], rows: Sequence[pa.RecordBatch], codec: Codec) -> float:
+    """CPU seconds to encode the rows once, and to stamp what comes out."""
+    encoder = create(EncodeRequest("bench", 4, codec))
+    records = 0
+    start = time.process_time()
+    for each in rows:
+        for batch in encoder.add(each):
+            stamp(batch.data, 1, 0, 0, transactional=False)
+            records += batch.records
+    for batch in encoder.flush():
+        stamp(batch.data, 1, 0, 0, transactional=False)
+        records += batch.records
+    seconds = time.process_time() - start
+    if records != sum(each.num_rows for each in rows):
+        raise AssertionError(f"{records} records")
+    return seconds
+
+
+def make_rows(size: int, total: int, *, keys: bool) -> list[pa.RecordBatch]:
+    """Makes Arrow batches of JSON values of ``size`` bytes, with or without keys: ``total`` bytes of values."""
+    randomness = random.Random(7)
+    values = [value(randomness, size) for _ in range(ROWS)]
+    columns = {"value": pa.array(values, pa.binary()), "timestamp": pa.array(range(ROWS), pa.int64())}
+    if keys:
+        columns["key"] = pa.array([content[:2] for content in values], pa.binary())
+    return [pa.record_batch(columns)] * -(-total // (size * ROWS))
 
 
 def measure(create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns: Sequence[str], runs: int) -> float:
@@ -98,7 +157,7 @@ def decode(create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns
     return seconds
 
 
-def make_load(size: int, codec: str, batch_bytes: int, total: int) -> Load:
+def make_load(size: int, codec: Codec, batch_bytes: int, total: int) -> Load:
     """Makes fetches of batches with keyed JSON values of ``size`` bytes, ``total`` bytes of values at least."""
     randomness = random.Random(7)
     fetches: list[bytes] = []
@@ -116,7 +175,7 @@ def make_load(size: int, codec: str, batch_bytes: int, total: int) -> Load:
     return Load(fetches, offset, offset * size, sum(map(len, fetches)))
 
 
-def make_batch(base_offset: int, values: Sequence[bytes], codec: str) -> bytes:
+def make_batch(base_offset: int, values: Sequence[bytes], codec: Codec) -> bytes:
     """Makes one batch with kafka-python's builder, and compresses it with pyarrow."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
     for place, content in enumerate(values):

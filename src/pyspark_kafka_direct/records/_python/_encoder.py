@@ -63,25 +63,26 @@ class PythonEncoder:
         if any(name is None for name, _ in row.headers):
             raise self._error("header")
         content = fields(row.key, row.value, cast("Sequence[tuple[bytes, bytes | None]]", row.headers))
-        partition = self._partition(row)
-        if partition is None:
-            if not self._fits(self._sticky, row.timestamp, content):
-                self._close(self._sticky)
-                self._unstick()
-            chosen = self._sticky
-        else:
-            chosen = partition
-        if not self._fits(chosen, row.timestamp, content):
-            self._close(chosen)
-        batch = self._open.get(chosen) or BatchWriter(self._codec, self._request.level)
-        record = batch.record(row.timestamp, content)
+        named = self._partition(row)
+        partition = self._sticky if named is None else named
+        record = self._record(partition, row.timestamp, content)
+        if record is None and named is None:
+            self._close(partition)
+            self._unstick()
+            partition = self._sticky
+            record = self._record(partition, row.timestamp, content)
+        if record is None:
+            self._close(partition)
+            record = BatchWriter(self._codec).record(row.timestamp, content)
         if len(record) > self._request.max_record_bytes:
             raise self._error("large", len(record))
+        batch = self._open.get(partition)
+        if batch is None:
+            batch = self._open[partition] = BatchWriter(self._codec, self._request.level)
         batch.append(row.timestamp, record)
-        self._open[chosen] = batch
         if batch.raw_bytes >= self._request.batch_bytes:
-            self._close(chosen)
-            if partition is None:
+            self._close(partition)
+            if named is None:
                 self._unstick()
 
     def _partition(self, row: Row) -> int | None:
@@ -94,9 +95,13 @@ class PythonEncoder:
             return partition_of(row.key, self._request.partitions)
         return None
 
-    def _fits(self, partition: int, timestamp: int, content: bytes) -> bool:
+    def _record(self, partition: int, timestamp: int, content: bytes) -> bytes | None:
+        """Return the row as it would be in the open batch of that partition; None when there is no room."""
         batch = self._open.get(partition)
-        return batch is None or batch.raw_bytes + len(batch.record(timestamp, content)) <= self._request.batch_bytes
+        if batch is None:
+            return BatchWriter(self._codec).record(timestamp, content)
+        record = batch.record(timestamp, content)
+        return record if batch.raw_bytes + len(record) <= self._request.batch_bytes else None
 
     def _close(self, partition: int) -> None:
         batch = self._open.pop(partition)
