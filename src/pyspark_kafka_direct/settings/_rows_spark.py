@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.settings._rows import FOR_READING
-from pyspark_kafka_direct.settings.row import PARAMETERS, READING, Door, Fate, Kind, Origin, Setting, Written, at
+from pyspark_kafka_direct.settings.row import DOORS, PARAMETERS, Door, Fate, Kind, Origin, Setting, Written, at
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
@@ -95,11 +94,11 @@ SPARK_ROWS: Final = (
     Setting(
         name="PYSPARK_KAFKA_DIRECT_DECODER",
         role="fetch",
-        doors=at(READING),
-        about="Which decoder reads record batches; without it the native one, where it can be loaded.",
+        doors=at(DOORS),
+        about="Which decoder and encoder of record batches serve; else the native ones, where they can be loaded.",
         kind=Kind.WORD,
         allowed=("native", "python"),
-        elsewhere={"*": FOR_READING},
+        elsewhere={},
         origins=(Written(Origin.ENVIRONMENT, "PYSPARK_KAFKA_DIRECT_DECODER"),),
     ),
 )
