@@ -49,7 +49,7 @@ def encode_error(kind: str, row: int, number: int, request: EncodeRequest) -> Ka
 
     Args:
         kind: What is wrong: partition, header, large, memory.
-        row: The row, counted from 0 over all that the encoder was given.
+        row: The row, counted from 0 over all that the encoder was given; of no account where memory is short.
         number: The partition (of kind partition), or the record's size (large).
         request: What the encoder was made for.
     """
@@ -72,7 +72,7 @@ def encode_error(kind: str, row: int, number: int, request: EncodeRequest) -> Ka
             topic=topic,
         )
     return RecordTooLargeError(
-        f"There is not enough memory to write row {row}. Give the Python workers more "
+        "There is not enough memory for the record batches. Give the Python workers more "
         "(spark.executor.pyspark.memory), or lower kafka.batch.size.",
         topic=topic,
     )

@@ -10,9 +10,9 @@ from pyspark_kafka_direct.records._failures import encode_error
 from pyspark_kafka_direct.settings.produce import CODECS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Callable
 
-    from pyspark_kafka_direct.errors import KafkaDirectError
+    import pyarrow as pa
 
 
 class NativeEncoder:
@@ -32,23 +32,23 @@ class NativeEncoder:
 
     def add(self, rows: pa.RecordBatch) -> list[EncodedBatch]:
         """See ``RecordEncoder``."""
-        try:
-            return [EncodedBatch(*batch) for batch in self._native.add(text_as_bytes(rows))]
-        except _native.EncodeError as failure:
-            raise self._error(failure) from None
+        rows = text_as_bytes(rows)
+        return self._encoded(lambda: self._native.add(rows))
 
     def flush(self) -> list[EncodedBatch]:
         """See ``RecordEncoder``."""
-        try:
-            return [EncodedBatch(*batch) for batch in self._native.flush()]
-        except _native.EncodeError as failure:
-            raise self._error(failure) from None
+        return self._encoded(self._native.flush)
 
     @property
     def open_bytes(self) -> int:
         """See ``RecordEncoder``."""
         return self._native.open_bytes
 
-    def _error(self, failure: _native.EncodeError) -> KafkaDirectError:
-        kind, row, number = failure.args
-        return encode_error(kind, row, number, self._request)
+    def _encoded(self, encode: Callable[[], list[tuple[int, int, int, bytearray]]]) -> list[EncodedBatch]:
+        try:
+            return [EncodedBatch(*batch) for batch in encode()]
+        except _native.EncodeError as failure:
+            kind, row, number = failure.args
+            raise encode_error(kind, row, number, self._request) from None
+        except MemoryError:
+            raise encode_error("memory", 0, 0, self._request) from None

@@ -48,6 +48,19 @@ def test_the_fallback_says_so_once() -> None:
     assert said.startswith("pyspark_kafka_direct.records WARNING Records are decoded in Python, many times slower")
 
 
+def test_the_encoder_says_so_too() -> None:
+    after = """
+from pyspark_kafka_direct.records import create_encoder
+for codec in ("none", "lz4"):
+    create_encoder(topic="t", partitions=1, codec=codec)
+"""
+    code = DECODE.format(before=NO_NATIVE) + after
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_KAFKA_DIRECT_DECODER"}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    _, _, said = found.stdout.splitlines()
+    assert said.startswith("pyspark_kafka_direct.records WARNING Records are encoded in Python, many times slower")
+
+
 def test_native_on_demand_must_be_there() -> None:
     found = python("native", NO_NATIVE)
     assert found.returncode != 0

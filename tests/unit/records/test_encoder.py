@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -360,6 +362,40 @@ def test_a_thousand_partitions(implementation: str) -> None:
     assert [batch.partition for batch in batches] == list(range(1000))
     assert {batch.records for batch in batches} == {3}
     assert made.open_bytes == 0
+
+
+STARVING = """
+import resource, sys
+from pathlib import Path
+import pyarrow as pa
+from tests.unit.records.encoding import encoder
+implementation, codec = sys.argv[1:]
+value = pa.array([bytes(24 << 20)], pa.binary())
+rows = pa.record_batch({"value": value, "timestamp": pa.array([0])})
+made = encoder(implementation, codec=codec, batch_bytes=1 << 30, max_record_bytes=1 << 30)
+made.add(rows.slice(0, 0))  # so that all is loaded
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (32 << 20), resource.RLIM_INFINITY))
+try:
+    for _ in range(4):
+        made.add(rows)
+    made.flush()
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
+@both
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_too_little_memory_is_an_error_of_ours(implementation: str, codec: str) -> None:
+    """As ``spark.executor.pyspark.memory`` has it."""
+    command = [sys.executable, "-c", STARVING, implementation, codec]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended
+    assert ended.stdout.startswith("RecordTooLargeError: There is not enough memory"), ended
+    assert "spark.executor.pyspark.memory" in ended.stdout
+    assert "[topic flights]" in ended.stdout
 
 
 @pytest.mark.parametrize(
