@@ -22,11 +22,12 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire._idle_producers import ProducerId
 from pyspark_kafka_direct.wire._versions import release
 from pyspark_kafka_direct.wire.codes import ErrorCode, lookup
 from pyspark_kafka_direct.wire.coordinator import Coordinator, check
 from pyspark_kafka_direct.wire.messages import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
-from pyspark_kafka_direct.wire.producer_ids import ProducerId, init_producer_id
+from pyspark_kafka_direct.wire.producer_ids import init_producer_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.settings.produce import ProduceSettings
+    from pyspark_kafka_direct.wire._idle_producers import ProducerId
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.deadline import Deadline
-    from pyspark_kafka_direct.wire.producer_ids import ProducerId
     from pyspark_kafka_direct.writing.producer import Written
 
 

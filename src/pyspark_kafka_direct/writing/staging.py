@@ -165,9 +165,10 @@ class Stager:
         if self._open is None:
             raise OptionError(
                 f"A task has more than {self._threshold} bytes of encoded records (stagingThreshold), which "
-                "exactly-once delivery keeps until the batch is committed. Set stagingLocation to a folder that the driver "
-                "and all executors can reach, or to topic:NAME; or raise stagingThreshold (mind "
-                "spark.driver.maxResultSize, which all tasks of a batch share), or write smaller batches with more tasks."
+                "exactly-once delivery keeps until the batch is committed. Set stagingLocation to a folder that the "
+                "driver and all executors can reach, or to topic:NAME; or raise stagingThreshold (mind "
+                "spark.driver.maxResultSize, which all tasks of a batch share), or write smaller batches with more "
+                "tasks."
             )
         return self._open()
 
