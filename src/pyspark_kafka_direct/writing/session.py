@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pyspark_kafka_direct.errors import FencedError
 from pyspark_kafka_direct.wire.transactions import Started, Transactions
@@ -142,6 +142,12 @@ class TransactionalSession:
     def close(self) -> None:
         """Give the connections back. A transaction that is open stays so until the broker aborts it."""
         self._drop_producer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _begin(self) -> Started:
         self._check_fenced()
