@@ -11,7 +11,6 @@ There are two sequences of requests. Which one holds depends on the feature ``tr
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.errors import (
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.coordinator import Brokers
     from pyspark_kafka_direct.wire.deadline import Deadline
-
-_log = logging.getLogger("pyspark_kafka_direct.wire")
 
 _FEATURE = "transaction.version"
 _EPOCHS_BUMPED_FROM: Final = 2  # transaction.version
@@ -89,7 +86,6 @@ class Transactions:
     def __init__(self, cluster: Brokers, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self._coordinator = Coordinator(cluster, "transaction", transactional_id)
-        self._warned = False
 
     def init(self, timeout_ms: int, deadline: Deadline | None = None) -> Started:
         """Take the transactional id over: fence whoever had it, and wait until what was left open is aborted.
@@ -105,7 +101,7 @@ class Transactions:
         """
 
         def ask(connection: Connection, limit: Deadline) -> Started:
-            self._check_release(connection)
+            check_release(connection)
             bumps_epochs = _bumps_epochs(connection, limit)
             producer = init_producer_id(
                 connection, limit, transactional_id=self.transactional_id, timeout_ms=timeout_ms
@@ -194,22 +190,26 @@ class Transactions:
                 raise
             raise request.unknown(str(error), error.broker) from error
 
-    def _check_release(self, connection: Connection) -> None:
-        versions = connection.api_versions
-        looks_like = f"it looks like Kafka {release(versions)}"
-        if versions.get(INIT_PRODUCER_ID.key, (0, -1))[1] < _OLDEST_INIT_PRODUCER_ID:
-            raise UnsupportedBrokerError(
-                f"The broker is too old for transactions ({looks_like}): exactly-once delivery needs Kafka 2.5.",
-                broker=connection.broker,
-            )
-        if versions.get(ADD_PARTITIONS_TO_TXN.key, (0, -1))[1] < _CHECKED_ADD_PARTITIONS and not self._warned:
-            self._warned = True
-            _log.warning(
-                "The broker %s is older than Kafka 3.6 (%s): a write that comes late can be left hanging in its log, "
-                "and then holds back everybody who reads committed records. Upgrade the brokers.",
-                connection.broker,
-                looks_like,
-            )
+
+def check_release(connection: Connection) -> str | None:
+    """Refuse a broker that is too old for transactions; return what to warn of where it is old.
+
+    Raises:
+        UnsupportedBrokerError: It is older than Kafka 2.5.
+    """
+    versions = connection.api_versions
+    looks_like = f"it looks like Kafka {release(versions)}"
+    if versions.get(INIT_PRODUCER_ID.key, (0, -1))[1] < _OLDEST_INIT_PRODUCER_ID:
+        raise UnsupportedBrokerError(
+            f"The broker is too old for transactions ({looks_like}): exactly-once delivery needs Kafka 2.5 or newer.",
+            broker=connection.broker,
+        )
+    if versions.get(ADD_PARTITIONS_TO_TXN.key, (0, -1))[1] >= _CHECKED_ADD_PARTITIONS:
+        return None
+    return (
+        f"The broker {connection.broker} is older than Kafka 3.6 ({looks_like}): a write that comes late can be left "
+        "hanging in its log, and then holds back everybody who reads committed records. Upgrade the brokers."
+    )
 
 
 class _Ending:

@@ -47,12 +47,16 @@ class MarkerStore:
     Args:
         cluster: The cluster.
         topic: The topic.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.topic = topic
         self._cluster = cluster
-        self._partition = TopicPartition(topic, 0)
+        self.partition = TopicPartition(topic, 0)
 
     def ensure(self, deadline: Deadline | None = None) -> None:
         """Create the topic if it is not there, and check that it keeps the newest record of each key.
@@ -97,7 +101,7 @@ class MarkerStore:
         """
         deadline = deadline or self._cluster.deadline()
         end = self._end(deadline)
-        start = self._cluster.offsets({self._partition: EARLIEST}, deadline=deadline)[self._partition]
+        start = self._cluster.offsets({self.partition: EARLIEST}, deadline=deadline)[self.partition]
         middle = max(start, end - _NEAR_THE_END)
         for first, until in ((middle, end), (start, middle)):
             found, value = self._newest(key.encode(), first, until, first == start, deadline)
@@ -131,7 +135,7 @@ class MarkerStore:
 
     def _end(self, deadline: Deadline) -> int:
         """Return the end of the log, once nothing before it belongs to a transaction that is open."""
-        partition = self._partition
+        partition = self.partition
         end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
         pause = _SHORTEST_PAUSE
         while True:

@@ -1,0 +1,265 @@
+"""The commit step of an exactly-once write: one batch, and the marker that names it, in one transaction.
+
+The order of the steps is what makes it right:
+
+1. Take the transactional id over. That fences every earlier writer, and aborts what one left half done; so nothing
+   changes any more that is not ours.
+2. Read the marker of what was sent last, to the end of its topic.
+3. Decide by it (``planning/delivery.py``): send, skip or refuse.
+4. Send the record batches in the order of the tasks, then the marker, and end the transaction. The marker is there if
+   and only if the records are.
+
+Where nobody knows whether the transaction was ended, the same from the start: the marker tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    FencedError,
+    KafkaDirectError,
+    OptionError,
+    OutcomeUnknownError,
+)
+from pyspark_kafka_direct.planning.delivery import Marker, Refuse, Skip, decide
+from pyspark_kafka_direct.wire.topics import broker_config
+from pyspark_kafka_direct.wire.transactions import check_release
+from pyspark_kafka_direct.writing.session import TransactionalSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.delivery import Attempt
+    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.settings.produce import ProduceSettings
+    from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.system import System
+    from pyspark_kafka_direct.writing.markers import MarkerStore
+    from pyspark_kafka_direct.writing.producer import Written
+
+_log = logging.getLogger("pyspark_kafka_direct.writing")
+
+_MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
+_TRIES: Final = 3
+_WARN_AT: Final = 0.5
+# A transaction that is fenced when most of its time has passed was ended by the broker, not by another writer.
+_OVER_AT: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How batches are delivered exactly once.
+
+    Attributes:
+        prefix: What the transactional id begins with (``transactionalIdPrefix``).
+        timeout_ms: After how long the broker aborts an open transaction (``transaction.timeout.ms``).
+        reset_token: Token of a refusal that does not count (``resetDelivery``).
+    """
+
+    prefix: str
+    timeout_ms: int = 300_000
+    reset_token: str | None = None
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id; the key of the marker, too."""
+        return f"{self.prefix}.sink"
+
+
+class Delivered(NamedTuple):
+    """What became of a batch.
+
+    Attributes:
+        sent: Whether it was sent now; if not, it was sent before.
+        written: What was written to each partition; empty if it was not sent now.
+    """
+
+    sent: bool
+    written: dict[TopicPartition, Written]
+
+
+def prepare(cluster: Cluster, store: MarkerStore, delivery: Delivery, deadline: Deadline | None = None) -> None:
+    """Check before a query starts, as far as that can be known then, that batches can be delivered; fences nobody.
+
+    Args:
+        cluster: The cluster.
+        store: The markers; their topic is created if it is not there.
+        delivery: How.
+        deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+    Raises:
+        UnsupportedBrokerError: The broker is older than Kafka 2.5.
+        OptionError: The brokers do not allow transactions to be open for so long.
+        KafkaDirectError: As ``MarkerStore.ensure``.
+    """
+    deadline = deadline or cluster.deadline()
+    cluster.reach(deadline=deadline)
+
+    def ask(connection: Connection, _: Deadline) -> str | None:
+        return check_release(connection)
+
+    if (warning := cluster.ask_any(ask, deadline)) is not None:
+        _log.warning(warning)
+    store.ensure(deadline)
+    try:
+        most = broker_config(cluster, [_MAX_TIMEOUT], deadline).get(_MAX_TIMEOUT)
+    except AuthorizationError:
+        return  # the coordinator refuses it when the first batch is delivered
+    if most is not None and delivery.timeout_ms > int(most):
+        raise OptionError(
+            f"kafka.transaction.timeout.ms is {delivery.timeout_ms}, and the brokers allow {most} at most: lower it, "
+            f"or raise their {_MAX_TIMEOUT}."
+        )
+
+
+def deliver(
+    cluster: Cluster,
+    settings: ProduceSettings,
+    store: MarkerStore,
+    delivery: Delivery,
+    attempt: Attempt,
+    batches: Callable[[], Iterable[tuple[str, EncodedBatch]]],
+) -> Delivered:
+    """Send a batch in one transaction, unless it was sent before.
+
+    After any error that it raises its own transaction is aborted, or will be by the next writer. A writer that has
+    taken over is not disturbed.
+
+    Args:
+        cluster: The cluster.
+        settings: How records are written.
+        store: The markers; ``prepare`` has seen to their topic.
+        delivery: How batches are delivered.
+        attempt: Which batch it is, and whose.
+        batches: Gives the record batches, with their topics, in order; called again for another try.
+
+    Raises:
+        DeliveryRefusedError: Neither sending nor skipping is known to be right.
+        FencedError: Another writer has taken over; final.
+        BrokerTimeoutError: Sending takes longer than a transaction may be open.
+        KafkaDirectError: It was not sent.
+    """
+    with TransactionalSession(cluster, delivery.transactional_id, delivery.timeout_ms, settings) as session:
+        step = _CommitStep(session, store, delivery, cluster.pool.system)
+        for tries in range(1, _TRIES + 1):
+            try:
+                return step.run(attempt, batches)
+            except OutcomeUnknownError as error:
+                if tries == _TRIES:
+                    raise
+                _log.warning("%s The marker will tell.", error)
+        raise AssertionError
+
+
+class _CommitStep:
+    """The steps of the module, for one batch.
+
+    Args:
+        session: Writes.
+        store: The markers.
+        delivery: How.
+        system: Has the clock.
+    """
+
+    def __init__(self, session: TransactionalSession, store: MarkerStore, delivery: Delivery, system: System) -> None:
+        self._session = session
+        self._store = store
+        self._delivery = delivery
+        self._system = system
+        self._unclear: tuple[Marker, Delivered] | None = None
+
+    def run(self, attempt: Attempt, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> Delivered:
+        transactional_id = self._delivery.transactional_id
+        self._session.init()
+        found = self._store.read(transactional_id)
+        marker = None if found is None else Marker.from_json(found)
+        if self._unclear is not None and marker == self._unclear[0]:
+            return self._unclear[1]
+        decision = decide(marker, attempt, self._delivery.reset_token)
+        if isinstance(decision, Refuse):
+            raise decision.error(transactional_id)
+        if isinstance(decision, Skip):
+            _log.info("batch %d of %s was sent before, under %s", attempt.batch, attempt.query, transactional_id)
+            if decision.renewed is not None:
+                self._send((), decision.renewed, sent=False)
+            return Delivered(False, {})
+        return self._send(batches(), decision.marker, sent=True)
+
+    def _send(self, batches: Iterable[tuple[str, EncodedBatch]], marker: Marker, *, sent: bool) -> Delivered:
+        session = self._session
+        time = _TransactionTime(self._delivery, self._system)
+        try:
+            for topic, batch in batches:
+                time.check(len(batch.data))
+                session.send(topic, batch)
+            session.send(
+                self._store.topic, self._store.encode(self._delivery.transactional_id, marker.to_json().encode())
+            )
+            written = session.flush()
+            time.check()
+            written.pop(self._store.partition, None)
+            delivered = Delivered(sent, written)
+            self._unclear = (marker, delivered)
+            session.commit()
+        except OutcomeUnknownError:
+            raise
+        except FencedError as error:
+            if time.is_nearly_over:
+                raise time.too_slow() from error
+            raise
+        except BaseException:
+            with contextlib.suppress(KafkaDirectError):
+                session.abort()
+            raise
+        return delivered
+
+
+class _TransactionTime:
+    """How long a transaction is open, and how long it may be."""
+
+    def __init__(self, delivery: Delivery, system: System) -> None:
+        self._delivery = delivery
+        self._system = system
+        self._allowed = delivery.timeout_ms / 1000
+        self._began = system.monotonic()
+        self._bytes = 0
+        self._warned = False
+
+    @property
+    def is_nearly_over(self) -> bool:
+        return self._passed >= self._allowed * _OVER_AT
+
+    def check(self, size: int = 0) -> None:
+        """Count bytes that are to be sent; warn, or raise, when much time has passed."""
+        if self._passed >= self._allowed:
+            raise self.too_slow()
+        if self._passed >= self._allowed * _WARN_AT and not self._warned:
+            self._warned = True
+            _log.warning("%s", self._told())
+        self._bytes += size
+
+    def too_slow(self) -> BrokerTimeoutError:
+        return BrokerTimeoutError(
+            f"{self._told()} Nothing of it was committed. Raise kafka.transaction.timeout.ms (the brokers' "
+            f"{_MAX_TIMEOUT} is the limit), write smaller batches, or look for what is slow: a quota, the network, "
+            "few partitions."
+        )
+
+    @property
+    def _passed(self) -> float:
+        return self._system.monotonic() - self._began
+
+    def _told(self) -> str:
+        return (
+            f"The transaction of {self._delivery.transactional_id!r} has been open for {self._passed:.1f} s of the "
+            f"{self._allowed:g} s that kafka.transaction.timeout.ms allows, and {self._bytes} bytes were sent so far."
+        )
