@@ -91,6 +91,13 @@ class Spill(Protocol):
 class Location(Protocol):
     """A place for spilled batches: ``stagingLocation``."""
 
+    def prepare(self) -> None:
+        """Check, on the driver, that it can be used.
+
+        Raises:
+            OptionError: It cannot.
+        """
+
     def spill(self, name: str) -> Spill:
         """Begin to write.
 

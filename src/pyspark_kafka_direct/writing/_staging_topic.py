@@ -1,0 +1,147 @@
+"""Staging in a topic: frames of a task attempt are the values of records, all in one partition, under its name as key.
+
+The task's message has the offsets between which they lie. Records of other tasks lie there too, so the key is looked at.
+Retention removes them some time after they have been sent; a compacted topic would lose some before.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import BrokerError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.settings.fetch import FetchSettings
+from pyspark_kafka_direct.settings.produce import ProduceSettings
+from pyspark_kafka_direct.writing._frames import Sum, frames
+from pyspark_kafka_direct.writing.producer import Producer
+from pyspark_kafka_direct.writing.staging import InTopic, Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.wire.cluster import Cluster
+
+# A record is well below the default of max.message.bytes, which is 1 MiB.
+_RECORD: Final = 512 << 10
+
+
+class TopicLocation:
+    """A topic for staged batches.
+
+    Args:
+        cluster: The cluster.
+        topic: The topic.
+        settings: How records are written to it; by default as idempotent producers do.
+        poll_timeout: Seconds without any progress after which reading fails.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: str, settings: ProduceSettings | None = None, poll_timeout: float = 60.0
+    ) -> None:
+        self.topic = topic
+        self._cluster = cluster
+        self._settings = settings or ProduceSettings()
+        self._poll_timeout = poll_timeout
+
+    def prepare(self) -> None:
+        """Check that the topic is there.
+
+        Raises:
+            OptionError: It is not.
+            BrokerError: The cluster could not be asked.
+        """
+        if self.topic not in self._cluster.topics([self.topic]):
+            raise OptionError(
+                f"stagingLocation is topic:{self.topic}, and there is no such topic: create it, with "
+                "cleanup.policy=delete, a retention longer than any batch takes, and about as many partitions as tasks run at once."
+            )
+
+    def spill(self, name: str) -> _TopicSpill:
+        """See ``Location``."""
+        topics = self._cluster.topics([self.topic])
+        if self.topic not in topics:
+            raise TopicNotFoundError(
+                "The topic of stagingLocation does not exist, or may not be seen.", topic=self.topic
+            )
+        key = name.encode()
+        partition = zlib.crc32(key) % len(topics[self.topic].partitions)
+        return _TopicSpill(
+            Producer(self._cluster, self._settings), TopicPartition(self.topic, partition), key, self._now
+        )
+
+    def read(self, staged: Staged) -> Iterator[tuple[str, EncodedBatch]]:
+        """See ``Location``."""
+        assert isinstance(staged, InTopic)
+        where = f"{staged.topic}-{staged.partition} at offsets {staged.from_offset} to {staged.until_offset - 1}"
+        yield from frames(self._values(staged), staged.sum, where)
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Leave it to the topic's retention."""
+
+    def _now(self) -> int:
+        return int(self._cluster.pool.system.wall_time() * 1000)
+
+    def _values(self, staged: InTopic) -> Iterator[bytes]:
+        import pyarrow.compute as pc
+
+        from pyspark_kafka_direct.reading.range_reader import read_range
+        from pyspark_kafka_direct.reading.request import RangeRequest
+
+        request = RangeRequest(
+            offsets=OffsetRange(staged.topic, staged.partition, staged.from_offset, staged.until_offset),
+            columns=("key", "value"),
+            poll_timeout=self._poll_timeout,
+        )
+        for batch in read_range(self._cluster.settings, FetchSettings(), request, pool=self._cluster.pool):
+            ours = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), staged.key), False))
+            for value in ours:
+                yield value.as_py()
+
+
+class _TopicSpill:
+    """Records that are being written."""
+
+    def __init__(self, producer: Producer, partition: TopicPartition, key: bytes, now: Callable[[], int]) -> None:
+        from pyspark_kafka_direct.records import create_encoder
+
+        self._producer = producer
+        self._partition = partition
+        self._key = key
+        self._now = now
+        self._encoder = create_encoder(
+            topic=partition.topic, partitions=partition.partition + 1, batch_bytes=_RECORD, max_record_bytes=2 * _RECORD
+        )
+
+    def write(self, data: bytes) -> None:
+        import pyarrow as pa
+
+        parts = [data[start : start + _RECORD] for start in range(0, len(data), _RECORD)]
+        count = len(parts)
+        rows = pa.record_batch(
+            {
+                "key": pa.array([self._key] * count, pa.binary()),
+                "value": pa.array(parts, pa.binary()),
+                "partition": pa.array([self._partition.partition] * count, pa.int32()),
+                "timestamp": pa.array([self._now()] * count, pa.int64()),
+            }
+        )
+        for batch in self._encoder.add(rows):
+            self._producer.send(self._partition.topic, batch)
+
+    def finish(self, sum: Sum, records: int) -> InTopic:
+        for batch in self._encoder.flush():
+            self._producer.send(self._partition.topic, batch)
+        written = self._producer.flush()[self._partition]
+        self._producer.close()
+        if written.first_offset < 0 or written.next_offset < 0:
+            raise BrokerError(
+                "The broker did not tell at which offsets it has staged records; the task can be tried again.",
+                topic=self._partition.topic,
+                partition=self._partition.partition,
+            )
+        return InTopic(*self._partition, written.first_offset, written.next_offset, self._key, sum, records)
+
+    def abandon(self) -> None:
+        self._producer.close()

@@ -1,0 +1,246 @@
+"""Staged record batches: what is kept comes back whole, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.wire.systems import Frozen
+
+from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.records import EncodedBatch
+from pyspark_kafka_direct.settings.connection import ConnectionSettings
+from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.writing._frames import Sum, frame, frames
+from pyspark_kafka_direct.writing._staging_files import AGE_OF_OTHERS, AGE_OF_SUPERSEDED, FileLocation
+from pyspark_kafka_direct.writing._staging_topic import TopicLocation
+from pyspark_kafka_direct.writing.staging import InFile, Inline, StagedBatches, Stager
+from pyspark_kafka_direct.writing.staging_location import open_location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Pair = tuple[str, EncodedBatch]
+
+batches = st.builds(
+    EncodedBatch,
+    st.integers(0, 2**31 - 1),
+    st.integers(1, 2**31 - 1),
+    st.integers(0, 2**40),
+    st.binary(max_size=300).map(bytearray),
+)
+pairs = st.lists(st.tuples(st.text(min_size=1, max_size=20), batches), max_size=6)
+
+
+def made(number: int, size: int = 100) -> Pair:
+    return "flights", EncodedBatch(number, 3, size, bytearray(bytes([number]) * size))
+
+
+def sum_of(data: bytes) -> Sum:
+    return Sum().add(data)
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@given(pairs, st.lists(st.integers(0, 10_000), max_size=8))
+def test_frames_come_back_however_the_bytes_are_cut(wanted: list[Pair], places: list[int]) -> None:
+    data = b"".join(frame(*each) for each in wanted)
+    assert list(frames(cut(data, places), sum_of(data), "here")) == wanted
+
+
+@given(pairs.filter(bool), st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_byte_is_seen(wanted: list[Pair], place: int, change: int) -> None:
+    data = bytearray(b"".join(frame(*each) for each in wanted))
+    total = sum_of(bytes(data))
+    data[place % len(data)] ^= change
+    with pytest.raises(CorruptRecordError):
+        list(frames([bytes(data)], total, "here"))
+
+
+@given(pairs.filter(bool), st.integers(1, 10_000))
+def test_a_lost_end_is_seen(wanted: list[Pair], lost: int) -> None:
+    """Also one that loses whole frames."""
+    data = b"".join(frame(*each) for each in wanted)
+    with pytest.raises(CorruptRecordError, match="incomplete or damaged: here has"):
+        list(frames([data[: max(0, len(data) - lost)]], sum_of(data), "here"))
+
+
+def test_bytes_behind_the_end_are_seen() -> None:
+    data = frame(*made(1))
+    with pytest.raises(CorruptRecordError):
+        list(frames([data + data], sum_of(data), "here"))
+
+
+def test_small_batches_stay_in_the_message() -> None:
+    stager = Stager(1000, None)
+    for number in range(3):
+        stager.add(*made(number))
+    staged = stager.finish()
+    assert isinstance(staged, Inline)
+    assert staged.records == 9
+    assert len(staged.data) == staged.sum.size <= 1000
+    assert list(StagedBatches([staged], None)) == [made(0), made(1), made(2)]
+
+
+def test_nothing_staged_is_a_message_too() -> None:
+    staged = Stager(0, None).finish()
+    assert staged.records == 0
+    assert list(StagedBatches([staged, staged], None)) == []
+
+
+def test_more_than_the_threshold_needs_another_place() -> None:
+    stager = Stager(300, None)
+    stager.add(*made(0))
+    stager.add(*made(1))
+    with pytest.raises(OptionError, match=r"more than 300 bytes .*stagingThreshold.*stagingLocation"):
+        stager.add(*made(2))
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> FileLocation:
+    made = FileLocation(str(tmp_path / "staging"), "p.sink", "run-1")
+    made.prepare()
+    return made
+
+
+def files(tmp_path: Path) -> set[str]:
+    return {path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix == ".staged"}
+
+
+def staged_by(location: FileLocation, name: str, *numbers: int) -> InFile:
+    stager = Stager(0, lambda: location.spill(name))
+    for number in numbers:
+        stager.add(*made(number))
+    staged = stager.finish()
+    assert isinstance(staged, InFile)
+    return staged
+
+
+def test_beyond_the_threshold_all_is_in_a_file(location: FileLocation, tmp_path: Path) -> None:
+    stager = Stager(300, lambda: location.spill("5-0-17"))
+    for number in range(5):
+        stager.add(*made(number))
+    staged = stager.finish()
+    assert isinstance(staged, InFile)
+    assert files(tmp_path) == {"run-1.5-0-17.staged"}
+    assert os.stat(staged.path).st_size == staged.sum.size
+    found = StagedBatches([staged, Inline(frame(*made(9)), sum_of(frame(*made(9))), 3)], location)
+    assert list(found) == list(found) == [made(number) for number in (0, 1, 2, 3, 4, 9)]
+    assert (found.records, found.bytes) == (18, staged.sum.size + len(frame(*made(9))))
+
+
+def test_an_attempt_that_failed_leaves_no_file(location: FileLocation, tmp_path: Path) -> None:
+    stager = Stager(0, lambda: location.spill("5-0-17"))
+    stager.add(*made(0))
+    assert len(files(tmp_path)) == 1
+    stager.abandon()
+    assert files(tmp_path) == set()
+    Stager(0, None).abandon()
+
+
+def test_only_what_messages_name_is_discarded(location: FileLocation, tmp_path: Path) -> None:
+    first, other = staged_by(location, "5-0-1", 0), staged_by(location, "5-0-2", 1)
+    StagedBatches([first, Inline(b"", Sum(), 0)], location).discard()
+    assert files(tmp_path) == {"run-1.5-0-2.staged"}
+    StagedBatches([first], location).discard()  # once more does no harm
+    assert list(StagedBatches([other], location)) == [made(1)]
+
+
+def test_a_file_that_is_gone_cut_or_changed_is_an_error(location: FileLocation) -> None:
+    gone, short, changed = (staged_by(location, f"5-{number}-1", number, number) for number in range(3))
+    os.remove(gone.path)
+    os.truncate(short.path, short.sum.size // 2)
+    content = bytearray(Path(changed.path).read_bytes())
+    content[-1] ^= 1
+    Path(changed.path).write_bytes(content)
+    with pytest.raises(CorruptRecordError, match="not there any more"):
+        list(location.read(gone))
+    for each in (short, changed):
+        with pytest.raises(CorruptRecordError):
+            list(location.read(each))
+
+
+def test_an_executor_that_sees_another_folder_is_told_so(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    FileLocation(str(there), "p.sink", "run-1").prepare()
+    with pytest.raises(OptionError, match="not the folder that the driver sees"):
+        FileLocation(str(here), "p.sink", "run-1").spill("5-0-1")
+    with pytest.raises(OptionError, match="not the folder that the driver sees"):
+        FileLocation(str(there), "p.sink", "run-2").spill("5-0-1")
+
+
+def test_a_location_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path) -> None:
+    for bad in ("relative/path", "nosuch://bucket/x"):
+        with pytest.raises(OptionError, match="stagingLocation"):
+            FileLocation(bad, "p.sink", "run-1")
+    blocked = tmp_path / "a-file"
+    blocked.write_bytes(b"")
+    with pytest.raises(OptionError, match="cannot be written to"):
+        FileLocation(str(blocked), "p.sink", "run-1").prepare()
+
+
+def test_a_full_disk_is_an_error_that_names_the_location(location: FileLocation) -> None:
+    stager = Stager(0, lambda: FileLocation("/dev/full", "p.sink", "r").spill("x"))
+    with pytest.raises(KafkaDirectError, match="/dev/full"):
+        stager.add(*made(0))
+
+
+def test_names_of_all_kinds_are_kept_apart(tmp_path: Path) -> None:
+    for run in ("job.1", "job/1", "../job", "job 1"):
+        location = FileLocation(str(tmp_path), "../a/b", run)
+        location.prepare()
+        assert list(location.read(staged_by(location, "0-0-1", 1))) == [made(1)]
+    assert len(files(tmp_path)) == 4
+    assert {path.parent for path in tmp_path.rglob("*.staged")} == {tmp_path / "..%2Fa%2Fb"}
+
+
+def age(path: str | Path, seconds: float, now: float) -> None:
+    os.utime(path, (now - seconds, now - seconds))
+
+
+def test_a_sweep_goes_by_age_and_spares_other_runs(tmp_path: Path) -> None:
+    system = Frozen(now=2_000_000_000.0)
+    kept: set[str] = set()
+    for run in ("run-0", "run-1", "run-2", "run-x"):
+        location = FileLocation(str(tmp_path), "p.sink", run)
+        location.prepare()
+        for name, seconds in (("new", 60.0), ("old", AGE_OF_SUPERSEDED + 60), ("older", AGE_OF_OTHERS + 60)):
+            age(staged_by(location, name, 1).path, seconds, system.now)
+            if name == "new" or (name == "old" and run in ("run-2", "run-x")):
+                kept.add(f"{run}.{name}.staged")
+    foreign = tmp_path / "p.sink" / "not-ours.txt"
+    foreign.write_bytes(b"")
+    age(foreign, AGE_OF_OTHERS * 2, system.now)
+    other = FileLocation(str(tmp_path), "q.sink", "run-0")
+    other.prepare()
+    age(staged_by(other, "older", 1).path, AGE_OF_OTHERS * 2, system.now)
+    for probe in (tmp_path / "p.sink").glob("*.probe"):
+        age(probe, AGE_OF_OTHERS * 2, system.now)
+    here = FileLocation(str(tmp_path), "p.sink", "run-2")
+    assert here.sweep(("run-0", "run-1", "run-2"), system) == 6 + 3  # files, and probes of others
+    assert files(tmp_path / "p.sink") == kept
+    assert files(tmp_path / "q.sink") == {"run-0.older.staged"}
+    assert foreign.exists()
+    here.check()
+    assert FileLocation(str(tmp_path / "nothing"), "p.sink", "r").sweep((), system) == 0
+
+
+def test_what_the_option_names() -> None:
+    cluster = Cluster(ConnectionSettings((("h", 1),)))
+    found = open_location("topic:staging", cluster, transactional_id="p.sink", run="r")
+    assert isinstance(found, TopicLocation)
+    assert found.topic == "staging"
+    assert isinstance(open_location("/tmp/x", cluster, transactional_id="p.sink", run="r"), FileLocation)
+    assert isinstance(open_location("file:///tmp/x", cluster, transactional_id="p.sink", run="r"), FileLocation)
+    with pytest.raises(OptionError, match="topic:NAME"):
+        open_location("topic:", cluster, transactional_id="p.sink", run="r")
