@@ -35,7 +35,7 @@ test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
-	@$(LANES) lint unit
+	@$(LANES) lint unit-1 unit-2
 
 .PHONY: lint
 lint: $(VENV)  ## ruff and mypy
@@ -46,6 +46,10 @@ lint: $(VENV)  ## ruff and mypy
 .PHONY: unit
 unit: $(VENV)  ## unit tests only
 	$(PYTEST) tests/unit
+
+.PHONY: unit-1 unit-2
+unit-1 unit-2: unit-%: $(VENV)
+	$(PYTEST) --part $*/2 tests/unit
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in lanes side by side

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.lanes.assignment import COLLECTED, LANES, of_lane
+from tests.lanes.assignment import COLLECTED, LANES, of_lane, of_part
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.embedded import RUNNING_BROKER_VARIABLE
@@ -44,11 +44,12 @@ _RUNNING = os.environ.pop(RUNNING_BROKER_VARIABLE, None)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", choices=LANES, help="run the tests of one lane only; see tests/lanes/assignment.py")
+    parser.addoption("--part", metavar="1/2", help="run the tests of every other module only; see there")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected = config.stash[COLLECTED] = items.copy()
-    items[:] = of_lane(collected, config.getoption("--lane"))
+    items[:] = of_part(of_lane(collected, config.getoption("--lane")), config.getoption("--part"))
     if others := set(collected).difference(items):
         config.hook.pytest_deselected(items=list(others))
 

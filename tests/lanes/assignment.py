@@ -10,6 +10,10 @@
     All others: no Spark at all.
 
     pytest --lane plain tests/integration
+
+Unit tests need no lanes. Two processes share them, each with every other module:
+
+    pytest --part 1/2 tests/unit
 """
 
 from __future__ import annotations
@@ -42,6 +46,15 @@ def lane_of(item: pytest.Item) -> str:
 def of_lane(items: Sequence[pytest.Item], lane: str | None) -> list[pytest.Item]:
     """Return the tests of a lane in the order in which they run; with ``None`` of all lanes."""
     return _in_order([item for item in items if lane in (None, lane_of(item))])
+
+
+def of_part(items: Sequence[pytest.Item], part: str | None) -> list[pytest.Item]:
+    """Return the tests of a part: of ``2/3`` those of the second module, the fifth, and so on; with ``None`` all."""
+    if part is None:
+        return list(items)
+    number, parts = map(int, part.split("/"))
+    modules = {path: index for index, path in enumerate(dict.fromkeys(item.path for item in items))}
+    return [item for item in items if modules[item.path] % parts == number - 1]
 
 
 def _in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:

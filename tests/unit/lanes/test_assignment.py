@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.lanes.assignment import LANES, lane_of, of_lane
+from tests.lanes.assignment import LANES, lane_of, of_lane, of_part
 
 MAKEFILE = Path(__file__).parents[3] / "Makefile"
 
@@ -47,6 +47,20 @@ def test_modules_with_special_sessions_come_last() -> None:
     first, second = special
     mixed = item("c", "kafka")
     assert of_lane([plain[0], first, second, mixed, plain[1], plain[2]], None) == [*plain, first, second, mixed]
+
+
+def test_parts_share_the_modules() -> None:
+    items = [item("a"), item("b"), item("b"), item("c"), item("d")]
+    a, b, again, c, d = items
+    assert of_part(items, None) == items
+    assert [of_part(items, f"{number}/2") for number in (1, 2)] == [[a, c], [b, again, d]]
+    assert [of_part(items, f"{number}/3") for number in (1, 2, 3)] == [[a, d], [b, again], [c]]
+
+
+def test_both_parts_are_checked() -> None:
+    text = MAKEFILE.read_text("utf-8")
+    assert "@$(LANES) lint unit-1 unit-2\n" in text
+    assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --part $*/2 tests/unit\n" in text
 
 
 def test_each_lane_is_run() -> None:
