@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.rdd import KafkaRDD
     from pyspark_kafka_direct.offsets import OffsetRange
 
+_LOOKED_UP_ONCE = (
+    "PythonRDD",
+    "PythonUtils",
+    "SimplePythonFunction",
+    "org.apache.spark.streaming.Time",
+    "org.apache.spark.streaming.scheduler.StreamInputInfo",
+    "py4j.reflection.TypeUtil",
+)
+
 
 class SparkSide:
     """A stream's connection with one StreamingContext; for several threads.
@@ -42,6 +51,7 @@ class SparkSide:
     """
 
     def __init__(self, ssc: StreamingContext, constant: Any, carried: CarriedStream) -> None:
+        look_up_once(ssc._jvm)
         self._ssc = ssc
         self._context: SparkContext = ssc.sparkContext
         self._constant = constant
@@ -138,6 +148,21 @@ def constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
     constant = jvm.org.apache.spark.streaming.dstream.ConstantInputDStream(ssc._jssc.ssc(), empty, any_class)
     java = jvm.org.apache.spark.streaming.api.java.JavaDStream(constant, any_class)
     return constant, DStream(java, ssc, spark.serializer)
+
+
+def look_up_once(jvm: Any) -> None:
+    """Keep the names in the JVM that each batch uses, or else py4j looks them up every time.
+
+    py4j tries a name in every package that is imported, and a class that is not there is looked for in each of Spark's
+    jars. PySpark asks a hundred times whenever Spark calls a function of a stream: it reads the list of RDDs to its
+    end, which is an exception in the JVM, and compares that with each kind of exception it knows.
+    """
+    for name in _LOOKED_UP_ONCE:
+        owner = jvm
+        for part in name.split("."):
+            found = getattr(owner, part)
+            setattr(owner, part, found)  # py4j is asked only for what is no attribute yet
+            owner = found
 
 
 def side_after_restore(carried: CarriedStream, rdd: RDD[Any]) -> SparkSide:
