@@ -14,6 +14,7 @@ from tests.integration.transactions import transaction, transactional
 from tests.integration.workbench import Workbench
 from tests.lanes.assignment import lane_of
 from tests.lanes.jvm import start_quickly
+from tests.lanes.python import import_quickly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 start_quickly()
+import_quickly()
 
 
 @pytest.fixture(autouse=True)
