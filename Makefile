@@ -31,7 +31,7 @@ demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, 
 .PHONY: test
 # Spark gives a Python worker ten seconds to start, so the compiler of the kernel comes last, and stands back.
 test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
-	@$(LANES) lane-spark "lane-direct lane-apps" "lint unit lane-plain rust-check"
+	@$(LANES) "lane-spark unit" "lane-direct lane-apps" "lint lane-plain rust-check"
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
