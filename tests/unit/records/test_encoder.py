@@ -82,7 +82,7 @@ def test_there_and_back(implementation: str, rows: list[Row], codec: str, batch_
 
 
 @pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_both_encoders_agree(data: st.DataObject) -> None:
     partitions = data.draw(st.integers(1, 5))
@@ -170,6 +170,8 @@ def test_framing_is_that_of_the_java_client(implementation: str) -> None:
     noise = random.Random(5).randbytes(100_000)
     (snappy,) = encode(implementation, [Row(noise)], codec="snappy")
     assert snappy.data[HEADER : HEADER + 16] == b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
+    (first,) = struct.unpack_from(">i", snappy.data, HEADER + 16)
+    assert 32 << 10 < first < 33 << 10
     (lz4,) = encode(implementation, [Row(noise)], codec="lz4")
     assert lz4.data[HEADER : HEADER + 7] == bytes.fromhex("04224d18604082")
     # What does not shrink is stored as it is.
