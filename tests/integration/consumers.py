@@ -86,7 +86,7 @@ def _by_librdkafka(bootstrap_servers: str, topic: str, isolation: str) -> list[C
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        found = []
+        found: list[Consumed] = []
         deadline = time.monotonic() + _DEADLINE
         while time.monotonic() < deadline:
             message = consumer.poll(1)
