@@ -106,7 +106,7 @@ class Partition:
 
     def may_send(self, now: float) -> bool:
         """Tell whether the head may be sent now."""
-        if not self._waiting or now < self.not_before or (self.renew and self._under_way) or self._draining:
+        if not self._waiting or now < self.not_before:
             return False
         return len(self._under_way) < (self._window if self._proven else 1)
 

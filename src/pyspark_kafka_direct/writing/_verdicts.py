@@ -87,8 +87,8 @@ def failure(
     code = answer.error_code
     if code in _TOO_LARGE and records == 1:
         return RecordTooLargeError(
-            f"A record takes {len(data)} bytes as it is sent, and the topic allows less: raise the topic's "
-            f"max.message.bytes (or the brokers' message.max.bytes){_key(data, 0)}.",
+            f"A record{_key(data, 0, ',')} takes {len(data)} bytes as it is sent, and the topic allows less: raise the "
+            "topic's max.message.bytes (or the brokers' message.max.bytes).",
             topic=topic,
             partition=number,
             broker=broker,
@@ -105,7 +105,7 @@ def _refusal(answer: ProducedPartition, records: int, data: bytes | bytearray) -
         return f"The broker refuses a batch of {records} records ({name}{said}). Correct the records{_ADVICE[name]}."
     index, said_of_one = answer.record_errors[0]
     others = len(answer.record_errors) - 1
-    more = f" (and {others} more of the batch)" if others else ""
+    more = f" (and {others} more)" if others else ""
     said = said_of_one or answer.message or name
     return (
         f"The broker refuses record {index + 1} of a batch of {records}{more}{_key(data, index)}: {name}: "
@@ -119,10 +119,12 @@ _ADVICE: Final = {
 }
 
 
-def _key(data: bytes | bytearray, index: int) -> str:
-    """Return what tells one record of a batch from others: ``; its key is b'x'``."""
+def _key(data: bytes | bytearray, index: int, after: str = "") -> str:
+    """Return what tells one record of a batch from others, by its key; nothing if there is no such record."""
     from pyspark_kafka_direct.records import create_decoder
 
+    if index < 0:
+        return ""
     try:
         decoder = create_decoder(topic="t", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
         decoder.feed(memoryview(data))
@@ -133,6 +135,7 @@ def _key(data: bytes | bytearray, index: int) -> str:
         return ""
     key: bytes | None = found.column(0)[0].as_py()
     if key is None:
-        return ", which has no key,"
-    shown = repr(key if len(key) <= _KEY_SHOWN else key[:_KEY_SHOWN])
-    return f", which has the key {shown}{' and so on' if len(key) > _KEY_SHOWN else ''},"
+        return f", which has no key{after}"
+    if len(key) > _KEY_SHOWN:
+        return f", whose key begins with {key[:_KEY_SHOWN]!r}{after}"
+    return f", which has the key {key!r}{after}"
