@@ -26,6 +26,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.delivery import Attempt, Marker
 from pyspark_kafka_direct.settings.produce import ProduceSettings
+from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.messages import END_TXN
 from pyspark_kafka_direct.writing.exactly_once import Delivered, Delivery, deliver, prepare
 from pyspark_kafka_direct.writing.markers import MarkerStore
@@ -315,7 +316,8 @@ def lose_end_txn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     from pyspark_kafka_direct.wire.connection import Connection
 
     def lose(times: int, *, heard: bool) -> list[str]:
-        call, lost = Connection.call, []
+        call = Connection.call
+        lost: list[str] = []
 
         def losing(connection: Connection, api: Any, values: Any, deadline: Any) -> Any:
             if api.key == END_TXN.key and len(lost) < times:
@@ -348,10 +350,8 @@ def test_where_the_end_stays_unclear_the_marker_decides(
     first: Deliverer, lose_end_txn: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, heard: bool
 ) -> None:
     """Until the time of the question is up; what was not committed is sent again, what was is not."""
-    from pyspark_kafka_direct.wire import coordinator
-
     lost = lose_end_txn(1, heard=heard)
-    after = coordinator.Retry.after
+    after = Retry.after
 
     def give_up(retry: Any, error: Any) -> None:
         if lost and "given up" not in lost:
@@ -359,7 +359,7 @@ def test_where_the_end_stays_unclear_the_marker_decides(
             raise error
         after(retry, error)
 
-    monkeypatch.setattr(coordinator.Retry, "after", give_up)
+    monkeypatch.setattr(Retry, "after", give_up)
     made: list[int] = []
 
     def batches() -> list[tuple[str, EncodedBatch]]:

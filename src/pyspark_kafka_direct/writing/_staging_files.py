@@ -1,8 +1,8 @@
 """Staging in files, wherever ``pyarrow.fs`` reaches: a folder that driver and executors share, an object store.
 
-A file has the frames of one task attempt and nothing else. Its name has the run, the batch, the task and the attempt; its
-folder is that of the transactional id. It counts only once a task's message names it, with size and checksum, so it is
-written under its name at once.
+A file has the frames of one task attempt and nothing else. Its name has the run, the batch, the task and the attempt;
+its folder is that of the transactional id. It counts only once a task's message names it, with size and checksum, so it
+is written under its name at once.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class FileLocation:
             raise OptionError(f"stagingLocation {self.uri!r} cannot be read by this executor: {error}") from None
         if not found:
             raise OptionError(
-                f"stagingLocation {self.uri!r} is not the folder that the driver sees: its probe is not there. It has to "
-                "be shared by the driver and all executors, such as a network mount or an object store, or be topic:NAME."
+                f"stagingLocation {self.uri!r} is not the folder that the driver sees: its probe is not there. It has "
+                "to be shared by the driver and all executors, such as a network mount or an object store, or be "
+                "topic:NAME."
             )
 
     def spill(self, name: str) -> _FileSpill:
@@ -142,13 +143,9 @@ class FileLocation:
         with contextlib.suppress(OSError):
             now = system.wall_time()
             for info in self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True)):
-                if (
-                    info.type != fs.FileType.File
-                    or info.base_name == f"{_quoted(self._run)}{_PROBE}"
-                    or info.mtime_ns is None
-                ):
+                if info.type != fs.FileType.File or not info.base_name.endswith((_SUFFIX, _PROBE)):
                     continue
-                if not info.base_name.endswith((_SUFFIX, _PROBE)):
+                if info.mtime_ns is None or info.base_name == f"{_quoted(self._run)}{_PROBE}":
                     continue
                 run = unquote(info.base_name.partition(".")[0])
                 age = now - info.mtime_ns / 1e9

@@ -1,18 +1,20 @@
 """Staging in a topic: frames of a task attempt are the values of records, all in one partition, under its name as key.
 
-The task's message has the offsets between which they lie. Records of other tasks lie there too, so the key is looked at.
+The task's message has the offsets between which they lie. Records of others lie there too, so the key is looked at.
 Retention removes them some time after they have been sent; a compacted topic would lose some before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.errors import BrokerError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.settings.produce import ProduceSettings
+from pyspark_kafka_direct.wire.topics import topic_config
 from pyspark_kafka_direct.writing._frames import Sum, frames
 from pyspark_kafka_direct.writing.producer import Producer
 from pyspark_kafka_direct.writing.staging import InTopic, Staged
@@ -49,14 +51,22 @@ class TopicLocation:
         """Check that the topic is there.
 
         Raises:
-            OptionError: It is not.
+            OptionError: It is not, or it is compacted.
             BrokerError: The cluster could not be asked.
         """
         if self.topic not in self._cluster.topics([self.topic]):
             raise OptionError(
                 f"stagingLocation is topic:{self.topic}, and there is no such topic: create it, with "
-                "cleanup.policy=delete, a retention longer than any batch takes, and about as many partitions as tasks run at once."
+                "cleanup.policy=delete, a retention longer than any batch takes, and about as many partitions as tasks "
+                "run at once."
             )
+        with contextlib.suppress(AuthorizationError):
+            policy = topic_config(self._cluster, self.topic, ["cleanup.policy"]).get("cleanup.policy")
+            if policy is not None and "compact" in policy:
+                raise OptionError(
+                    f"stagingLocation is topic:{self.topic}, which is compacted and so loses records before they are "
+                    "sent: set its cleanup.policy to delete, or name another topic."
+                )
 
     def spill(self, name: str) -> _TopicSpill:
         """See ``Location``."""

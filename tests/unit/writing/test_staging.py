@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.wire.systems import Frozen
 
-from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.errors import CorruptRecordError, OptionError
 from pyspark_kafka_direct.records import EncodedBatch
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -187,12 +187,6 @@ def test_a_location_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path) 
     blocked.write_bytes(b"")
     with pytest.raises(OptionError, match="cannot be written to"):
         FileLocation(str(blocked), "p.sink", "run-1").prepare()
-
-
-def test_a_full_disk_is_an_error_that_names_the_location(location: FileLocation) -> None:
-    stager = Stager(0, lambda: FileLocation("/dev/full", "p.sink", "r").spill("x"))
-    with pytest.raises(KafkaDirectError, match="/dev/full"):
-        stager.add(*made(0))
 
 
 def test_names_of_all_kinds_are_kept_apart(tmp_path: Path) -> None:
