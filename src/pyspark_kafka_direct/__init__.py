@@ -40,6 +40,7 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor import enable
+    from pyspark_kafka_direct.structured.foreach_batch import foreach_batch_writer
     from pyspark_kafka_direct.structured.source import KafkaDirectSource as DefaultSource
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "UnsupportedBrokerError",
     "UnsupportedRecordError",
     "enable",
+    "foreach_batch_writer",
 ]
 
 
@@ -85,4 +87,8 @@ def __getattr__(name: str) -> Any:
         from pyspark_kafka_direct.monitor import enable
 
         return enable
+    if name == "foreach_batch_writer":
+        from pyspark_kafka_direct.structured.foreach_batch import foreach_batch_writer
+
+        return foreach_batch_writer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -84,6 +84,15 @@ def test_texts_are_written_as_utf8_and_the_time_is_that_of_writing(
     assert before <= first.timestamp <= second.timestamp <= time.time() * 1000
 
 
+def test_a_double_is_a_time_in_seconds(
+    spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    rows = [("a", 1.5), ("b", 1_700_000_000.1239), ("c", 0.0)]
+    write(spark.createDataFrame(rows, "value string, timestamp double").coalesce(1), topic=topic)
+    assert [each.timestamp for each in read(topic)] == [1500, 1_700_000_000_123, 0]
+
+
 def test_rows_choose_their_topics_and_the_option_comes_first(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:

@@ -1,0 +1,179 @@
+"""``df.writeStream.format("kafka-direct")``: topics, output modes, progress, refusals. Read back by kafka-python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
+from tests.integration.consumers import consume, values
+from tests.integration.stream_queries import DEADLINE
+
+import pyspark_kafka_direct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+
+@pytest.fixture
+def source(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Callable[..., None]) -> Source:
+    return Source(spark, kafka, make_topic(2), put)
+
+
+class Source:
+    """A stream of the numbers that are put into it, as texts in the column ``value``."""
+
+    def __init__(self, spark: SparkSession, kafka: EmbeddedKafka, topic: str, put: Callable[..., None]) -> None:
+        self._topic, self._put = topic, put
+        reader = spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        loaded = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+        self.frame = loaded.selectExpr("cast(value as string) value")
+
+    def put(self, *numbers: int) -> None:
+        self._put(self._topic, numbers)
+
+
+@pytest.fixture
+def run(kafka: EmbeddedKafka, tmp_path: Path) -> Callable[..., StreamingQuery]:
+    """Writes all there is: ``run(frame, topic="t")``; again with the same ``name`` goes on."""
+
+    def run(frame: DataFrame, mode: str = "append", name: str = "query", /, **options: str) -> StreamingQuery:
+        given = {each.replace("_", "."): text for each, text in options.items()}
+        writer = frame.writeStream.format("kafka-direct").outputMode(mode)
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).options(**given)
+        writer = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True)
+        query = writer.start()
+        assert query.awaitTermination(DEADLINE), "the query did not end"
+        return query
+
+    return run
+
+
+def refusal(run: Callable[..., Any], *given: Any, **options: str) -> str:
+    with pytest.raises(StreamingQueryException) as caught:
+        run(*given, **options)
+    lines = str(caught.value).splitlines()
+    ours = [line for line in lines if line.startswith("pyspark_kafka_direct.errors.")]
+    return ours[-1].removeprefix("pyspark_kafka_direct.errors.") if ours else str(caught.value)
+
+
+@pytest.mark.smoke
+def test_the_topic_may_be_a_column_or_an_option_which_comes_first(
+    source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    column, option, both = make_topic(), make_topic(), make_topic()
+    for numbers in ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]):
+        source.put(*numbers)
+        run(source.frame.withColumn("topic", f.lit(column)), "append", "column")
+        run(source.frame, "append", "option", topic=option)
+        run(source.frame.withColumn("topic", f.lit("foo")), "append", "both", topic=both)
+    for topic in (column, option, both):
+        assert values(kafka.bootstrap_servers, topic) == sorted(map(str, range(1, 11)))
+
+
+def test_the_progress_counts_the_rows(
+    source: Source, run: Callable[..., StreamingQuery], make_topic: MakeTopic
+) -> None:
+    source.put(1, 2, 3)
+    query = run(source.frame, topic=make_topic())
+    assert [progress["sink"]["numOutputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [3]
+
+
+def test_complete_writes_the_whole_result_again(
+    source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    counts = source.frame.groupBy("value").count().selectExpr("value key", "cast(count as string) value")
+    source.put(1, 1, 2)
+    run(counts, "complete", topic=topic)
+    source.put(2)
+    run(counts, "complete", topic=topic)
+    found = sorted((each.key, each.value) for each in consume(kafka.bootstrap_servers, topic))
+    assert found == [(b"1", b"2"), (b"1", b"2"), (b"2", b"1"), (b"2", b"2")]
+
+
+def test_update_is_refused_by_spark_and_goes_by_foreach_batch(
+    source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic()
+    counts = source.frame.groupBy("value").count().selectExpr("value key", "cast(count as string) value")
+    source.put(1, 1, 2)
+    assert "kafka-direct does not support Update mode" in refusal(run, counts, "update", topic=topic)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic, "stampBatch": "true"}
+    to_kafka = pyspark_kafka_direct.foreach_batch_writer(options)
+    writer = counts.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "update"))
+    for number in range(2):
+        source.put(2)
+        query = writer.foreachBatch(to_kafka).trigger(availableNow=True).start()
+        assert query.awaitTermination(DEADLINE)
+        written = {(each.key, each.value) for each in consume(kafka.bootstrap_servers, topic)}
+        assert written == {(b"1", b"2"), (b"2", b"2"), *([(b"2", b"3")] if number else [])}
+    stamps = [dict(each.headers) for each in consume(kafka.bootstrap_servers, topic)]
+    assert {stamp["spark.query.id"] for stamp in stamps} == {str(query.id).encode()}
+    assert {stamp["spark.batch.id"] for stamp in stamps} == {b"0", b"1"}
+
+
+def test_the_helper_looks_at_its_options_at_once() -> None:
+    with pytest.raises(pyspark_kafka_direct.OptionError, match=r"kafka\.acks must be"):
+        pyspark_kafka_direct.foreach_batch_writer({"kafka.bootstrap.servers": "b:1", "kafka.acks": "2"})
+
+
+def test_a_stamp_names_query_and_batch(
+    source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    for number in range(2):
+        source.put(number)
+        query = run(source.frame.coalesce(1), topic=topic, stampBatch="true")
+    wanted = [
+        [
+            ("spark.query.id", str(query.id).encode()),
+            ("spark.batch.id", b"%d" % number),
+            ("spark.partition.id", b"0"),
+            ("spark.attempt", b"0"),
+        ]
+        for number in range(2)
+    ]
+    assert [each.headers for each in consume(kafka.bootstrap_servers, topic)] == wanted
+
+
+def test_a_batch_that_runs_again_is_written_again(
+    source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """At least once: what the driver did not log as done is written again, and nothing is left out."""
+    topic = make_topic()
+    source.put(1, 2)
+    run(source.frame, topic=topic)
+    for file in (tmp_path / "query" / "commits").glob("*0*"):
+        file.unlink()
+    (tmp_path / "query" / "commits" / ".0.crc").unlink(missing_ok=True)
+    source.put(3)
+    run(source.frame, topic=topic)
+    assert values(kafka.bootstrap_servers, topic) == ["1", "1", "2", "2", "3"]
+
+
+def test_refusals(source: Source, run: Callable[..., StreamingQuery], make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    source.put(1)
+
+    def refused(*columns: str, **options: str) -> str:
+        return refusal(run, source.frame.selectExpr(*columns), **options)
+
+    assert refused("value").startswith("ColumnError: topic option required when no 'topic' attribute is present")
+    assert refused("value key", topic=topic).startswith("ColumnError: Required attribute 'value' not found")
+    assert "topic must be a(n) string" in refused("1 topic", "value")
+    assert "value must be a(n) string or binary" in refused("1 value", topic=topic)
+    assert "key must be a(n) string or binary" in refused("1 key", "value", topic=topic)
+    assert "partition must be a(n) int" in refused("value", "value partition", topic=topic)
+    assert refused("value", topic="never-made").startswith("TopicNotFoundError: topic 'never-made' does not exist")
+    for name in ("key", "value"):
+        told = refused("value", topic=topic, **{f"kafka_{name}_serializer": "foo"})
+        assert told.startswith(f"OptionError: the option kafka.{name}.serializer cannot be used here")
