@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.consumers import consume, values
+from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE, produce
 from tests.integration.test_stream_migration import CONNECTOR, DIRECT, JVM
 

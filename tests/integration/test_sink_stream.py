@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
-from tests.integration.consumers import consume, values
+from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE
 
 import pyspark_kafka_direct
