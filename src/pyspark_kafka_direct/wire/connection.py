@@ -144,6 +144,11 @@ class Connection:
         """Whether it is open and no answer is outstanding."""
         return self._socket is not None and not self._outstanding
 
+    @property
+    def login_due(self) -> bool:
+        """Whether the session ends soon, and a request that is sent while no answer is outstanding renews it."""
+        return self._reauthenticate_at is not None and self.system.monotonic() >= self._reauthenticate_at
+
     def fileno(self) -> int:
         """Return the socket's descriptor, to be polled; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
@@ -346,9 +351,7 @@ class Connection:
 
     def _keep_session(self, deadline: Deadline) -> None:
         # A login is an exchange of its own, so it waits for a moment when no answer is outstanding.
-        if self._reauthenticate_at is None or self._logging_in or self._outstanding:
-            return
-        if self.system.monotonic() >= self._reauthenticate_at:
+        if self.login_due and not self._logging_in and not self._outstanding:
             self._log_in(deadline)
 
     def _next_correlation_id(self) -> int:

@@ -62,10 +62,13 @@ class Link:
         self._channel: ProduceChannel | None = None
         self._under_way: deque[_Request] = deque()
         self._answered_at = 0.0
+        self._patience = min(cluster.settings.request_timeout_ms, settings.delivery_timeout_ms) / 1000
 
     @property
     def has_room(self) -> bool:
         """Whether another request may be sent now."""
+        if self._under_way and self._channel is not None and self._channel.connection.login_due:
+            return False  # a login is an exchange of its own: it waits until no answer is due
         return len(self._under_way) < self._settings.max_in_flight and self.throttled_until <= self._system.monotonic()
 
     @property
@@ -87,8 +90,7 @@ class Link:
     @property
     def answer_due(self) -> float:
         """When the answer to the oldest request must have come."""
-        patience = min(self._cluster.settings.request_timeout_ms, self._settings.delivery_timeout_ms) / 1000
-        return max(self._under_way[0].sent_at, self._answered_at, self.throttled_until) + patience
+        return max(self._under_way[0].sent_at, self._answered_at, self.throttled_until) + self._patience
 
     @property
     def overdue(self) -> bool:
@@ -110,12 +112,14 @@ class Link:
     def receive(self) -> list[tuple[Partition, Pending, ProducedPartition]]:
         """Return what the broker says of the oldest request's batches.
 
+        An answer that is there is taken, however late the caller is.
+
         Raises:
             BrokerError: The connection broke, no answer came in time, or it cannot be understood.
         """
         assert self._channel is not None
-        left = max(self.answer_due - self._system.monotonic(), 0.0)
-        answers, throttle_ms = self._channel.response(Deadline.after(left, _REQUEST, system=self._system))
+        patience = self._patience if self.has_answer else 0.0
+        answers, throttle_ms = self._channel.response(Deadline.after(patience, _REQUEST, system=self._system))
         batches, _ = self._under_way.popleft()
         self._answered_at = self._system.monotonic()
         if throttle_ms > 0:

@@ -129,8 +129,10 @@ class Partition:
     def acknowledged(self, batch: Pending) -> None:
         """Take note that a batch is written."""
         self._under_way.remove(batch)
-        self._proven = not self._draining
-        self._draining = self._draining and bool(self._under_way)
+        if self._draining:  # an older one has failed
+            self._draining = bool(self._under_way)
+            return
+        self._proven = True
         self.tries = self.denials = 0
         self.trouble = None
 

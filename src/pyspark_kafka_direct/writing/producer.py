@@ -366,14 +366,15 @@ class Producer:
     def _acknowledge(self, partition: Partition, batch: Pending, offset: int) -> None:
         partition.acknowledged(batch)
         self._held -= len(batch.data)
-        self._troubled.pop(partition, None)
+        if partition.trouble is None:
+            self._troubled.pop(partition, None)
         if partition.settled:
             del self._unsettled[partition]
-        first, following, records, size = self._written.get(partition.name, Written(NO_OFFSET, NO_OFFSET, 0, 0))
-        if offset != NO_OFFSET:
-            first = offset if first == NO_OFFSET else first
-            following = offset + batch.records
-        self._written[partition.name] = Written(first, following, records + batch.records, size + len(batch.data))
+        following = NO_OFFSET if offset == NO_OFFSET else offset + batch.records
+        before = self._written.get(partition.name, Written(offset, following, 0, 0))
+        self._written[partition.name] = Written(
+            before.first_offset, following, before.records + batch.records, before.bytes + len(batch.data)
+        )
 
     def _lose(self, link: Link, error: KafkaDirectError, lost: list[tuple[Partition, Pending]]) -> None:
         """Take back what was under way on a connection that broke."""
