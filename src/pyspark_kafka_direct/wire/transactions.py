@@ -178,7 +178,7 @@ class Transactions:
             Who may write the next transaction.
 
         Raises:
-            FencedError: Another writer has taken over, and it was not committed.
+            FencedError: Another writer has taken over; the message says whether it may have been committed before.
             OutcomeUnknownError: Nobody knows whether it was committed.
             BrokerError: It was not committed.
         """
@@ -186,7 +186,7 @@ class Transactions:
         try:
             return self._coordinator.ask(request.ask, (), deadline)
         except BrokerError as error:
-            if request.unclear is None or isinstance(error, OutcomeUnknownError):
+            if request.unclear is None or isinstance(error, OutcomeUnknownError | FencedError):
                 raise
             raise request.unknown(str(error), error.broker) from error
 

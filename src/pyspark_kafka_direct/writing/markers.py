@@ -70,17 +70,18 @@ class MarkerStore:
             BrokerError: The cluster could not be asked.
         """
         deadline = deadline or self._cluster.deadline()
-        if self.topic not in self._cluster.topics([self.topic], deadline=deadline):
-            try:
+        try:
+            if self.topic not in self._cluster.topics([self.topic], deadline=deadline):
                 create_topic(self._cluster, self.topic, 1, CONFIGS, deadline)
-            except AuthorizationError as error:
-                raise AuthorizationError(
-                    f"The topic of markers is not there, or may not be seen, and cannot be created: {error.message} "
-                    "Grant the principal CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on it, or create it: "
-                    f"{self._command()}",
-                    topic=self.topic,
-                    broker=error.broker,
-                ) from error
+        except AuthorizationError as error:
+            raise AuthorizationError(
+                f"The topic of markers may not be seen, or is not there and may not be created: {error.message} Grant "
+                "the principal CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on it, or create it and grant the "
+                "others: "
+                f"{self._command()}",
+                topic=self.topic,
+                broker=error.broker,
+            ) from error
         self._check_policy(deadline)
 
     def read(self, key: str, deadline: Deadline | None = None) -> bytes | None:
