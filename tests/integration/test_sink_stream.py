@@ -9,8 +9,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE
+from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
+from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +160,36 @@ def test_a_batch_that_runs_again_is_written_again(
     source.put(3)
     run(source.frame, topic=topic)
     assert values(kafka.bootstrap_servers, topic) == ["1", "1", "2", "2", "3"]
+
+
+def test_what_was_written_is_told(
+    spark: SparkSession,
+    source: Source,
+    run: Callable[..., StreamingQuery],
+    kafka: EmbeddedKafka,
+    make_topic: MakeTopic,
+) -> None:
+    """Records, bytes and offsets of each partition, for streams, foreachBatch and batches (SPARK-24647)."""
+    monitor = pyspark_kafka_direct.enable(spark)
+    topic = make_topic(2)
+    for number in range(2):
+        source.put(*range(10))
+        query = run(source.frame.selectExpr("value", "cast(value % 2 as int) as partition"), topic=topic)
+        written = monitor.written(query)
+        assert written is not None
+        assert (written.query_id, written.batch_id, written.records) == (str(query.id), number, 10)
+        offsets = {each.partition: (part.first_offset, part.next_offset) for each, part in written.partitions.items()}
+        assert offsets == {0: (5 * number, 5 * number + 5), 1: (5 * number, 5 * number + 5)}
+        assert written.bytes > 100
+    wait_until(lambda: any(each.query == str(query.id) for each in monitor.sink_totals), "the sums")
+    wait_until(lambda: [each.records for each in monitor.sink_totals if each.topic == topic] == [20], "all of them")
+    writer = spark.range(7).selectExpr("cast(id as string) value", "0 partition").write.format("kafka-direct")
+    writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).option("topic", topic).mode("append").save()
+    job = monitor.written()
+    assert job is not None
+    assert (job.query_id, job.batch_id, job.records) == (None, None, 7)
+    ((place, part),) = job.partitions.items()
+    assert (place, part.first_offset, part.next_offset) == (TopicPartition(topic, 0), 10, 17)
 
 
 def test_refusals(source: Source, run: Callable[..., StreamingQuery], make_topic: MakeTopic) -> None:

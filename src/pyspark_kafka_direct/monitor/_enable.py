@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.monitor._commits import GroupCommitter
 from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
+from pyspark_kafka_direct.monitor._writes import WriteLog
 from pyspark_kafka_direct.monitor.monitor import Monitor
 from pyspark_kafka_direct.runtime.shared_folder import make_folder
 
@@ -45,7 +46,7 @@ def enable(spark: SparkSession) -> Monitor:
             folder = make_folder(spark)
             committer = None if folder is None else GroupCommitter(folder, groups=_groups)
             feedback = None if folder is None else FeedbackWriter(folder)
-            monitor = Monitor(feedback, () if committer is None else (committer,))
+            monitor = Monitor(feedback, () if committer is None else (committer,), writes=WriteLog(folder))
             spark.streams.addListener(ProgressListener(spark, monitor))
             if committer is not None:
                 atexit.register(_finish, spark, committer)

@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     from pyspark_kafka_direct.monitor._lag import QueryLag
+    from pyspark_kafka_direct.monitor._writes import SinkTotal
 
 _MISSING = (
     "the Prometheus client is not installed: pip install 'pyspark-kafka-direct[prometheus]' (or prometheus-client)"
@@ -18,11 +19,15 @@ _MISSING = (
 
 
 class HasLags(Protocol):
-    """Knows where queries are; ``Monitor`` does."""
+    """Knows where queries are, and what they have written; ``Monitor`` does."""
 
     @property
     def lags(self) -> tuple[QueryLag, ...]:
         """The lag of every query."""
+
+    @property
+    def sink_totals(self) -> tuple[SinkTotal, ...]:
+        """What every query has written."""
 
 
 def register(monitor: HasLags, registry: CollectorRegistry | None) -> None:
@@ -52,8 +57,24 @@ class LagCollector:
         """Return nothing: no metric is known before a query runs."""
         return []
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Return the metrics now. A query that reads one topic twice shows the reader that is further behind."""
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Return the metrics now."""
+        yield from self._lag()
+        yield from self._written()
+
+    def _written(self) -> Iterator[CounterMetricFamily]:
+        from prometheus_client.core import CounterMetricFamily
+
+        labels = ["query", "topic"]
+        records = CounterMetricFamily("kafka_direct_sink_records", "Records written", labels=labels)
+        size = CounterMetricFamily("kafka_direct_sink_bytes", "Bytes written, as they were sent", labels=labels)
+        for total in self._monitor.sink_totals:
+            records.add_metric([total.query, total.topic], total.records)
+            size.add_metric([total.query, total.topic], total.bytes)
+        yield from (records, size)
+
+    def _lag(self) -> Iterator[GaugeMetricFamily]:
+        """Return where queries are. A query that reads one topic twice shows the reader that is further behind."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ["group", "topic", "partition"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, source_batch
+from pyspark_kafka_direct.monitor._writes import SinkTotal, WriteLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
     from pyspark_kafka_direct.monitor._queries import QueryFacts
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.written import BatchWritten
 
     LookUp: TypeAlias = Callable[[Mapping[str, str], Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
@@ -62,6 +64,7 @@ class Monitor:
         feedback: Takes the measurements for backpressure.
         observers: Are told of finished batches.
         look_up: Asks the brokers for the ends of an idle query's partitions, from a source's options.
+        writes: Knows what batches have written; by default nobody does.
     """
 
     def __init__(
@@ -69,10 +72,12 @@ class Monitor:
         feedback: FeedbackWriter | None = None,
         observers: tuple[BatchObserver, ...] = (),
         look_up: LookUp | None = None,
+        writes: WriteLog | None = None,
     ) -> None:
         self._feedback = feedback
         self._observers = observers
         self._look_up = look_up or _ends_now
+        self._writes = writes or WriteLog(None)
         self._lock = threading.Lock()
         self._lags: OrderedDict[str, QueryLag] = OrderedDict()
         self._runs: dict[str, _Run] = {}
@@ -103,6 +108,24 @@ class Monitor:
         with self._lock:
             return tuple(self._lags.values())
 
+    def written(self, query: Any = None) -> BatchWritten | None:
+        """Return what a query's last batch, or a batch query, has written with this package: records, bytes, offsets.
+
+        Args:
+            query: A ``StreamingQuery``, its id or its name; or the job group (``SparkContext.setJobGroup``) that a
+                batch query ran in. By default the last batch query that ran without one.
+
+        Returns:
+            ``None`` if it has written nothing, or is not known: with Spark Connect, and for what was written before
+            ``enable(spark)``.
+        """
+        return self._writes.last(query)
+
+    @property
+    def sink_totals(self) -> tuple[SinkTotal, ...]:
+        """What each query of this session has written since ``enable(spark)``, by topic."""
+        return self._writes.totals
+
     def register_metrics(self, registry: CollectorRegistry | None = None) -> None:
         """Offer all lags to Prometheus; they are looked at when it asks.
 
@@ -127,6 +150,7 @@ class Monitor:
     def batch_ended(self, progress: Mapping[str, Any], facts: QueryFacts) -> None:
         """Take in a progress report."""
         run_id, query_id, name = str(progress["runId"]), str(progress["id"]), progress["name"]
+        self._writes.batch_ended(query_id, name, int(progress["batchId"]))
         sources: dict[int, _Source] = {}
         for number, source in enumerate(progress["sources"]):
             batch = source_batch(progress, source) if facts.ours(str(source["description"])) else None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.written import BatchWritten, together
+from pyspark_kafka_direct.runtime.written_files import leave
 from pyspark_kafka_direct.structured._write_schema import write_schema
 from pyspark_kafka_direct.structured._write_task import AtLeastOnceTask, TaskWritten
 
@@ -51,6 +53,7 @@ class KafkaBatchWriter(KafkaWriter, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take note that all tasks have written."""
+        _tell_what_was_written(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell what stays in Kafka when the write has failed."""
@@ -62,6 +65,7 @@ class KafkaStreamWriter(KafkaWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         """Take note that all tasks have written."""
+        _tell_what_was_written(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Tell what stays in Kafka when a micro-batch has failed; Spark runs it again when the query starts again."""
@@ -83,6 +87,14 @@ def task_of(options: SinkOptions, schema: StructType) -> AtLeastOnceTask:
         raise OptionError(f"delivery={options.delivery} is not there yet; leave the option out")
     columns = write_schema(schema, options.topic)
     return AtLeastOnceTask(options.connection, options.produce, columns, options.topic, options.stamp_batch)
+
+
+def _tell_what_was_written(messages: Sequence[WriterCommitMessage | None]) -> None:
+    done = [message for message in messages if isinstance(message, TaskWritten)]
+    if done:
+        place = done[0].place
+        written = BatchWritten(place.query_id, place.batch_id, together(message.partitions for message in done))
+        leave(written, place.query_id or place.job_group or "")
 
 
 def _tell_what_stays(messages: Sequence[WriterCommitMessage | None]) -> None:
