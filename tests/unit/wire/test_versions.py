@@ -63,9 +63,10 @@ def test_releases_are_told_apart(version: tuple[int, ...]) -> None:
 def test_every_accepted_broker_speaks_each_request(api: Api) -> None:
     """From 1.0 on, which is the oldest with SASL. Requests of a login are not known to brokers before it.
 
-    Topics are made for markers only, which need 2.5.
+    Only markers need topics to be made and looked at, and they need 2.5.
     """
-    oldest = (2, 5) if api is messages.CREATE_TOPICS else (1, 0)
+    for_markers = (messages.CREATE_TOPICS, messages.DESCRIBE_CONFIGS)
+    oldest = (2, 5) if api in for_markers else (1, 0)
     for version in sorted(version for version in BROKER_API_VERSIONS if version >= oldest):
         assert intersect(api.key, api.name, api.versions, BROKER_API_VERSIONS[version], "b:1") in range(99)
 
