@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.wire.system import SYSTEM
 from pyspark_kafka_direct.writing._frames import Sum, frames
 from pyspark_kafka_direct.writing.staging import InFile, Staged
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.writing")
 
 _SUFFIX: Final = ".staged"
-_PROBE: Final = ".probe"
+_PROBE: Final = "driver.probe"
 _CHUNK: Final = 1 << 20
 
 _HOUR = 3600.0
@@ -44,12 +45,13 @@ class FileLocation:
         uri: What ``pyarrow.fs.FileSystem.from_uri`` takes, or an absolute path.
         transactional_id: Under which the batches will be sent: each has a folder of its own.
         run: The run that stages and commits.
+        probe: What the driver has found in the folder (``prepare``); ``None`` where that does not matter.
 
     Raises:
         OptionError: There is no such file system.
     """
 
-    def __init__(self, uri: str, transactional_id: str, run: str) -> None:
+    def __init__(self, uri: str, transactional_id: str, run: str, probe: str | None = None) -> None:
         from pyarrow import fs
 
         self.uri = uri
@@ -62,32 +64,39 @@ class FileLocation:
                 "knows (file:, s3:, gs:, hdfs:, abfs:), or topic:NAME."
             ) from None
         self._folder = f"{base.rstrip('/')}/{quote(transactional_id, safe='')}"
-        self._probe = f"{self._folder}/{_quoted(run)}{_PROBE}"
+        self._probe = f"{self._folder}/{_PROBE}"
+        self._expected = probe
 
     @property
     def is_local(self) -> bool:
         """Whether it is a folder of the machine, which others may not see."""
         return bool(self._files.type_name == "local")
 
-    def prepare(self) -> None:
-        """Check, on the driver, that files can be written and read, and leave one by which executors recognise it.
+    def prepare(self, system: System = SYSTEM) -> str:
+        """Check, on the driver, that files can be written and read; return by what executors recognise the folder.
+
+        The first call leaves a file with a text that nobody can guess, later ones find it there.
+
+        Args:
+            system: Makes the text.
 
         Raises:
             OptionError: They cannot.
         """
-        content = self._run.encode()
         try:
-            self._files.create_dir(self._folder, recursive=True)
-            with self._files.open_output_stream(self._probe) as out:
-                out.write(content)
-            with self._files.open_input_stream(self._probe) as source:
-                found = source.read()
+            self._expected = self._probe_there()
+            if not self._expected:
+                self._files.create_dir(self._folder, recursive=True)
+                with self._files.open_output_stream(self._probe) as out:
+                    out.write(system.nonce().encode())
+                self._expected = self._probe_there()
         except OSError as error:
             raise OptionError(
                 f"stagingLocation {self.uri!r} cannot be written to or read by the driver: {error}"
             ) from None
-        if found != content:
+        if not self._expected:
             raise OptionError(f"stagingLocation {self.uri!r} does not give back what was written to it.")
+        return self._expected
 
     def check(self) -> None:
         """Check, in a task, that this is the folder that the driver sees.
@@ -95,13 +104,11 @@ class FileLocation:
         Raises:
             OptionError: It is not.
         """
-        from pyarrow import fs
-
         try:
-            found = self._files.get_file_info(self._probe).type == fs.FileType.File
+            found = self._probe_there()
         except OSError as error:
             raise OptionError(f"stagingLocation {self.uri!r} cannot be read by this executor: {error}") from None
-        if not found:
+        if found != self._expected:
             raise OptionError(
                 f"stagingLocation {self.uri!r} is not the folder that the driver sees: its probe is not there. It has "
                 "to be shared by the driver and all executors, such as a network mount or an object store, or be "
@@ -129,29 +136,27 @@ class FileLocation:
                 self._remove(each.path)
 
     def sweep(self, superseded: Collection[str], system: System) -> int:
-        """Remove what killed drivers and failed tasks have left; return how many files.
-
-        By age only, and of this transactional id only. The probe of this run stays.
-
-        Args:
-            superseded: Runs that cannot commit any more.
-            system: Has the clock.
-        """
+        """See ``Location``. Other transactional ids have other folders."""
         from pyarrow import fs
 
         removed = 0
         with contextlib.suppress(OSError):
             now = system.wall_time()
             for info in self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True)):
-                if info.type != fs.FileType.File or not info.base_name.endswith((_SUFFIX, _PROBE)):
-                    continue
-                if info.mtime_ns is None or info.base_name == f"{_quoted(self._run)}{_PROBE}":
+                if info.type != fs.FileType.File or not info.base_name.endswith(_SUFFIX) or info.mtime_ns is None:
                     continue
                 run = unquote(info.base_name.partition(".")[0])
                 age = now - info.mtime_ns / 1e9
                 if age > (AGE_OF_SUPERSEDED if run in superseded and run != self._run else AGE_OF_OTHERS):
                     removed += self._remove(info.path)
         return removed
+
+    def _probe_there(self) -> str | None:
+        try:
+            with self._files.open_input_stream(self._probe) as source:
+                return bytes(source.read()).decode(errors="replace")
+        except FileNotFoundError:
+            return None
 
     def _chunks(self, path: str) -> Iterator[bytes]:
         try:

@@ -20,10 +20,11 @@ from pyspark_kafka_direct.writing.producer import Producer
 from pyspark_kafka_direct.writing.staging import InTopic, Staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.system import System
 
 # A record is well below the default of max.message.bytes, which is 1 MiB.
 _RECORD: Final = 512 << 10
@@ -68,6 +69,9 @@ class TopicLocation:
                     "sent: set its cleanup.policy to delete, or name another topic."
                 )
 
+    def check(self) -> None:
+        """See ``Location``: it is the same topic for all."""
+
     def spill(self, name: str) -> _TopicSpill:
         """See ``Location``."""
         topics = self._cluster.topics([self.topic])
@@ -89,6 +93,10 @@ class TopicLocation:
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Leave it to the topic's retention."""
+
+    def sweep(self, superseded: Collection[str], system: System) -> int:
+        """Leave it to the topic's retention."""
+        return 0
 
     def _now(self) -> int:
         return int(self._cluster.pool.system.wall_time() * 1000)

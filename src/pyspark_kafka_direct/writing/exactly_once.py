@@ -81,10 +81,13 @@ class Delivered(NamedTuple):
     Attributes:
         sent: Whether it was sent now; if not, it was sent before.
         written: What was written to each partition; empty if it was not sent now.
+        superseded: The runs before this one, if it has just taken over: none of them can commit any more. ``None`` if
+            it was the last one to write, too.
     """
 
     sent: bool
     written: dict[TopicPartition, Written]
+    superseded: tuple[str, ...] | None = None
 
 
 def prepare(cluster: Cluster, store: MarkerStore, delivery: Delivery, deadline: Deadline | None = None) -> None:
@@ -185,16 +188,17 @@ class _CommitStep:
         if self._unclear is not None and marker == self._unclear[0]:
             return self._unclear[1]
         decision = decide(marker, attempt, self._delivery.reset_token)
+        superseded = _superseded(marker, attempt)
         if isinstance(decision, Refuse):
             raise decision.error(transactional_id)
         if isinstance(decision, Skip):
             _log.info("batch %d of %s was sent before, under %s", attempt.batch, attempt.query, transactional_id)
             if decision.renewed is not None:
-                self._send((), decision.renewed, sent=False)
-            return Delivered(False, {})
-        return self._send(batches(), decision.marker, sent=True)
+                self._send((), decision.renewed, Delivered(False, {}, superseded))
+            return Delivered(False, {}, superseded)
+        return self._send(batches(), decision.marker, Delivered(True, {}, superseded))
 
-    def _send(self, batches: Iterable[tuple[str, EncodedBatch]], marker: Marker, *, sent: bool) -> Delivered:
+    def _send(self, batches: Iterable[tuple[str, EncodedBatch]], marker: Marker, delivered: Delivered) -> Delivered:
         session = self._session
         time = _TransactionTime(self._delivery, self._system)
         try:
@@ -207,7 +211,7 @@ class _CommitStep:
             written = session.flush()
             time.check()
             written.pop(self._store.partition, None)
-            delivered = Delivered(sent, written)
+            delivered = delivered._replace(written=written)
             self._unclear = (marker, delivered)
             session.commit()
         except OutcomeUnknownError:
@@ -221,6 +225,11 @@ class _CommitStep:
                 session.abort()
             raise
         return delivered
+
+
+def _superseded(marker: Marker | None, attempt: Attempt) -> tuple[str, ...] | None:
+    runs = () if marker is None else marker.runs
+    return None if runs and runs[-1] == attempt.run else tuple(run for run in runs if run != attempt.run)
 
 
 class _TransactionTime:

@@ -14,9 +14,10 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.writing._frames import Sum, frame, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.wire.system import System
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,18 @@ class Spill(Protocol):
 class Location(Protocol):
     """A place for spilled batches: ``stagingLocation``."""
 
-    def prepare(self) -> None:
-        """Check, on the driver, that it can be used.
+    def prepare(self) -> str | None:
+        """Check, on the driver, that it can be used; return by what tasks recognise it, if there is such a thing.
 
         Raises:
             OptionError: It cannot.
+        """
+
+    def check(self) -> None:
+        """Check, in a task, that it is the place that the driver sees.
+
+        Raises:
+            OptionError: It is not.
         """
 
     def spill(self, name: str) -> Spill:
@@ -114,6 +122,14 @@ class Location(Protocol):
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Remove what was spilled, and nothing else; what cannot be removed is left to a sweep."""
+
+    def sweep(self, superseded: Collection[str], system: System) -> int:
+        """Remove what killed drivers and failed tasks have left, by age; return how many files.
+
+        Args:
+            superseded: Runs that cannot commit any more.
+            system: Has the clock.
+        """
 
 
 class Stager:

@@ -172,11 +172,18 @@ def test_an_executor_that_sees_another_folder_is_told_so(tmp_path: Path) -> None
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
     here.mkdir()
-    FileLocation(str(there), "p.sink", "run-1").prepare()
+    probe = FileLocation(str(there), "p.sink", "run-1").prepare()
+    FileLocation(str(there), "p.sink", "run-2", probe).spill("5-0-1").abandon()
     with pytest.raises(OptionError, match="not the folder that the driver sees"):
-        FileLocation(str(here), "p.sink", "run-1").spill("5-0-1")
+        FileLocation(str(here), "p.sink", "run-1", probe).spill("5-0-1")
+    FileLocation(str(here), "p.sink", "run-1").prepare()  # as its driver did once
     with pytest.raises(OptionError, match="not the folder that the driver sees"):
-        FileLocation(str(there), "p.sink", "run-2").spill("5-0-1")
+        FileLocation(str(here), "p.sink", "run-1", probe).spill("5-0-1")
+
+
+def test_a_folder_keeps_its_probe(tmp_path: Path) -> None:
+    probes = {FileLocation(str(tmp_path), "p.sink", run).prepare() for run in ("run-1", "run-2")}
+    assert len(probes) == 1
 
 
 def test_a_location_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -218,10 +225,10 @@ def test_a_sweep_goes_by_age_and_spares_other_runs(tmp_path: Path) -> None:
     other = FileLocation(str(tmp_path), "q.sink", "run-0")
     other.prepare()
     age(staged_by(other, "older", 1).path, AGE_OF_OTHERS * 2, system.now)
-    for probe in (tmp_path / "p.sink").glob("*.probe"):
-        age(probe, AGE_OF_OTHERS * 2, system.now)
-    here = FileLocation(str(tmp_path), "p.sink", "run-2")
-    assert here.sweep(("run-0", "run-1", "run-2"), system) == 6 + 3  # files, and probes of others
+    (probe,) = (tmp_path / "p.sink").glob("*.probe")
+    age(probe, AGE_OF_OTHERS * 2, system.now)
+    here = FileLocation(str(tmp_path), "p.sink", "run-2", probe.read_text())
+    assert here.sweep(("run-0", "run-1", "run-2"), system) == 6
     assert files(tmp_path / "p.sink") == kept
     assert files(tmp_path / "q.sink") == {"run-0.older.staged"}
     assert foreign.exists()
