@@ -1,4 +1,4 @@
-"""What a task does that writes at least once, and what it tells the driver."""
+"""What a task does that writes, and what it tells the driver when it writes at least once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_kafka_direct.runtime.worker import begin_task, end_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.written import PartitionWritten
+    from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.produce import ProduceSettings
     from pyspark_kafka_direct.structured._write_schema import WriteSchema
+    from pyspark_kafka_direct.wire.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class TaskPlace:
         query_id: Of the streaming query, also within ``foreachBatch``; ``None`` in a batch query.
         batch_id: Of its micro-batch; ``None`` in a batch query.
         job_group: The batch query's job group (``SparkContext.setJobGroup``), if it has one.
+        run_id: Of the run of the streaming query. Spark tells it as the job group, so it is another text where
+            ``foreachBatch`` has set one.
     """
 
     partition: int = 0
@@ -39,6 +43,7 @@ class TaskPlace:
     query_id: str | None = None
     batch_id: int | None = None
     job_group: str | None = None
+    run_id: str | None = None
 
     @classmethod
     def here(cls) -> TaskPlace:
@@ -50,12 +55,14 @@ class TaskPlace:
             return cls()
         query_id = context.getLocalProperty("sql.streaming.queryId")
         batch_id = context.getLocalProperty("streaming.sql.batchId")
+        group = context.getLocalProperty("spark.jobGroup.id")
         return cls(
             context.partitionId(),
             context.attemptNumber(),
             query_id,
             None if batch_id is None else int(batch_id),
-            context.getLocalProperty("spark.jobGroup.id") if query_id is None else None,
+            group if query_id is None else None,
+            None if query_id is None else group,
         )
 
     def stamp(self) -> dict[str, bytes]:
@@ -82,8 +89,8 @@ class TaskWritten(WriterCommitMessage):
     partitions: Mapping[TopicPartition, PartitionWritten]
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeastOnceTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTask:
     """How the tasks of a query write. It travels to the executors, and has no more than they need.
 
     Attributes:
@@ -97,8 +104,53 @@ class AtLeastOnceTask:
     connection: ConnectionSettings
     produce: ProduceSettings
     schema: WriteSchema
-    topic: str | None = None
-    stamp: bool = False
+    topic: str | None
+    stamp: bool
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows of a task.
+
+        Args:
+            batches: The rows.
+
+        Raises:
+            KafkaDirectError: Something could not be written.
+        """
+        raise NotImplementedError
+
+    def encode(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        place: TaskPlace,
+        cluster: Cluster,
+        send: Callable[[str, EncodedBatch], None],
+    ) -> None:
+        """Encode all rows.
+
+        Args:
+            batches: The rows.
+            place: Which task this is.
+            cluster: Knows the topics.
+            send: Takes each record batch, with its topic.
+
+        Raises:
+            KafkaDirectError: A row can't be written, or ``send`` has failed.
+        """
+        from pyspark_kafka_direct.structured._write_rows import pieces, rows_to_write
+        from pyspark_kafka_direct.writing.rows import RowWriter
+
+        stamp = place.stamp() if self.stamp else None
+        rows = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky=place.partition)
+        for batch in batches:
+            now_ms = int(cluster.pool.system.wall_time() * 1000)
+            for piece in pieces(batch):
+                rows.write(rows_to_write(piece, self.schema, now_ms, stamp))
+        rows.flush()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtLeastOnceTask(WriteTask):
+    """A task that sends its rows to the brokers."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write all rows of a task; return when the brokers have acknowledged every one.
@@ -107,25 +159,17 @@ class AtLeastOnceTask:
             KafkaDirectError: Something could not be written. What was written before stays in Kafka.
         """
         from pyspark_kafka_direct.planning.written import PartitionWritten
-        from pyspark_kafka_direct.structured._write_rows import pieces, rows_to_write
         from pyspark_kafka_direct.wire.cluster import Cluster
         from pyspark_kafka_direct.writing.producer import Producer
-        from pyspark_kafka_direct.writing.rows import RowWriter
 
         begin_task()
         place = TaskPlace.here()
-        stamp = place.stamp() if self.stamp else None
         cluster = Cluster(self.connection)
         # The other half of the buffer is for open batches.
         half = max(1, self.produce.buffer_bytes // 2)
         producer = Producer(cluster, dataclasses.replace(self.produce, buffer_bytes=half))
         try:
-            rows = RowWriter(cluster, self.produce, producer.send, topic=self.topic, first_sticky=place.partition)
-            for batch in batches:
-                now_ms = int(cluster.pool.system.wall_time() * 1000)
-                for piece in pieces(batch):
-                    rows.write(rows_to_write(piece, self.schema, now_ms, stamp))
-            rows.flush()
+            self.encode(batches, place, cluster, producer.send)
             written = {partition: PartitionWritten(*each) for partition, each in producer.flush().items()}
         finally:
             producer.close()

@@ -8,7 +8,7 @@ Spark looks for data sources in every installed package whose name starts with `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -32,6 +32,8 @@ class KafkaDirectSource(DataSource):
     may name any of them in any order; only those are then decoded. Written are ``value`` and, where a frame has them,
     ``key``, ``topic``, ``headers``, ``partition`` and ``timestamp``.
     """
+
+    _is_copy = False
 
     @classmethod
     def name(cls) -> str:
@@ -80,10 +82,11 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value cannot be used, or the mode is ``overwrite``.
             ColumnError: The columns do not fit.
+            KafkaDirectError: Exactly-once delivery is not possible.
         """
         from pyspark_kafka_direct.errors import OptionError
         from pyspark_kafka_direct.settings.sink import parse_sink_options, warn_once
-        from pyspark_kafka_direct.structured.sink import KafkaBatchWriter, task_of
+        from pyspark_kafka_direct.structured.sink import batch_writer
 
         options = parse_sink_options(dict(self.options), streaming=False)
         if overwrite:
@@ -92,10 +95,12 @@ class KafkaDirectSource(DataSource):
             )
         for warning in options.warnings:
             warn_once(warning)
-        return KafkaBatchWriter(task_of(options, schema))
+        return batch_writer(options, schema, self._checkpoint())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
         """Make the stream writer, for ``df.writeStream``.
+
+        Spark calls this for each micro-batch in a process that plans it, and in one that commits or aborts it.
 
         Args:
             schema: The frame's columns.
@@ -104,11 +109,23 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value cannot be used.
             ColumnError: The columns do not fit.
+            KafkaDirectError: Exactly-once delivery is not possible.
         """
         from pyspark_kafka_direct.settings.sink import parse_sink_options, warn_once
-        from pyspark_kafka_direct.structured.sink import KafkaStreamWriter, task_of
+        from pyspark_kafka_direct.structured.sink import stream_writer
 
         options = parse_sink_options(dict(self.options), streaming=True)
         for warning in options.warnings:
             warn_once(warning)
-        return KafkaStreamWriter(task_of(options, schema))
+        return stream_writer(options, schema, self._checkpoint(), begins=not self._is_copy)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the state of another process's object.
+
+        Spark makes a new object to plan a write, and sends a copy to where it is committed or aborted.
+        """
+        self.__dict__.update(state)
+        self._is_copy = True
+
+    def _checkpoint(self) -> str | None:
+        return next((value for name, value in self.options.items() if name.lower() == "checkpointlocation"), None)
