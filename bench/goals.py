@@ -46,6 +46,9 @@ GOALS = (
     *(Goal(1024, codec, NOOP, "speed", 1.5) for codec in CODECS if codec != "none"),
 )
 
+WRITE_SPEED, WRITE_CPU = 3.0, 0.5
+WRITE_SIZE = 100
+
 MEMORY_BOUND_MB = 300
 
 
@@ -88,6 +91,23 @@ def _judge(goal: Goal, everything: Sequence[Series]) -> Verdict | None:
     if goal.metric == "speed":
         return Verdict(goal.name, f">= {goal.bound:g}x", f"{compared.speed:.2f}x", compared.speed >= goal.bound)
     return Verdict(goal.name, f"<= {goal.bound:g}x", f"{compared.cpu:.2f}x", compared.cpu <= goal.bound)
+
+
+def judge_writes(everything: Sequence[Series]) -> list[Verdict]:
+    """Hold what was written against the goals, which are for small records; the other sizes are reported."""
+    verdicts = []
+    for ours in everything:
+        theirs = find(everything, ours.topic, ours.sink, JVM)
+        if ours.peer != OURS or theirs is None:
+            continue
+        compared, judged = ratio(ours, theirs), ours.value_bytes == WRITE_SIZE
+        for what, measured, wanted, reached in (
+            ("records/s", compared.speed, f">= {WRITE_SPEED:g}x", compared.speed >= WRITE_SPEED),
+            ("CPU per record", compared.cpu, f"<= {WRITE_CPU:g}x", compared.cpu <= WRITE_CPU),
+        ):
+            wish, result = (wanted, reached) if judged else ("reported", None)
+            verdicts.append(Verdict(f"writing {ours.topic}: {what}", wish, f"{measured:.2f}x", result))
+    return verdicts
 
 
 def _judge_decoding(decoding: Decoding) -> list[Verdict]:

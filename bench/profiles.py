@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 from bench.errors import BenchError
 from bench.spark_peers import NOOP, SINKS
 from bench.stream_summary import CATCH_UP, LARGE, PLANNING, SMALL, StreamCase, scaled
-from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS, PEERS
+from bench.summary import CONFLUENT, EXACTLY_ONCE, JVM, KAFKA_PYTHON, OURS, PEERS
 from bench.topics import CODECS, Topic
+from bench.writers import WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _SPARK_PEERS = (JVM, OURS)
 # Only a share of a topic is read by the slow clients; their figures are per record.
+_WRITTEN_CODECS = ("none", "lz4", "zstd")
 _CLIENT_SHARE = {CONFLUENT: 0.25, KAFKA_PYTHON: 0.025}
 
 
@@ -42,6 +44,7 @@ class Profile:
         planning_partitions: Partitions of the topic that is planned, 0 for none.
         memory_topic: Read by one task while its memory is watched, none for not.
         stream_cases: Streaming queries.
+        write_cases: What is written.
         beside: Whether to measure what stands beside the cases: fixed costs, the decoder alone, planning.
     """
 
@@ -52,6 +55,7 @@ class Profile:
     planning_partitions: int = 1000
     memory_topic: Topic | None = None
     stream_cases: tuple[StreamCase, ...] = ()
+    write_cases: tuple[Case, ...] = ()
     beside: bool = True
 
     @property
@@ -111,7 +115,18 @@ def streams(profile: Profile) -> Profile:
     )
 
 
-PARTS = {"streams": streams}
+def sink(profile: Profile) -> Profile:
+    """Only writing: a quarter of an hour."""
+    records = {100: 2_000_000, 1024: 400_000}
+    cases = [
+        _writing(Topic(size, codec, count, padding=0)) for size, count in records.items() for codec in _WRITTEN_CODECS
+    ]
+    return replace(
+        profile, name=f"{profile.name}-sink", cases=(), memory_topic=None, write_cases=tuple(cases), beside=False
+    )
+
+
+PARTS = {"streams": streams, "sink": sink}
 
 
 def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: int | None) -> Profile:
@@ -128,16 +143,15 @@ def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: in
     chosen = set(peers)
     if unknown := chosen - set(PEERS):
         raise BenchError(f"There is no peer {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
-    cases = [
-        replace(case, topic=_scaled(case.topic, scale), peers=tuple(peer for peer in case.peers if peer in chosen))
-        for case in profile.cases
-    ]
-    kept = tuple(case for case in cases if case.peers)
-    if not kept and not (profile.stream_cases and chosen & {JVM, OURS}):
+    if OURS in chosen:
+        chosen.add(EXACTLY_ONCE)
+    kept, write_cases = (_kept(cases, chosen, scale) for cases in (profile.cases, profile.write_cases))
+    if not kept and not write_cases and not (profile.stream_cases and chosen & {JVM, OURS}):
         raise BenchError("No case is left with these peers")
     return replace(
         profile,
         cases=kept,
+        write_cases=write_cases,
         rounds=rounds or profile.rounds,
         latency_rounds=min(rounds or profile.latency_rounds, profile.latency_rounds),
         memory_topic=_scaled(profile.memory_topic, scale) if profile.memory_topic else None,
@@ -145,10 +159,22 @@ def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: in
     )
 
 
+def _writing(topic: Topic) -> Case:
+    return Case(topic, WRITE, (JVM, OURS, EXACTLY_ONCE, CONFLUENT))
+
+
 def _peers(sink: str, topic: Topic) -> tuple[str, ...]:
     if sink != NOOP:  # the clients know no sinks: they are shown beside "all columns"
         return _SPARK_PEERS
     return PEERS
+
+
+def _kept(cases: Iterable[Case], peers: Collection[str], scale: float) -> tuple[Case, ...]:
+    narrow = (
+        replace(case, topic=_scaled(case.topic, scale), peers=tuple(peer for peer in case.peers if peer in peers))
+        for case in cases
+    )
+    return tuple(case for case in narrow if case.peers)
 
 
 def _scaled(topic: Topic, scale: float) -> Topic:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bench.spark_peers import SINK_LABELS
+from bench.run import CASE_LABELS
 from bench.stream_report import stream_tables
-from bench.summary import JVM, PEER_LABELS, Series, find, ratio
+from bench.summary import JVM, PEER_LABELS, WRITER_LABELS, Series, find, ratio
+from bench.writers import WRITE
 
 if TYPE_CHECKING:
     from bench.results import Results
@@ -36,8 +37,9 @@ def render(results: Results, *, markdown: bool = False) -> str:
     """Return the whole report."""
     table = markdown_table if markdown else text_table
     lines = [*_heading(results, markdown), ""]
-    if results.series:
-        lines += [*table(_CASE_HEADER, case_rows(results.series)), ""]
+    for series in (results.series, results.writes):
+        if series:
+            lines += [*table(_CASE_HEADER, case_rows(series)), ""]
     if results.streams:
         lines += [*stream_tables(results.streams, results.planner, table), ""]
     if verdicts := results.verdicts():
@@ -74,8 +76,8 @@ def case_rows(everything: Sequence[Series]) -> list[Row]:
         rows.append(
             (
                 series.topic,
-                SINK_LABELS[series.sink],
-                PEER_LABELS[series.peer],
+                CASE_LABELS[series.sink],
+                (WRITER_LABELS if series.sink == WRITE else PEER_LABELS)[series.peer],
                 f"{series.records_per_second / 1e6:.3f}",
                 f"{series.megabytes_per_second:.0f}",
                 f"{series.core_us_per_record:.2f}",

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.decoding import Decoding
-from bench.goals import Verdict, judge
+from bench.goals import Verdict, judge, judge_writes
 from bench.latency import Latency
 from bench.measure import Sample
 from bench.memory import Memory
@@ -40,6 +40,7 @@ class Results:
     minutes: float = 0.0
     load_seconds: dict[str, float] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
+    writes: list[Series] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     decoding: Decoding | None = None
     planning: Planning | None = None
@@ -51,14 +52,15 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         """Hold the results against the goals."""
         beside = judge(self.series, self.decoding, self.planning, self.memory, self.latencies)
-        return beside + judge_streams(self.streams, self.planner)
+        return beside + judge_writes(self.writes) + judge_streams(self.streams, self.planner)
 
 
 def write(results: Results, path: Path) -> None:
     """Write the results, with the figures and ratios that follow from them, as JSON."""
     document = asdict(results)
-    for entry, series in zip(document["series"], results.series, strict=True):
-        entry["figures"] = _figures(series, results.series)
+    for name, everything in (("series", results.series), ("writes", results.writes)):
+        for entry, series in zip(document[name], everything, strict=True):
+            entry["figures"] = _figures(series, everything)
     document["goals"] = [asdict(verdict) for verdict in results.verdicts()]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
@@ -68,10 +70,8 @@ def read(path: Path) -> Results:
     """Read back what ``write`` wrote, to draw and print it anew."""
     document = json.loads(path.read_text())
     del document["goals"]
-    for entry in document["series"]:
-        del entry["figures"]
-        entry["samples"] = tuple(Sample(**sample) for sample in entry["samples"])
-    document["series"] = [Series(**entry) for entry in document["series"]]
+    for name in ("series", "writes"):
+        document[name] = [_read_series(entry) for entry in document.get(name, [])]
     document["failures"] = [Failure(**entry) for entry in document["failures"]]
     document["latencies"] = [Latency(**entry | {"seconds": tuple(entry["seconds"])}) for entry in document["latencies"]]
     document["decoding"] = Decoding(**document["decoding"]) if document["decoding"] else None
@@ -80,6 +80,11 @@ def read(path: Path) -> Results:
     document["planner"] = read_planner(document.get("planner"))
     document["memory"] = Memory(**document["memory"]) if document["memory"] else None
     return Results(**document)
+
+
+def _read_series(entry: dict[str, Any]) -> Series:
+    del entry["figures"]
+    return Series(**entry | {"samples": tuple(Sample(**sample) for sample in entry["samples"])})
 
 
 def _figures(series: Series, everything: list[Series]) -> dict[str, Any]:

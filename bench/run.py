@@ -8,18 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench import client_peers, spark_peers
+from bench import client_peers, spark_peers, writers
 from bench.errors import BenchError
 from bench.summary import JVM, OURS, Series
+from bench.writers import WRITE
 
 if TYPE_CHECKING:
     from bench.client_peers import Clients
     from bench.host import Host
     from bench.measure import Sample
-    from bench.profiles import Case, Profile
+    from bench.profiles import Case
     from bench.spark_peers import Spark
 
 _NAMES_AN_ERROR = re.compile(r"[\w.]+(Error|Exception): ")
+
+CASE_LABELS = spark_peers.SINK_LABELS | {WRITE: "made rows into a topic"}
 
 Say = Callable[[str], None]
 
@@ -48,18 +51,18 @@ class Failure:
         return lines[-1] if lines else self.error.strip()
 
 
-def run_cases(profile: Profile, hosts: Hosts, say: Say) -> tuple[list[Series], list[Failure]]:
-    """Run every case of a profile; a peer that fails is left out of that case and named."""
+def run_cases(cases: Sequence[Case], hosts: Hosts, rounds: int, say: Say) -> tuple[list[Series], list[Failure]]:
+    """Run cases one after another; a peer that fails is left out of that case and named."""
     series: list[Series] = []
     failures: list[Failure] = []
-    for number, case in enumerate(profile.cases, 1):
-        say(f"[{number}/{len(profile.cases)}] {case.topic.label}, {spark_peers.SINK_LABELS[case.sink]}")
+    for number, case in enumerate(cases, 1):
+        say(f"[{number}/{len(cases)}] {case.topic.label}, {CASE_LABELS[case.sink]}")
         # The session's first case finds a JVM that has compiled nothing yet.
-        done, failed = run_case(case, hosts, profile.rounds, warm_up=1 if number > 1 else 3)
+        done, failed = run_case(case, hosts, rounds, warm_up=1 if number > 1 else 3)
         for each in done:
-            say(f"    {each.peer:16s} {each.records_per_second / 1e6:7.3f} M records/s")
+            say(f"    {each.peer:26s} {each.records_per_second / 1e6:7.3f} M records/s")
         for failure in failed:
-            say(f"    {failure.peer:16s} failed: {failure.reason}")
+            say(f"    {failure.peer:26s} failed: {failure.reason}")
         series += done
         failures += failed
     return series, failures
@@ -101,10 +104,14 @@ def say_to_stderr(line: str) -> None:
 
 
 def _able(case: Case, peer: str, hosts: Hosts) -> bool:
-    return peer in (JVM, OURS) or hosts.clients.call(client_peers.can_read, peer, case.topic.codec)
+    return (
+        case.sink == WRITE or peer in (JVM, OURS) or hosts.clients.call(client_peers.can_read, peer, case.topic.codec)
+    )
 
 
 def _run(case: Case, peer: str, hosts: Hosts) -> Sample:
+    if case.sink == WRITE:
+        return hosts.spark.call(writers.write, peer, case.topic, case.records(peer))
     if peer in (JVM, OURS):
         return hosts.spark.call(spark_peers.read, peer, case.topic, case.sink)
     return hosts.clients.call(client_peers.read, peer, case.topic, case.records(peer))

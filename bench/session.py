@@ -49,7 +49,8 @@ def measure(profile: Profile, peers: list[str], say: Say) -> Results:
         EmbeddedKafka(version=KAFKA_VERSION, heap=_BROKER_HEAP, reuse_running=False) as kafka,
     ):
         broker_pid = kafka.pids[1]
-        make_spark = partial(spark, SparkSettings(kafka.bootstrap_servers, connector, _CORES, broker_pid))
+        staging = (Path(scratch) / "staging").as_uri()
+        make_spark = partial(spark, SparkSettings(kafka.bootstrap_servers, connector, _CORES, broker_pid, staging))
         make_clients = partial(clients, Clients(kafka.bootstrap_servers, broker_pid))
         with (
             Host(make_spark, Path(scratch) / "spark.log") as spark_host,
@@ -60,7 +61,9 @@ def measure(profile: Profile, peers: list[str], say: Say) -> Results:
                 say(f"Loading {topic.records:,} records of {topic.label}")
                 found.load_seconds |= topics.load([topic], kafka.bootstrap_servers)
             hosts = Hosts(spark_host, clients_host)
-            found.series, found.failures = run_cases(profile, hosts, say)
+            found.series, found.failures = run_cases(profile.cases, hosts, profile.rounds, say)
+            found.writes, failed = run_cases(profile.write_cases, hosts, profile.rounds, say)
+            found.failures += failed
             if profile.beside:
                 _measure_beside(profile, peers, hosts, kafka.bootstrap_servers, found, say)
             if profile.stream_cases:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.measure import Sample, sample
-from bench.summary import JVM, OURS
+from bench.summary import EXACTLY_ONCE, JVM, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ SINK_LABELS = {
     MAP_IN_ARROW: "mapInArrow on value",
 }
 
-FORMATS = {JVM: "kafka", OURS: "kafka-direct"}
+FORMATS = {JVM: "kafka", OURS: "kafka-direct", EXACTLY_ONCE: "kafka-direct"}
 # The columns a sink needs, as a user of kafka-direct asks for them: with .schema(...). None: all of them.
 _COLUMNS = {NOOP: None, VALUE: "value binary", AGGREGATE: "value binary, offset long", MAP_IN_ARROW: "value binary"}
 
@@ -53,12 +53,14 @@ class SparkSettings:
     Attributes:
         jars: Paths of the JVM connector's jars.
         broker_pid: Whose processor time is told apart.
+        staging: Folder for what an exactly-once sink stages, as a URI.
     """
 
     bootstrap_servers: str
     jars: tuple[str, ...]
     cores: int = 2
     broker_pid: int | None = None
+    staging: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,19 @@ JVM = "jvm"
 OURS = "kafka-direct"
 CONFLUENT = "confluent-kafka"
 KAFKA_PYTHON = "kafka-python"
+EXACTLY_ONCE = "kafka-direct, exactly-once"
 PEERS = (JVM, OURS, CONFLUENT, KAFKA_PYTHON)
 PEER_LABELS = {
     JVM: "Spark, JVM kafka source",
     OURS: "Spark, kafka-direct",
     CONFLUENT: "confluent-kafka to Arrow, no Spark",
     KAFKA_PYTHON: "kafka-python to Arrow, no Spark",
+}
+WRITER_LABELS = {
+    JVM: "Spark, JVM kafka sink",
+    OURS: "Spark, kafka-direct, at-least-once",
+    EXACTLY_ONCE: "Spark, kafka-direct, exactly-once",
+    CONFLUENT: "Spark, confluent-kafka in foreachPartition",
 }
 
 
