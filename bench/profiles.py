@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.spark_peers import NOOP, SINKS
-from bench.stream_summary import CATCH_UP, LARGE, PLANNING, SMALL, StreamCase, scaled
+from bench.stream_summary import (
+    CATCH_UP,
+    LARGE,
+    LARGE_WRITTEN,
+    PLANNING,
+    SMALL,
+    SMALL_WRITTEN,
+    WRITTEN,
+    StreamCase,
+    scaled,
+)
 from bench.summary import CONFLUENT, EXACTLY_ONCE, JVM, KAFKA_PYTHON, OURS, PEERS
 from bench.topics import CODECS, Topic
 from bench.writers import WRITE
@@ -61,7 +71,8 @@ class Profile:
     @property
     def topics(self) -> tuple[Topic, ...]:
         """Every topic once, in the order of the cases."""
-        topics = [case.topic for case in self.cases] + [case.topic for case in self.stream_cases]
+        topics = [case.topic for case in self.cases]
+        topics += [case.topic for case in self.stream_cases if case.kind not in WRITTEN]
         if self.memory_topic is not None:
             topics.append(self.memory_topic)
         return tuple(dict.fromkeys(topics))
@@ -121,8 +132,19 @@ def sink(profile: Profile) -> Profile:
     cases = [
         _writing(Topic(size, codec, count, padding=0)) for size, count in records.items() for codec in _WRITTEN_CODECS
     ]
+    made = Topic(100, "none", 2, padding=0)  # no more than what values are like
+    streams = (
+        StreamCase(SMALL_WRITTEN, made, per_trigger=1000, batches=20, warm_up=5),
+        StreamCase(LARGE_WRITTEN, made, per_trigger=1_000_000, batches=3, warm_up=1),
+    )
     return replace(
-        profile, name=f"{profile.name}-sink", cases=(), memory_topic=None, write_cases=tuple(cases), beside=False
+        profile,
+        name=f"{profile.name}-sink",
+        cases=(),
+        memory_topic=None,
+        write_cases=tuple(cases),
+        stream_cases=streams,
+        beside=False,
     )
 
 

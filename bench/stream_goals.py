@@ -6,8 +6,18 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.goals import Verdict
-from bench.stream_summary import CATCH_UP, LARGE, LATEST_OFFSET, SMALL, TRIGGER, find_stream, percentile
-from bench.summary import JVM, OURS
+from bench.stream_summary import (
+    CATCH_UP,
+    LARGE,
+    LARGE_WRITTEN,
+    LATEST_OFFSET,
+    SMALL,
+    SMALL_WRITTEN,
+    TRIGGER,
+    find_stream,
+    percentile,
+)
+from bench.summary import EXACTLY_ONCE, JVM, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
 _LONGEST_SMALL_BATCH = 1.1
 _LEAST_SPEED = 2.0
 _FEW_MS = 5.0
+_LEAST_EXACTLY_ONCE = 1.5
+_MOST_ON_TOP_MS = 60.0
 
 
 def judge_streams(everything: Sequence[StreamSeries], planner: PlannerAlone | None) -> list[Verdict]:
@@ -33,6 +45,7 @@ def judge_streams(everything: Sequence[StreamSeries], planner: PlannerAlone | No
             speed = ours.records_per_second / theirs.records_per_second
             wanted = f">= {_LEAST_SPEED:g}x"
             verdicts.append(Verdict(f"{name}: records/s", wanted, f"{speed:.2f}x", speed >= _LEAST_SPEED))
+    verdicts += _judge_written(everything)
     if planner is not None:
         for what, seconds in ((LATEST_OFFSET, planner.latest_offset), ("partitions", planner.plan)):
             took = median(seconds) * 1000
@@ -44,6 +57,23 @@ def judge_streams(everything: Sequence[StreamSeries], planner: PlannerAlone | No
                     took <= _FEW_MS,
                 )
             )
+    return verdicts
+
+
+def _judge_written(everything: Sequence[StreamSeries]) -> list[Verdict]:
+    """Hold exactly-once against at-least-once: Spark's where batches are large, ours where they are small."""
+    verdicts = []
+    small, base = (find_stream(everything, SMALL_WRITTEN, peer) for peer in (EXACTLY_ONCE, OURS))
+    if small is not None and base is not None:
+        more = median(small.milliseconds(TRIGGER)) - median(base.milliseconds(TRIGGER))
+        name = f"stream, {small.case.label}: exactly-once, on top of at-least-once"
+        verdicts.append(Verdict(name, f"<= {_MOST_ON_TOP_MS:g} ms", f"{more:.0f} ms", more <= _MOST_ON_TOP_MS))
+    large, base = (find_stream(everything, LARGE_WRITTEN, peer) for peer in (EXACTLY_ONCE, JVM))
+    if large is not None and base is not None:
+        speed = large.records_per_second / base.records_per_second
+        name = f"stream, {large.case.label}: exactly-once, records/s"
+        wanted = f">= {_LEAST_EXACTLY_ONCE:g}x"
+        verdicts.append(Verdict(name, wanted, f"{speed:.2f}x", speed >= _LEAST_EXACTLY_ONCE))
     return verdicts
 
 

@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING
 
 from bench.stream_summary import (
     CATCH_UP,
-    LARGE,
     LATEST_OFFSET,
     QUERY_PLANNING,
+    SPEEDS,
     TRIGGER,
+    WRITTEN,
     PlannerAlone,
     StreamSeries,
     find_stream,
     percentile,
 )
-from bench.summary import JVM, PEER_LABELS
+from bench.summary import JVM, PEER_LABELS, WRITER_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Row = tuple[str, ...]
 
-_SPEED_HEADER = ("streams into noop", "peer", "M records/s", "core-us/record", "vs JVM", "median s of a run")
-_BATCH_HEADER = ("streams into noop", "peer", "what Spark's progress says", "median", "p99", "batches", "vs JVM")
+_SPEED_HEADER = ("streams", "peer", "M records/s", "core-us/record", "vs JVM", "median s of a run")
+_BATCH_HEADER = ("streams", "peer", "what Spark's progress says", "median", "p99", "batches", "vs JVM")
 _ALONE_HEADER = ("the planner of a stream, without Spark", "median", "p99")
 
 
@@ -37,7 +38,7 @@ def stream_tables(
     speeds, batches = [], []
     for series in everything:
         base = find_stream(everything, series.case.kind, JVM)
-        if series.case.kind in (LARGE, CATCH_UP):
+        if series.case.kind in SPEEDS:
             speeds.append(_speed_row(series, base))
         else:
             batches += _batch_rows(series, base)
@@ -49,7 +50,7 @@ def stream_tables(
 
 
 def _speed_row(series: StreamSeries, base: StreamSeries | None) -> Row:
-    label, peer, speed = series.case.label, PEER_LABELS[series.peer], series.records_per_second
+    label, peer, speed = series.case.label, _peer(series), series.records_per_second
     # Only there the cost of the run is that of the counted batches alone.
     cpu = "-"
     if series.case.kind == CATCH_UP:
@@ -62,13 +63,17 @@ def _speed_row(series: StreamSeries, base: StreamSeries | None) -> Row:
 
 def _batch_rows(series: StreamSeries, base: StreamSeries | None) -> list[Row]:
     rows: list[Row] = []
-    for what in (TRIGGER, LATEST_OFFSET, QUERY_PLANNING):
+    for what in (TRIGGER,) if series.case.kind in WRITTEN else (TRIGGER, LATEST_OFFSET, QUERY_PLANNING):
         took = series.milliseconds(what)
         typical, slowest = f"{median(took):.0f} ms", f"{percentile(took, 0.99):.0f} ms"
         theirs = median(base.milliseconds(what)) if base is not None else 0
         compared = f"{median(took) / theirs:.2f}x" if theirs else "-"
-        rows.append((series.case.label, PEER_LABELS[series.peer], what, typical, slowest, str(len(took)), compared))
+        rows.append((series.case.label, _peer(series), what, typical, slowest, str(len(took)), compared))
     return rows
+
+
+def _peer(series: StreamSeries) -> str:
+    return (WRITER_LABELS if series.case.kind in WRITTEN else PEER_LABELS)[series.peer]
 
 
 def _alone_rows(planner: PlannerAlone | None) -> list[Row]:

@@ -13,25 +13,33 @@ from bench.topics import Topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Kind: TypeAlias = Literal["small batches", "large batches", "catching up", "planning"]
+Kind: TypeAlias = Literal[
+    "small batches", "large batches", "catching up", "planning", "small batches written", "large batches written"
+]
 
 SMALL: Kind = "small batches"
 LARGE: Kind = "large batches"
 CATCH_UP: Kind = "catching up"
 PLANNING: Kind = "planning"
+SMALL_WRITTEN: Kind = "small batches written"
+LARGE_WRITTEN: Kind = "large batches written"
+
+WRITTEN = (SMALL_WRITTEN, LARGE_WRITTEN)
+SPEEDS = (LARGE, CATCH_UP, LARGE_WRITTEN)
+"""Kinds whose figure is records per second; of the others it is the length of a batch."""
 
 TRIGGER, LATEST_OFFSET, QUERY_PLANNING = "triggerExecution", "latestOffset", "queryPlanning"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCase:
-    """A streaming query from a topic into the noop sink.
+    """A streaming query from a topic into the noop sink, or of made rows into a topic.
 
     Attributes:
         kind: What is looked at.
-        topic: From its start.
-        per_trigger: ``maxOffsetsPerTrigger``; none for Trigger.AvailableNow without a limit, else the trigger is the
-            default one: a batch begins when the one before is done.
+        topic: From its start; of what is written, the values and the codec.
+        per_trigger: Records of a batch (``maxOffsetsPerTrigger``); none for Trigger.AvailableNow without a limit, else
+            the trigger is the default one: a batch begins when the one before is done.
         batches: Counted of each run.
         warm_up: Batches at the start of each run that are not counted.
         rounds: Counted runs of each peer.
@@ -50,6 +58,8 @@ class StreamCase:
         if self.kind == CATCH_UP:
             records = self.topic.end_offset * self.topic.partitions
             return f"{self.topic.label}, AvailableNow over {records / 1e6:g} M records"
+        if self.kind in WRITTEN:
+            return f"{self.topic.label}, {self.per_trigger:,} made rows per trigger into a topic"
         where = f", {self.topic.partitions} partitions" if self.kind == PLANNING else ""
         return f"{self.topic.label}, {self.per_trigger:,} records per trigger{where}"
 
@@ -100,7 +110,7 @@ class StreamSeries:
     @property
     def told(self) -> str:
         """The one figure that matters."""
-        if self.case.kind in (LARGE, CATCH_UP):
+        if self.case.kind in SPEEDS:
             return f"{self.records_per_second / 1e6:7.3f} M records/s"
         what = QUERY_PLANNING if self.case.kind == PLANNING else TRIGGER
         return f"{what}: median {median(self.milliseconds(what)):.0f} ms"

@@ -1,4 +1,4 @@
-"""Streaming queries of both Spark sources in one session, in turn: small batches, large ones, catching up, planning.
+"""Streaming queries of both Spark sources or sinks in one session, in turn: small batches, large ones, and more.
 
 All durations are those of Spark's own progress events, which both sources have in the same way.
 """
@@ -13,10 +13,13 @@ from bench.errors import BenchError
 from bench.measure import sample
 from bench.run import turn
 from bench.spark_peers import FORMATS, Spark, collect_garbage
-from bench.stream_summary import CATCH_UP, Batch, PlannerAlone, StreamCase, StreamRun, StreamSeries
-from bench.summary import JVM, OURS
+from bench.stream_summary import CATCH_UP, WRITTEN, Batch, PlannerAlone, StreamCase, StreamRun, StreamSeries
+from bench.summary import EXACTLY_ONCE, JVM, OURS
+from bench.writers import TASKS, check, new_topic, sink_options, value_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.client_peers import Clients
     from bench.host import Host
     from bench.run import Say
@@ -26,8 +29,10 @@ _LOOK = 0.1  # seconds between looks at a query's progress: each costs the drive
 
 
 def measure(spark: Host[Spark], case: StreamCase, peers: list[str], say: Say) -> list[StreamSeries]:
-    """Run a case with both Spark sources in turn, another one first each time; the first round is not counted."""
+    """Run a case with the Spark peers in turn, another one first each time; the first round is not counted."""
     chosen = [peer for peer in (JVM, OURS) if peer in peers]
+    if case.kind in WRITTEN and OURS in peers:
+        chosen.append(EXACTLY_ONCE)
     runs: dict[str, list[StreamRun]] = {peer: [] for peer in chosen}
     for number in range(case.rounds + 1):
         for peer in turn(chosen, number):
@@ -36,7 +41,7 @@ def measure(spark: Host[Spark], case: StreamCase, peers: list[str], say: Say) ->
                 runs[peer].append(done)
     found = [StreamSeries(case, peer, tuple(done)) for peer, done in runs.items()]
     for series in found:
-        say(f"    {series.peer:16s} {series.told}")
+        say(f"    {series.peer:26s} {series.told}")
     return found
 
 
@@ -48,7 +53,7 @@ def run(spark: Spark, peer: str, case: StreamCase) -> StreamRun:
     """
     collect_garbage(spark)
     with tempfile.TemporaryDirectory(prefix="bench-checkpoint-") as checkpoint:
-        work = _catch_up if case.kind == CATCH_UP else _some_batches
+        work = _WORK.get(case.kind, _some_batches)
         progress, cost = sample(lambda: work(spark, peer, case, checkpoint), spark.settings.broker_pid)
     batches = tuple(Batch(int(each["numInputRows"]), dict(each["durationMs"])) for each in progress)
     if case.kind == CATCH_UP:
@@ -78,7 +83,28 @@ def _catch_up(spark: Spark, peer: str, case: StreamCase, checkpoint: str) -> lis
 
 
 def _some_batches(spark: Spark, peer: str, case: StreamCase, checkpoint: str) -> list[Any]:
-    query = _writer(spark, peer, case, checkpoint).start()
+    return _watched(_writer(spark, peer, case, checkpoint), peer, case)
+
+
+def _batches_written(spark: Spark, peer: str, case: StreamCase, checkpoint: str) -> list[Any]:
+    from pyspark.sql.functions import col
+
+    with new_topic(spark, case.topic.partitions) as topic:
+        rows = spark.session.readStream.format("rate-micro-batch").option("rowsPerBatch", case.per_trigger)
+        made = rows.option("numPartitions", TASKS).load().select(value_at(case.topic, col("value")).alias("value"))
+        writer = made.writeStream.format(FORMATS[peer]).options(**sink_options(spark, peer, topic, case.topic.codec))
+        progress = _watched(writer.option("checkpointLocation", checkpoint), peer, case)
+        # What was under way at the end may be there, or a part of it.
+        more = 2
+        transactions = len(progress) + more if peer == EXACTLY_ONCE else 0
+        written = sum(each["numInputRows"] for each in progress)
+        allowed = more * (case.per_trigger or 0) + transactions * case.topic.partitions
+        check(spark, f"{peer}, {case.label}", topic, case.topic.partitions, written, allowed)
+        return progress
+
+
+def _watched(writer: Any, peer: str, case: StreamCase) -> list[Any]:
+    query = writer.start()
     wanted = case.warm_up + case.batches
     until = time.monotonic() + _DEADLINE
     try:
@@ -107,6 +133,12 @@ def _writer(spark: Spark, peer: str, case: StreamCase, checkpoint: str) -> Any:
 
 def _with_records(query: Any) -> list[Any]:
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+
+_WORK: dict[str, Callable[[Spark, str, StreamCase, str], list[Any]]] = {
+    CATCH_UP: _catch_up,
+    **dict.fromkeys(WRITTEN, _batches_written),
+}
 
 
 def _plan_alone(clients: Clients, case: StreamCase) -> PlannerAlone:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WRITE = "write"
 """What such a case has for a sink."""
 
-_TASKS = 2
+TASKS = 2
 _WAIT = 30.0  # seconds for what a broker is asked beside the measurement
 _POOL_BYTES = 4_000_000  # of different values, more than any record batch holds
 
@@ -41,7 +41,8 @@ def write(spark: Spark, peer: str, topic: Topic, records: int) -> Sample:
     collect_garbage(spark)
     with new_topic(spark, topic.partitions) as name:
         _, cost = sample(lambda: _write(spark, peer, rows, name, topic.codec), spark.settings.broker_pid)
-        check(spark, f"{peer} to {topic.label}", name, topic.partitions, records, 1 if peer == EXACTLY_ONCE else 0)
+        more = topic.partitions if peer == EXACTLY_ONCE else 0
+        check(spark, f"{peer} to {topic.label}", name, topic.partitions, records, more)
     return cost
 
 
@@ -49,7 +50,7 @@ def made_rows(spark: Spark, topic: Topic, records: int) -> DataFrame:
     """Return rows with the column ``value``."""
     from pyspark.sql.functions import col
 
-    numbers = spark.session.range(0, records, 1, _TASKS)
+    numbers = spark.session.range(0, records, 1, TASKS)
     return numbers.select(value_at(topic, col("id")).alias("value"))
 
 
@@ -94,8 +95,16 @@ def new_topic(spark: Spark, partitions: int) -> Iterator[str]:
         admin.delete_topics([name])[name].result(_WAIT)
 
 
-def check(spark: Spark, what: str, topic: str, partitions: int, records: int, transactions: int) -> None:
-    """Compare what a topic holds with what was written; each transaction leaves an offset in each partition it is in.
+def check(spark: Spark, what: str, topic: str, partitions: int, records: int, more: int = 0) -> None:
+    """Compare what a topic holds with what was written.
+
+    Args:
+        spark: Knows the broker.
+        what: For the error.
+        topic: The topic.
+        partitions: How many it has.
+        records: How many were written.
+        more: Offsets that may be taken as well: a transaction leaves one in each partition that it is in.
 
     Raises:
         BenchError: It holds fewer or more.
@@ -108,7 +117,7 @@ def check(spark: Spark, what: str, topic: str, partitions: int, records: int, tr
         found = sum(consumer.get_watermark_offsets(place, timeout=_WAIT)[1] for place in places)
     finally:
         consumer.close()
-    if not records <= found <= records + partitions * transactions:
+    if not records <= found <= records + more:
         raise BenchError(f"{what}: the topic holds {found} records, not {records}")
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.decoding import Decoding
-from bench.goals import judge
+from bench.goals import judge, judge_writes
 from bench.latency import FIRST_BATCH, SHOW, Latency
 from bench.measure import Sample
 from bench.memory import Memory
 from bench.planning import Planning
 from bench.summary import JVM, OURS, Series
+from bench.writers import WRITE
 
 
 def pair(topic: str, sink: str, speed: float, cpu: float) -> list[Series]:
@@ -45,3 +48,15 @@ def test_planning_memory_and_first_rows() -> None:
     assert list(reached([], None, None, Memory(301_000_000, 2 * 10**9, 1, 1.0)).values()) == [False]
     shown = [Latency(SHOW, OURS, (0.2,), 3), Latency(SHOW, JVM, (0.3,), 0), Latency(FIRST_BATCH, OURS, (0.01,), 0)]
     assert reached([], latencies=shown) == {"show()": None, "show(), console": False}
+
+
+def test_writing_has_goals_for_small_records_only() -> None:
+    small, large = pair("100 B lz4", WRITE, speed=3.1, cpu=0.6), pair("1 KiB lz4", WRITE, speed=0.5, cpu=0.6)
+    large = [replace(series, value_bytes=1024) for series in large]
+    assert {verdict.name: verdict.reached for verdict in judge_writes(small + large)} == {
+        "writing 100 B lz4: records/s": True,
+        "writing 100 B lz4: CPU per record": False,
+        "writing 1 KiB lz4: records/s": None,
+        "writing 1 KiB lz4: CPU per record": None,
+    }
+    assert judge_writes(small[1:]) == []

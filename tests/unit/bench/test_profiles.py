@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from bench.errors import BenchError
 from bench.goals import GOALS
-from bench.profiles import PROFILES, full, narrowed, quick
+from bench.profiles import PARTS, PROFILES, full, narrowed, quick
 from bench.spark_peers import SINKS
-from bench.summary import JVM, KAFKA_PYTHON, OURS, PEERS
+from bench.summary import EXACTLY_ONCE, JVM, KAFKA_PYTHON, OURS, PEERS
 from bench.topics import CODECS, SIZES
 
 
@@ -54,3 +54,12 @@ def test_narrowed_refuses_what_leaves_nothing(peers: list[str]) -> None:
 
 def test_peers_are_known() -> None:
     assert {peer for case in full().cases for peer in case.peers} == set(PEERS)
+
+
+def test_the_sink_is_a_part_of_its_own() -> None:
+    profile = PARTS["sink"](quick())
+    assert profile.topics == (), "nothing is loaded"
+    measured = {(case.topic.value_bytes, case.topic.codec) for case in profile.write_cases}
+    assert measured == {(size, codec) for size in (100, 1024) for codec in ("none", "lz4", "zstd")}
+    small = narrowed(profile, peers=[OURS], scale=0.1, rounds=1)
+    assert {case.peers for case in small.write_cases} == {(OURS, EXACTLY_ONCE)}

@@ -14,7 +14,8 @@ from bench.plot import draw, groups
 from bench.report import markdown_table, render, text_table
 from bench.results import Results
 from bench.run import Failure
-from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS, Series
+from bench.summary import CONFLUENT, EXACTLY_ONCE, JVM, KAFKA_PYTHON, OURS, Series
+from bench.writers import WRITE
 from tests.unit.bench.machines import MACHINE
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def found() -> Results:
             series("value", JVM, 1.0, 2.0),
             series("value", OURS, 0.25, 0.5),
         ],
+        writes=[series(WRITE, JVM, 2.0, 2.0), series(WRITE, EXACTLY_ONCE, 1.0, 1.0)],
         failures=[Failure("1 KiB zstd", "noop", OURS, "it broke")],
         decoding=Decoding("native", 2e7, 2.0),
         planning=Planning(1000, {JVM: 0.2, OURS: 0.3}, 0.4, 0.02, {"Metadata": 1, "ListOffsets": 2}),
@@ -55,6 +57,7 @@ def test_json_reads_back_and_carries_the_figures(found: Results, tmp_path: Path)
     assert results.read(tmp_path / "deep" / "quick.json") == found
     document = json.loads((tmp_path / "deep" / "quick.json").read_text())
     assert document["series"][1]["figures"]["jvm_ratio"] == {"speed": 2.5, "cpu": 0.5}
+    assert document["writes"][1]["figures"]["jvm_ratio"] == {"speed": 2.0, "cpu": 0.5}
     assert document["goals"][0]["reached"] is True
 
 
@@ -69,6 +72,7 @@ def test_the_text_says_everything(found: Results) -> None:
 def test_markdown_has_the_same_rows(found: Results) -> None:
     text = render(found, markdown=True)
     assert "| 100 B none | all columns to noop | Spark, kafka-direct | 2.500 | 250 | 1.00 | 2.50x | 0.50x |" in text
+    assert "| 100 B none | made rows into a topic | Spark, kafka-direct, exactly-once | 1.000 | 100 | 1.00 |" in text
 
 
 def test_tables_align_numbers_to_the_right() -> None:

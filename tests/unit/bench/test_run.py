@@ -7,8 +7,9 @@ from bench.measure import Sample
 from bench.profiles import Case
 from bench.run import Failure, Hosts, run_case, turn
 from bench.spark_peers import NOOP
-from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS
+from bench.summary import CONFLUENT, EXACTLY_ONCE, JVM, KAFKA_PYTHON, OURS
 from bench.topics import Topic
+from bench.writers import WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,3 +71,10 @@ def test_a_peer_that_fails_is_named_and_left_out() -> None:
     assert [each.peer for each in series] == [JVM, CONFLUENT]
     assert failures == [Failure("100 B lz4", NOOP, OURS, "no")]
     assert recorder.asked.count(OURS) == 1
+
+
+def test_writing_is_done_by_spark_for_all_peers() -> None:
+    spark, clients = Recorder(), Recorder()
+    case = Case(CASE.topic, WRITE, (JVM, OURS, EXACTLY_ONCE, CONFLUENT))
+    run_case(case, Hosts(cast("Any", spark), cast("Any", clients)), 1, 0)
+    assert (spark.asked, clients.asked) == ([JVM, OURS, EXACTLY_ONCE, CONFLUENT], [])

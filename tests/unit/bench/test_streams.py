@@ -13,8 +13,10 @@ from bench.stream_goals import judge_streams
 from bench.stream_summary import (
     CATCH_UP,
     LARGE,
+    LARGE_WRITTEN,
     PLANNING,
     SMALL,
+    SMALL_WRITTEN,
     Batch,
     Kind,
     PlannerAlone,
@@ -23,7 +25,7 @@ from bench.stream_summary import (
     StreamSeries,
     percentile,
 )
-from bench.summary import JVM, OURS
+from bench.summary import EXACTLY_ONCE, JVM, OURS
 from bench.topics import Topic
 from tests.unit.bench.machines import MACHINE
 
@@ -52,6 +54,12 @@ EVERYTHING = [
     series(CATCH_UP, OURS, [1000], seconds=1.25),
     series(PLANNING, JVM, [1000, 1000]),
     series(PLANNING, OURS, [900, 900]),
+]
+WRITTEN = [
+    series(SMALL_WRITTEN, OURS, [200, 210, 220]),
+    series(SMALL_WRITTEN, EXACTLY_ONCE, [300, 265, 240]),
+    series(LARGE_WRITTEN, JVM, [1000, 1000]),
+    series(LARGE_WRITTEN, EXACTLY_ONCE, [800, 800]),
 ]
 PLANNER = PlannerAlone(100, (0.002, 0.003, 0.004), (0.009, 0.009, 0.009))
 
@@ -112,3 +120,18 @@ def test_narrowed() -> None:
     assert {case.topic.records for case in small.stream_cases} == {200_000, 2000}
     assert [case.per_trigger for case in small.stream_cases] == [10, 10_000, None, 100]
     assert len(small.topics) == 2, "a topic that several cases read is loaded once"
+
+
+def test_exactly_once_against_its_bounds() -> None:
+    on_top, speed = judge_streams(WRITTEN, None)
+    assert (on_top.measured, on_top.reached) == ("55 ms", True)
+    assert (speed.measured, speed.reached) == ("1.25x", False)
+    assert judge_streams(WRITTEN[1:3], None) == []
+
+
+def test_the_report_names_the_sinks() -> None:
+    found = Results("quick-sink", "now", MACHINE, 1, streams=WRITTEN)
+    text = render(found)
+    assert "Spark, kafka-direct, exactly-once" in text
+    assert "100 B none, 1,000,000 made rows per trigger into a topic" in text
+    assert "latestOffset" not in text, "the source of made rows is nobody's matter"
