@@ -6,13 +6,17 @@ import csv
 import importlib.util
 import io
 import json
+import shutil
 import zipfile
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
 
 FLIGHTS = 336_776
 
@@ -27,6 +31,20 @@ _TEXTS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 _MISSING = {"", "NA"}
 
 
+class Topics(NamedTuple):
+    """Flights at rest, flights that come in, their windows, and what tells which windows were written last."""
+
+    flights: str
+    live: str
+    windows: str
+    markers: str
+
+    @classmethod
+    def called(cls, name: str) -> Topics:
+        """Return topics whose names begin with that one."""
+        return cls(name, f"{name}-live", f"{name}-windows", f"{name}-markers")
+
+
 class Record(NamedTuple):
     """A flight as a Kafka record; its time stamp is the hour the flight was scheduled for, in milliseconds."""
 
@@ -37,7 +55,7 @@ class Record(NamedTuple):
 
 def flights() -> Iterator[Record]:
     """All flights as JSON, keyed by carrier, in the order of the file."""
-    with zipfile.ZipFile(_data_file()) as archive, archive.open(archive.namelist()[0]) as raw:
+    with _unpacked() as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         names = next(rows)
         readers = [_text if name in _TEXTS else _number for name in names]
@@ -58,7 +76,7 @@ def create(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 
 def load(bootstrap_servers: str, topic: str, records: Iterable[Record], told: Callable[[int], None]) -> None:
-    """Write the records to the topic as fast as it goes, acknowledged.
+    """Write the records to the topic as fast as it goes, acknowledged, and without Spark.
 
     Raises:
         RuntimeError: The broker did not take all of them.
@@ -84,12 +102,29 @@ def load(bootstrap_servers: str, topic: str, records: Iterable[Record], told: Ca
         raise RuntimeError(f"{left + len(failures)} flights were not acknowledged by the broker: {failures[:1]}")
 
 
-def delete(bootstrap_servers: str, topic: str) -> None:
-    """Delete the topic."""
+def as_frame(spark: SparkSession, folder: Path) -> DataFrame:
+    """All flights as a frame, from the file, which is unpacked into a folder."""
+    file = folder / "flights.csv"
+    with _unpacked() as raw, file.open("wb") as out:
+        shutil.copyfileobj(raw, out)
+    return spark.read.csv(str(file), SCHEMA, header=True, nullValue="NA")
+
+
+def delete(bootstrap_servers: str, topics: list[str]) -> None:
+    """Delete those of the topics that are there."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(30)
+    there = [topic for topic in topics if topic in admin.list_topics(timeout=30).topics]
+    if there:
+        for deleted in admin.delete_topics(there).values():
+            deleted.result(30)
+
+
+@contextmanager
+def _unpacked() -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(_data_file()) as archive, archive.open(archive.namelist()[0]) as raw:
+        yield raw
 
 
 def _data_file() -> Path:

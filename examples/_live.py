@@ -1,5 +1,7 @@
 """The demo's second half: flights counted by day and airport while they come in, by a query that is stopped on the way.
 
+It writes its windows to a topic, exactly once: whoever reads only what is committed finds each of them, and none twice.
+
 A day here is one of New York's winter time, all year: Spark's windows know no time zone, and nobody leaves at the
 hour that differs in summer.
 """
@@ -39,7 +41,8 @@ _CLOSING = _flights.Record(
     b"", json.dumps({"time_hour": "2013-05-11T05:00:00Z"}).encode(), int(END.timestamp() + 30 * 86400) * 1000
 )
 
-Windows = dict[tuple["date", str], tuple[int, int, int]]
+Window = tuple["date", str]
+Counts = tuple[int, int, int]
 
 
 def is_early(record: _flights.Record) -> bool:
@@ -47,7 +50,7 @@ def is_early(record: _flights.Record) -> bool:
     return record.timestamp < END.timestamp() * 1000
 
 
-def run(steps: Steps, spark: SparkSession, servers: str, topic: str, records: Sequence[_flights.Record],
+def run(steps: Steps, spark: SparkSession, servers: str, topics: _flights.Topics, records: Sequence[_flights.Record],
         flights: DataFrame, output: Path) -> bool:  # fmt: skip
     """Replay the records through a query, and compare its windows with the batch's.
 
@@ -55,19 +58,23 @@ def run(steps: Steps, spark: SparkSession, servers: str, topic: str, records: Se
         steps: Where to tell of it.
         spark: The session.
         servers: Of the Kafka.
-        topic: An empty one.
+        topics: To replay into and to write to; both are empty.
         records: What to replay, in the order of time.
         flights: All flights, as the batch read them.
-        output: The folder for ``windows.parquet`` and ``live.png``.
+        output: The folder for ``live.png``.
     """
-    windows, checkpoint = output / "windows.parquet", output / "checkpoint"
-    for old in (windows, checkpoint):
-        shutil.rmtree(old, ignore_errors=True)
+    checkpoint = output / "checkpoint"
+    shutil.rmtree(checkpoint, ignore_errors=True)
     with steps.step(f"Replaying the {len(records):,} flights of the first {DAYS} days, {RATE:,} a second"):
-        meter = _replay(steps, spark, servers, topic, records, windows, checkpoint)
+        meter = _replay(steps, spark, servers, topics, records, checkpoint)
     with steps.step("Comparing the windows of the stream with the batch"):
-        streamed, expected = stream_result(spark, windows), batch_result(flights)
-        same = streamed == expected and meter.dropped == 0
+        written, expected = stream_result(spark, servers, topics.windows), batch_result(flights)
+        streamed = dict(written)
+        same = streamed == expected and len(written) == len(streamed) and meter.dropped == 0
+        steps.say(
+            f"{len(written):,} windows in topic {topics.windows} for who reads what is committed, "
+            f"{len(written) - len(streamed):,} of them twice."
+        )
         steps.say(
             f"{len(streamed):,} windows of the stream, {len(expected):,} days and airports of the batch; "
             f"{sum(count for count, _, _ in streamed.values()):,} flights of {len(records):,}; "
@@ -77,15 +84,15 @@ def run(steps: Steps, spark: SparkSession, servers: str, topic: str, records: Se
     return same
 
 
-def _replay(steps: Steps, spark: SparkSession, servers: str, topic: str, records: Sequence[_flights.Record],
-            windows: Path, checkpoint: Path) -> Meter:  # fmt: skip
+def _replay(steps: Steps, spark: SparkSession, servers: str, topics: _flights.Topics,
+            records: Sequence[_flights.Record], checkpoint: Path) -> Meter:  # fmt: skip
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     monitor = enable(spark)
-    with Replay(servers, topic, records, RATE) as replay:
+    with Replay(servers, topics.live, records, RATE) as replay:
         meter = Meter(replay, monitor)
 
         def run_until(done: Callable[[], bool]) -> None:
-            query = start_query(spark, servers, topic, windows, checkpoint)
+            query = start_query(spark, servers, topics, checkpoint)
             try:
                 meter.watch(query, done, _PATIENCE_S)
             finally:
@@ -110,14 +117,14 @@ def _replay(steps: Steps, spark: SparkSession, servers: str, topic: str, records
     return meter
 
 
-def start_query(spark: SparkSession, servers: str, topic: str, windows: Path, checkpoint: Path) -> StreamingQuery:
+def start_query(spark: SparkSession, servers: str, topics: _flights.Topics, checkpoint: Path) -> StreamingQuery:
     """Count flights by day and airport; a window is written once it is a week older than the newest flight."""
     from pyspark.sql import functions as F  # noqa: N812 (everyone's name for it)
 
     df = (
         spark.readStream.format("kafka-direct")
         .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", topic)
+        .option("subscribe", topics.live)
         .option("startingOffsets", "earliest")
         .load()
     )
@@ -129,28 +136,38 @@ def start_query(spark: SparkSession, servers: str, topic: str, windows: Path, ch
         .select(F.to_date("window.start").alias("day"), "origin", "flights", "departed", "minutes")
     )
     return (
-        counted.writeStream.queryName("flights-by-day")
-        .format("parquet")
+        counted.select(F.col("origin").alias("key"), F.to_json(F.struct("*")).alias("value"))
+        .writeStream.queryName("flights-by-day")
+        .format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", topics.windows)
+        .option("delivery", "exactly-once")
+        .option("transactionalIdPrefix", topics.windows)
+        .option("markerTopic", topics.markers)
         .option("checkpointLocation", str(checkpoint))
         .outputMode("append")
         .trigger(processingTime="1 second")
-        .start(str(windows))
+        .start()
     )
 
 
-def stream_result(spark: SparkSession, windows: Path) -> Windows:
-    """Return what the query has written.
+def stream_result(spark: SparkSession, servers: str, topic: str) -> list[tuple[Window, Counts]]:
+    """Return every record that the query has written and committed."""
+    from pyspark.sql import functions as F  # noqa: N812
 
-    Raises:
-        AssertionError: It wrote a window twice.
-    """
-    rows = spark.read.parquet(str(windows)).collect()
-    result = {(row.day, row.origin): (row.flights, row.departed, row.minutes) for row in rows}
-    assert len(result) == len(rows), "a window was written twice"
-    return result
+    df = (
+        spark.read.format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic)
+        .load()
+    )
+    schema = "day date, origin string, flights long, departed long, minutes long"
+    rows = df.select(F.from_json(F.col("value").cast("string"), schema).alias("window")).select("window.*").collect()
+    return [((row.day, row.origin), (row.flights, row.departed, row.minutes)) for row in rows]
 
 
-def batch_result(flights: DataFrame) -> Windows:
+def batch_result(flights: DataFrame) -> dict[Window, Counts]:
     """Return the same figures from a batch, by the calendar in the data and not by windows."""
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,4 +1,4 @@
-"""A year of real flights through a real Kafka into Spark, with no connector jar: at rest, then live. ``make demo``.
+"""A year of real flights from Spark into a real Kafka and back, with no connector jar. ``make demo``.
 
 The results go to ``demo-output``, or to the folder that is given as an argument. Set ``KAFKA_BOOTSTRAP_SERVERS`` to
 use a Kafka that is there; the demo then takes topics of its own and deletes them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,13 +17,10 @@ from typing import TYPE_CHECKING
 import _flights
 import _live
 import _plot
-from _steps import Progress, Steps
+from _steps import Steps
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 6
@@ -33,6 +31,7 @@ What to try next:
   python -m pyspark_kafka_direct.broker    a Kafka to play with, on 127.0.0.1:9092 (in .venv/bin)
   .schema("value binary, offset long")     before .load(): only these columns are decoded, at half the cost
   .option("minPartitions", "12")           more tasks than the topic has partitions
+  docs/sink.md                             writing, at least once and exactly once
   docs/options.md                          every option
   make bench                               how fast it is, beside Spark's own connector
 """
@@ -49,48 +48,39 @@ def main(output: Path) -> int:
         kafka.start()
         steps.say(f"It serves on {kafka.bootstrap_servers}.")
     try:
-        # It takes seconds, most of them on another core than the writing.
-        spark = ThreadPoolExecutor(1).submit(start_spark)
-        live_topic, early = f"{topic}-live", list[_flights.Record]()
-        topics = [topic, live_topic]
-        with steps.step(f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topic}, {PARTITIONS} partitions"):
-            for each in topics:
-                _flights.create(kafka.bootstrap_servers, each, PARTITIONS)
-            told = Progress(_flights.FLIGHTS, "flights").at
-            _flights.load(kafka.bootstrap_servers, topic, _aside(_flights.flights(), early), told)
+        topics = _flights.Topics.called(topic)
         try:
-            complete = _use_spark(steps, spark, kafka.bootstrap_servers, topics, early, output)
+            complete = _use_spark(steps, kafka.bootstrap_servers, topics, output)
         finally:
             if not own:
-                for each in topics:
-                    _flights.delete(kafka.bootstrap_servers, each)
+                _flights.delete(kafka.bootstrap_servers, list(topics))
     finally:
         kafka.close()
     print(f"\n{steps.summary()}")
-    print(f"\nFlights:  {output / 'flights.parquet'}\nWindows:  {output / 'windows.parquet'}")
+    print(f"\nFlights:  {output / 'flights.parquet'}")
     print(f"Pictures: {output / 'delays.png'}\n          {output / 'live.png'}")
     print(NEXT, end="", flush=True)
     return 0 if complete else 1
 
 
-def _aside(records: Iterator[_flights.Record], early: list[_flights.Record]) -> Iterator[_flights.Record]:
-    for record in records:
-        if _live.is_early(record):
-            early.append(record)
-        yield record
-
-
-def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topics: list[str],
-               early: list[_flights.Record], output: Path) -> bool:  # fmt: skip
-    with steps.step("Waiting for Spark, which has been starting meanwhile"):
+def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path) -> bool:
+    with steps.step("Starting Spark"):
+        starting = ThreadPoolExecutor(1).submit(start_spark)
+        # It takes seconds, most of them on another core than this.
+        early = sorted(filter(_live.is_early, _flights.flights()), key=lambda record: record.timestamp)
         spark = starting.result()
         from pyspark_kafka_direct.records import IMPLEMENTATION
 
         kernel = "in the native kernel" if IMPLEMENTATION == "native" else "in Python (slow: no Rust toolchain)"
-        steps.say(f"PySpark {spark.version}; records are decoded {kernel}.")
+        steps.say(f"PySpark {spark.version}; records are encoded and decoded {kernel}.")
     try:
+        write = f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topics.flights}, {PARTITIONS} partitions"
+        with steps.step(write), tempfile.TemporaryDirectory() as folder:
+            for each in (topics.flights, topics.live, topics.windows):
+                _flights.create(servers, each, PARTITIONS)
+            write_flights(_flights.as_frame(spark, Path(folder)), servers, topics.flights)
         with steps.step("Reading the topic"):
-            flights = read_flights(spark, servers, topics[0]).cache()
+            flights = read_flights(spark, servers, topics.flights).cache()
             count = flights.count()
             steps.say(f"{count:,} records")
         with steps.step("Checking that every flight arrived, and only once"):
@@ -104,8 +94,7 @@ def _use_spark(steps: Steps, starting: Future[SparkSession], servers: str, topic
             rows = delays(flights)
             steps.say(as_table(rows))
             _plot.draw(rows, output / "delays.png")
-        early.sort(key=lambda record: record.timestamp)
-        same = _live.run(steps, spark, servers, topics[1], early, flights, output)
+        same = _live.run(steps, spark, servers, topics, early, flights, output)
     finally:
         spark.stop()
     return complete and same
@@ -127,6 +116,23 @@ def start_spark() -> SparkSession:
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "America/New_York")
         .getOrCreate()
+    )
+
+
+def write_flights(flights: DataFrame, servers: str, topic: str) -> None:
+    """Write the flights as JSON; their time is the hour they were scheduled for. This is all it takes, too."""
+    from pyspark.sql.functions import col, struct, to_json
+
+    df = flights.select(
+        col("carrier").alias("key"), to_json(struct("*")).alias("value"), col("time_hour").alias("timestamp")
+    )
+    (
+        df.write.format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.compression.type", "lz4")
+        .option("topic", topic)
+        .mode("append")
+        .save()
     )
 
 

@@ -15,7 +15,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 @pytest.mark.spark_app
 @pytest.mark.smoke
 @pytest.mark.timeout(600)
-def test_the_demo_reads_every_flight_once_at_rest_and_live(tmp_path: Path) -> None:
+def test_the_demo_writes_and_reads_every_flight_once_at_rest_and_live(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(DEMO), str(tmp_path)], capture_output=True, text=True, timeout=570, check=False
     )
@@ -27,8 +27,9 @@ def test_the_demo_reads_every_flight_once_at_rest_and_live(tmp_path: Path) -> No
     # Each offset of each partition once: what the source read is what the topic holds.
     places = flights.select(["partition", "offset"]).group_by(["partition", "offset"]).aggregate([])
     assert places.num_rows == 336_776
-    # 100 days of three airports, counted live, over a stop.
+    # 100 days of three airports, counted live, over a stop, and written exactly once.
     assert "It goes on from its checkpoint." in done.stdout
     assert "90,326 flights of 90,326; 0 dropped as late: all equal" in done.stdout
+    assert "300 windows in topic flights-windows for who reads what is committed, 0 of them twice." in done.stdout
     for picture in ("delays.png", "live.png"):
         assert (tmp_path / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
