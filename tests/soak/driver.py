@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from tests.soak.processes import kill, planners, task_workers
@@ -25,15 +25,24 @@ class Driver:
 
     Args:
         folder: The query's folder; the same for all lives.
-        options: Options of the source.
+        options: What the application is told: options of the source.
         to_the_end: Read what there is and end, instead of running until killed.
         app: The application.
+        environment: More of it.
     """
 
-    def __init__(self, folder: Path, options: Mapping[str, str], *, to_the_end: bool = False, app: Path = _APP) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: Mapping[str, Any],
+        *,
+        to_the_end: bool = False,
+        app: Path = _APP,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         (folder / "tmp").mkdir(exist_ok=True)
         told = {"folder": str(folder), "options": dict(options), "to_the_end": to_the_end}
-        environment = {
+        variables = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -42,6 +51,7 @@ class Driver:
             "SPARK_LOCAL_DIRS": str(folder / "tmp"),
             # A life is short: what takes long to compile is not worth it.
             "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={folder / 'tmp'} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **(environment or {}),
         }
         self.orphans: list[psutil.Process] = []
         self.log = folder / "driver.log"
@@ -50,8 +60,13 @@ class Driver:
             # A group of its own, so that Python and the JVM die at the same moment.
             self._process = subprocess.Popen(
                 [sys.executable, str(app), json.dumps(told)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables, start_new_session=True,
             )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """The process, below which all others are."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:

@@ -6,6 +6,7 @@ import psutil
 
 _PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _DAEMON = "pyspark.daemon"
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 def task_workers(root: int) -> list[psutil.Process]:
@@ -16,6 +17,19 @@ def task_workers(root: int) -> list[psutil.Process]:
 def planners(root: int) -> list[psutil.Process]:
     """The processes that plan batches, below a process: one for each source of a streaming query."""
     return [each for each in _below(root) if _runs(each, _PLANNER)]
+
+
+def executors(root: int) -> list[psutil.Process]:
+    """The executors of ``local-cluster``, below a process."""
+    return [each for each in _below(root) if _runs(each, _EXECUTOR)]
+
+
+def executor_of(process: int) -> psutil.Process | None:
+    """The executor that a process belongs to, if it belongs to one."""
+    try:
+        return next((each for each in psutil.Process(process).parents() if _runs(each, _EXECUTOR)), None)
+    except psutil.NoSuchProcess:
+        return None
 
 
 def kill(processes: list[psutil.Process]) -> int:

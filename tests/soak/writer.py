@@ -101,7 +101,7 @@ class Writer:
             "enable.idempotence": True,
             "message.timeout.ms": int(_DEADLINE * 1000),
             "reconnect.backoff.max.ms": 500,
-        }, logger=_quiet())  # fmt: skip
+        }, logger=quiet())  # fmt: skip
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -122,13 +122,13 @@ class Writer:
             self._acknowledged += 1
 
 
-def create_topic(servers: str, topic: str, partitions: int) -> None:
+def create_topic(servers: str, topic: str, partitions: int, replicas: int = 1) -> None:
     """Create it, with a client that is gone afterwards: a broker that dies later is no trouble of its."""
-    admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet())
+    admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())
     deadline = time.monotonic() + _DEADLINE
     while True:
         try:
-            admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30)[topic].result(30)
+            admin.create_topics([NewTopic(topic, partitions, replicas)], operation_timeout=30)[topic].result(30)
             return
         except KafkaException:  # one of this name may still be on its way out
             assert time.monotonic() < deadline, f"{topic} could not be created"
@@ -137,7 +137,7 @@ def create_topic(servers: str, topic: str, partitions: int) -> None:
 
 def delete_topic(servers: str, topic: str) -> None:
     """Delete it."""
-    admin = AdminClient({"bootstrap.servers": servers}, logger=_quiet())  # has to live until the answer is there
+    admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())  # has to live until the answer is there
     admin.delete_topics([topic])[topic].result(30)
 
 
@@ -147,9 +147,7 @@ def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
     Raises:
         AssertionError: They could not be read in time.
     """
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "soak", "enable.auto.commit": False}, logger=_quiet()
-    )
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "soak", "enable.auto.commit": False}, logger=quiet())
     try:
         places = [Place(topic, partition, 0) for partition in range(partitions)]
         ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
@@ -176,7 +174,7 @@ def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
         consumer.close()
 
 
-def _quiet() -> logging.Logger:
+def quiet() -> logging.Logger:
     """A broker that is down is part of the plan; librdkafka would print a line for each try to connect."""
     logger = logging.getLogger("tests.soak.librdkafka")
     logger.propagate = False
