@@ -83,6 +83,11 @@ soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every recor
 soak-direct: $(VENV)  ## kill direct streams ROUNDS times (30) and check every record; SEED=n repeats a run
 	$(BIN)/python -m tests.soak.direct --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
+.PHONY: soak-sink
+soak-sink: $(VENV)  ## hurt a query that writes ROUNDS times (30) and check every record; SEED=n repeats, FOLDER=f goes on
+	$(BIN)/python -m tests.soak.sink --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED)) \
+		$(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
+
 .PHONY: bench
 bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 10 minutes
 	$(BIN)/python -m bench

@@ -1,0 +1,36 @@
+"""The application that is killed: a streaming query that copies a topic to another.
+
+Everything it needs comes as one JSON argument.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+told = json.loads(sys.argv[1])
+folder, options = told["folder"], told["options"]
+
+spark = (
+    SparkSession.builder.master(options["master"])
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.local.dir", f"{folder}/tmp")
+    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
+    .config("spark.sql.shuffle.partitions", "3")
+    .config("spark.executor.memory", "512m")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("WARN")
+records = spark.readStream.format("kafka-direct").options(**options["source"]).load().select("key", "value")
+if options["shuffled"]:  # rows move between tasks, and a batch that runs again has them elsewhere
+    records = records.repartition(3)
+writer = records.writeStream.format("kafka-direct").options(**options["sink"])
+writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+query = (writer.trigger(availableNow=True) if told["to_the_end"] else writer).start()
+query.awaitTermination()
+spark.stop()
