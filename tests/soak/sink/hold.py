@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from tests.soak.sink.hook.sitecustomize import STEPS, VARIABLE
@@ -25,7 +26,8 @@ class Hold:
     @property
     def environment(self) -> dict[str, str]:
         """What the application needs in its environment."""
-        return {VARIABLE: str(self._folder), "PYTHONPATH": str(_HOOK)}
+        paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {VARIABLE: str(self._folder), "PYTHONPATH": os.pathsep.join(paths)}
 
     def arm(self, step: str, *, skip: int = 0, outlives: bool = False) -> None:
         """Hold at a step, once.
