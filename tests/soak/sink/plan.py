@@ -26,7 +26,7 @@ _BROKERS: tuple[Deed, ...] = ("broker", "leaders")
 _AT_RANDOM: dict[str | None, tuple[Deed, ...]] = {
     None: ("driver", "driver", "process", "executor", *_BROKERS),
     SPARKS_COMMIT: ("driver",),
-    "committing": ("driver", "process"),
+    "committing": _PROCESSES,
     "committed": _PROCESSES,
 }
 _CASES: dict[Delivery, dict[str | None, tuple[Deed, ...]]] = {

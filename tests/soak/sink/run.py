@@ -34,6 +34,7 @@ _PER_BATCH = 300
 _PER_BATCH_AT_THE_END = 5_000
 _DEADLINE = 180.0  # seconds for anything to happen; starting Spark on a busy machine is the longest
 _ZOMBIES_END_WITHIN = 150.0  # seconds; a task notices when it reports that its driver is gone
+_TAKES_OVER = ("committing", "before InitProducerId")  # what is held there goes on to take the transactional id over
 _LOCAL, _CLUSTER = "local[2,4]", "local-cluster[2,1,512]"
 
 
@@ -201,8 +202,8 @@ class SinkRun:
             return False
         if planned.deed == "zombie":
             assert held is not None
-            self._zombie(held)
-            return False
+            self._zombie(planned, held)
+            return True
         if planned.deed == "process":
             return self._kill_process(planned, driver, held)
         if planned.deed == "executor":
@@ -215,7 +216,7 @@ class SinkRun:
                 self._brokers.move_leaders()
         return True
 
-    def _zombie(self, held: int) -> None:
+    def _zombie(self, planned: Round, held: int) -> None:
         """Kill the driver, let another one work, and then let the process go on that was held."""
         zombie = psutil.Process(held)
         self._kill_driver()
@@ -223,12 +224,24 @@ class SinkRun:
         self._progress("of the new driver")
         assert zombie.is_running(), "the process that was held is gone"
         self._hold.release()
-        self._progress("beside a process of the old driver")
         _, left = psutil.wait_procs([zombie], timeout=_ZOMBIES_END_WITHIN)
         if left:
             raise SoakError(f"a process of a driver that was killed still runs after {_ZOMBIES_END_WITHIN:.0f} s")
-        self._progress("after a process of the old driver has ended")
-        self._kill_driver()
+        if planned.step in _TAKES_OVER and self._plan.delivery == "exactly-once":
+            self._go_on_if_fenced()
+
+    def _go_on_if_fenced(self) -> None:
+        """A zombie that takes the transactional id over is refused then, and ends the batch that is being sent."""
+        driver, done = self._driver, self._done()
+        assert driver is not None
+        deadline = time.monotonic() + _DEADLINE
+        while driver.alive and self._done() == done and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not driver.alive:
+            if "FencedError" not in driver.last_words():
+                raise SoakError(f"the query ended by itself:\n{driver.last_words()}")
+            self._outcome.deeds["(a driver was fenced by a zombie)"] += 1
+            self._start()
 
     def _kill_process(self, planned: Round, driver: Driver, held: int | None) -> bool:
         """Kill the process that is held, or some task worker."""
