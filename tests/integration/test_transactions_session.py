@@ -186,3 +186,23 @@ def test_a_session_must_be_begun(session_of: Sessions) -> None:
     session = session_of(new_id())
     with pytest.raises(RuntimeError, match="init comes first"):
         session.send("any", batch_of([b"a"]))
+
+
+def test_epochs_that_run_out_bring_another_producer_id(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    """32,767 transactions, as a query has in a day; empty ones, which are quick."""
+    servers, name, topic = kafka.bootstrap_servers, new_id(), make_topic()
+    transactions = Transactions(cluster_of(servers), name)
+    first = producer = transactions.init(60_000).producer
+    for _ in range(32_770):
+        producer = transactions.end(producer, commit=False, bumps_epochs=True)
+        if producer.id != first.id:
+            break
+    assert producer.id != first.id
+    assert producer.epoch == 0
+    with new_session(servers, name) as session:
+        session.adopt(producer)
+        session.send(topic, batch_of([b"a"]))
+        session.commit()
+        session.send(topic, batch_of([b"b"]))
+        session.commit()
+    assert committed(servers, topic) == [b"a", b"b"]
