@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import select
 import socket
 import ssl
 import struct
@@ -23,6 +25,7 @@ from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.pool import POOL
 from pyspark_kafka_direct.wire.security._certificates import private_file
+from pyspark_kafka_direct.wire.security.tls import wrap_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -201,3 +204,16 @@ def test_a_log_in_that_is_cut_off(answers: int, name: str) -> None:
     ):
         Connection.open(settings, "127.0.0.1", peer.port, Deadline.after(20))
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_connection_that_was_reset_before_the_handshake_is_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        by_reset(theirs)
+        theirs.close()
+        select.select([ours], [], [], 10)
+        with pytest.raises(BrokerUnreachableError):
+            wrap_socket(ours, TLS, "127.0.0.1", Deadline.after(10))
+    gc.collect()  # a socket that was left open is found now, and fails the test
+    assert ours.fileno() == -1

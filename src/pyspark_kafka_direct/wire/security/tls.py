@@ -46,6 +46,8 @@ def wrap_socket(sock: socket.socket, settings: ConnectionSettings, host: str, de
         if seconds <= 0:
             raise TimeoutError  # a timeout of 0 would mean "do not wait" and fail in another way
         sock.settimeout(seconds)
+        # Python's wrap_socket leaves a socket open that was reset before; this finds out while it is still ours.
+        sock.getpeername()
         secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
         wrapped = secured
         secured.do_handshake()
