@@ -18,7 +18,10 @@ CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
-LANES := $(BIN)/python -m tests.lanes $(MAKE)
+LANES := $(BIN)/python -m tests.lanes --at-once 4 $(MAKE)
+
+# Whole lanes in parts, so that all places stay filled to the end: lane-spark-1-2 is the first of two parts.
+INTEGRATION := lane-spark-1-2 lane-plain-1-2 lane-apps-1-3 lane-direct lane-spark-2-2 lane-apps-2-3 lane-plain-2-2 lane-apps-3-3
 
 .PHONY: help
 help:  ## show this list
@@ -31,7 +34,7 @@ demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, 
 .PHONY: test
 # Spark gives a Python worker ten seconds to start, so the compiler of the kernel comes last, and stands back.
 test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
-	@$(LANES) "lane-spark unit" "lane-direct lane-apps" "lint lane-plain rust-check"
+	@$(LANES) $(INTEGRATION) unit-1 unit-2 lint rust-check
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
@@ -53,11 +56,12 @@ unit-1 unit-2: unit-%: $(VENV)
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in lanes side by side
-	@$(LANES) lane-spark "lane-direct lane-apps" lane-plain
+	@$(LANES) $(INTEGRATION)
 
-.PHONY: lane-spark lane-direct lane-apps lane-plain
-lane-spark lane-direct lane-apps lane-plain: lane-%: $(VENV) $(CLASSES)
-	$(PYTEST) --durations=15 --lane $* tests/integration
+# lane-spark is the lane, lane-spark-2-3 its second part of three.
+part = $(word $(1),$(subst -, ,$*))
+lane-%: $(VENV) $(CLASSES)
+	$(PYTEST) --durations=15 --lane $(call part,1) $(if $(call part,3),--part $(call part,2)/$(call part,3)) tests/integration
 
 .PHONY: rust-check
 rust-check:  ## format, lints and tests of the native kernel, where there is a toolchain

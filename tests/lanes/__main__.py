@@ -1,6 +1,9 @@
 """Run targets of the Makefile side by side: each argument is a lane, the targets that run in it one after the other.
 
-    python -m tests.lanes make spark apps "lint unit"
+    python -m tests.lanes make lane-spark lane-apps "lint unit"
+    python -m tests.lanes --at-once 2 make lane-spark lane-apps lint unit
+
+Of more lanes than may run at once, the next one begins when one has ended.
 
 The output of a lane goes to a file, and is shown as a whole when the lane has ended. What the lanes are at is told
 every minute. Every lane runs to its end, whatever becomes of the others. The exit code is 1 if one of them failed.
@@ -8,12 +11,14 @@ every minute. Every lane runs to its end, whatever becomes of the others. The ex
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,13 +83,14 @@ class Lane:
             self._process.wait()
 
 
-def main(make: str, lanes: Sequence[str]) -> int:
+def main(make: str, lanes: Sequence[str], at_once: int) -> int:
     """Run all lanes; return the exit code."""
     folder = Path(tempfile.mkdtemp(prefix="lanes-"))
-    running = [Lane(make, targets, folder / str(number)) for number, targets in enumerate(lanes)]
-    _say(f"{len(running)} lanes side by side, their output in {folder}: {', '.join(lanes)}")
+    _say(f"{len(lanes)} lanes, {min(at_once, len(lanes))} at once, their output in {folder}: {', '.join(lanes)}")
+    lanes_to_come = deque((targets, folder / str(number)) for number, targets in enumerate(lanes))
+    running: list[Lane] = []
     try:
-        results = _run(running)
+        results = _run(make, lanes_to_come, running, at_once)
     finally:
         for lane in running:
             lane.stop()
@@ -97,22 +103,24 @@ def main(make: str, lanes: Sequence[str]) -> int:
     return 0
 
 
-def _run(running: Sequence[Lane]) -> list[Result]:
-    waiting, results = list(running), []
+def _run(make: str, to_come: deque[tuple[str, Path]], running: list[Lane], at_once: int) -> list[Result]:
+    results = []
     began = told = time.monotonic()
-    while waiting:
-        for lane in list(waiting):
+    while to_come or running:
+        while to_come and len(running) < at_once:
+            running.append(Lane(make, *to_come.popleft()))
+        for lane in list(running):
             result = lane.ended()
             if result is not None:
-                waiting.remove(lane)
+                running.remove(lane)
                 results.append(result)
                 _title(lane.targets)
                 _say(lane.output())
                 _say(str(result))
         now = time.monotonic()
-        if waiting and now - told >= _EVERY:
+        if now - told >= _EVERY:
             told = now
-            for lane in waiting:
+            for lane in running:
                 _say(f"{(now - began) / 60:4.0f} min  {lane.targets}: {_last_line(lane.output())}")
         time.sleep(0.2)
     return results
@@ -130,5 +138,14 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.lanes", description="Run targets side by side.")
+    parser.add_argument("--at-once", type=int, metavar="N", help="so many lanes at most; by default all")
+    parser.add_argument("make", help="the program make")
+    parser.add_argument("lanes", nargs="+", metavar="LANE", help="targets, separated by blanks")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    given = _arguments()
+    sys.exit(main(given.make, given.lanes, given.at_once or len(given.lanes)))

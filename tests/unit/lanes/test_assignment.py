@@ -63,9 +63,17 @@ def test_both_parts_are_checked() -> None:
     assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --part $*/2 tests/unit\n" in text
 
 
-def test_each_lane_is_run() -> None:
+def test_each_part_of_each_lane_is_run() -> None:
     text = MAKEFILE.read_text("utf-8")
     for target in ("test", "integration"):
         recipe = re.search(rf"^{target}: .*\n\t(.*)$", text, re.MULTILINE)
         assert recipe is not None
-        assert sorted(re.findall(r"\blane-(\w+)", recipe[1])) == sorted(LANES)
+        assert "$(LANES) $(INTEGRATION)" in recipe[1]
+    variable = re.search(r"^INTEGRATION := (.*)$", text, re.MULTILINE)
+    assert variable is not None
+    parts: dict[str, list[tuple[int, int]]] = {}
+    for lane, part, of in re.findall(r"\blane-([a-z]+)(?:-(\d)-(\d))?", variable[1]):
+        parts.setdefault(lane, []).append((int(part or 1), int(of or 1)))
+    assert sorted(parts) == sorted(LANES)
+    for found in parts.values():
+        assert sorted(found) == [(number, len(found)) for number in range(1, len(found) + 1)]

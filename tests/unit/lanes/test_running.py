@@ -27,13 +27,16 @@ exit ${code:-0}
 """
 
 
-def run(folder: Path, *lanes: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, patience: float = 60) -> subprocess.CompletedProcess[str]:
     make = folder / "make"
     make.write_text(MAKE)
     make.chmod(0o755)
-    command = [sys.executable, "-m", "tests.lanes", str(make), *lanes]
+    options = arguments[:2] if arguments[0] == "--at-once" else ()
+    command = [sys.executable, "-m", "tests.lanes", *options, str(make), *arguments[len(options) :]]
     environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=patience, check=False
+    )
 
 
 def test_lanes_run_side_by_side(tmp_path: Path) -> None:
@@ -53,3 +56,19 @@ def test_all_lanes_are_reported_when_one_fails(tmp_path: Path, lanes: tuple[str,
         assert f"this is {target}\n" in done.stdout
     outcomes = {line.rpartition("   ")[2]: line.split()[0] for line in done.stdout.splitlines()[-2:]}
     assert outcomes == {lane: "FAILED" if "bad" in lane else "passed" for lane in lanes}
+
+
+def test_no_more_lanes_run_than_may_run_at_once(tmp_path: Path) -> None:
+    done = run(tmp_path, "--at-once", "2", "first", "second", "third", "fourth")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 lanes, 2 at once" in done.stdout
+    assert done.stdout.index("this is third") < done.stdout.index("this is fourth")
+
+
+def test_the_next_lane_begins_when_one_has_ended(tmp_path: Path) -> None:
+    """The first one waits for the second one, which cannot begin beside it."""
+    second = tmp_path / "make-second"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(tmp_path, "--at-once", "1", "first", "second", patience=2)
+    assert not second.exists()
+    second.touch()  # lets the first one end, which outlived its lane
