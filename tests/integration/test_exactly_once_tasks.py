@@ -1,0 +1,117 @@
+"""Exactly-once writes while tasks fail half-way, and run twice at once; read back by librdkafka with read_committed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark import TaskContext
+from tests.integration.exactly_once import PARTITIONS, Pipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from tests.conftest import MakeTopic
+    from tests.integration.sessions import SparkSessions
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+ROWS = 4000
+ARROW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.25",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.executor.memory": "512m",
+}
+
+
+@pytest.fixture
+def new_pipe(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Callable[..., Pipe]:
+    def make(spark: object, **options: str) -> Pipe:
+        topics = make_topic(4), make_topic(PARTITIONS)
+        return Pipe(spark, kafka.bootstrap_servers, *topics, tmp_path / "checkpoint", options)  # type: ignore[arg-type]
+
+    return make
+
+
+def write(frame: DataFrame, pipe: Pipe, **more: str) -> None:
+    frame.write.format("kafka-direct").options(**pipe.sink_options(**more)).mode("append").save()
+
+
+def hurt(frame: DataFrame, folder: Path, deed: Callable[[], None]) -> DataFrame:
+    """In the middle of the first attempt of each second task something happens; each attempt leaves a file."""
+
+    def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        (folder / f"{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}").touch()
+        for number, batch in enumerate(batches):
+            if number == 2 and context.attemptNumber() == 0 and context.partitionId() % 2:
+                deed()
+            yield batch
+
+    return frame.mapInArrow(some, "value string")
+
+
+def fail() -> None:
+    raise RuntimeError("half-way")
+
+
+def dawdle() -> None:
+    time.sleep(6)
+
+
+def attempts(folder: Path) -> list[int]:
+    return sorted(int(file.name.rsplit("-", 1)[1]) for file in folder.iterdir())
+
+
+@pytest.mark.parametrize("where", ["files", "topic"])
+def test_tasks_that_fail_half_way_are_written_once(
+    make_spark: SparkSessions, new_pipe: Callable[..., Pipe], make_topic: MakeTopic, tmp_path: Path, where: str
+) -> None:
+    spark = make_spark(ARROW_ROWS, master="local[2,4]")
+    staging, tried = tmp_path / "staging", tmp_path / "tried"
+    tried.mkdir()
+    location = f"topic:{make_topic(2)}" if where == "topic" else str(staging)
+    # Small record batches and a low threshold: half of a task is staged when it fails.
+    pipe = new_pipe(spark, stagingLocation=location, stagingThreshold="500", kafka_batch_size="400")
+    numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
+    write(hurt(numbers, tried, fail), pipe)
+    assert attempts(tried) == [0, 0, 0, 0, 1, 1]
+    pipe.check(range(ROWS))
+    assert [file.name for file in staging.rglob("*") if file.is_file()] == (
+        ["driver.probe"] if where == "files" else []
+    )
+
+    pipe = new_pipe(spark, stagingLocation=location, stagingThreshold="500", kafka_batch_size="400")
+    pipe.put(*range(ROWS))
+    pipe.run(hurt(pipe.frame(), tried, fail))
+    pipe.check(range(ROWS))
+    assert attempts(tried) == [0] * 8 + [1] * 4
+
+
+def test_tasks_that_run_twice_at_once_are_written_once(
+    make_spark: SparkSessions, new_pipe: Callable[..., Pipe], tmp_path: Path
+) -> None:
+    spark = make_spark({**ARROW_ROWS, **SPECULATION}, master="local-cluster[2,2,512]")
+    tried = tmp_path / "tried"
+    tried.mkdir()
+    options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
+    pipe = new_pipe(spark, **options)
+    numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
+    for job in ("one", "two"):
+        write(hurt(numbers, tried, dawdle), pipe, jobId=job)
+        pipe.check([*range(ROWS)] * (1 if job == "one" else 2))
+    assert 1 in attempts(tried)  # else nothing was speculated
+
+    pipe = new_pipe(spark, **options)
+    pipe.put(*range(ROWS))
+    pipe.run(hurt(pipe.frame(), tried, dawdle))
+    pipe.check(range(ROWS))
