@@ -104,6 +104,8 @@ def prepare(cluster: Cluster, store: MarkerStore, delivery: Delivery, deadline: 
         OptionError: The brokers do not allow transactions to be open for so long.
         KafkaDirectError: As ``MarkerStore.ensure``.
     """
+    from pyspark_kafka_direct.settings.sink import warn_once  # a process plans many batches
+
     deadline = deadline or cluster.deadline()
     cluster.reach(deadline=deadline)
 
@@ -111,7 +113,7 @@ def prepare(cluster: Cluster, store: MarkerStore, delivery: Delivery, deadline: 
         return check_release(connection)
 
     if (warning := cluster.ask_any(ask, deadline)) is not None:
-        _log.warning(warning)
+        warn_once(warning)
     store.ensure(deadline)
     try:
         most = broker_config(cluster, [_MAX_TIMEOUT], deadline).get(_MAX_TIMEOUT)

@@ -6,7 +6,6 @@ the end that the log had when reading began, is an error.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import (
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.deadline import Deadline
-
-_log = logging.getLogger("pyspark_kafka_direct.writing")
 
 # Small segments, cleaned soon: all of the topic is read when a query starts. A MiB is the least that Kafka 4 allows.
 CONFIGS: Final = {
@@ -183,14 +180,14 @@ class MarkerStore:
         return found
 
     def _check_policy(self, deadline: Deadline) -> None:
+        from pyspark_kafka_direct.settings.sink import warn_once  # a process plans many batches
+
         try:
             policy = topic_config(self._cluster, self.topic, ["cleanup.policy"], deadline).get("cleanup.policy")
         except AuthorizationError as error:
-            _log.warning(
-                "It is not known whether the topic of markers %s is compacted: %s Grant the principal DESCRIBE_CONFIGS "
-                "on it.",
-                self.topic,
-                error.message,
+            warn_once(
+                f"It is not known whether the topic of markers {self.topic} is compacted: {error.message} Grant the "
+                "principal DESCRIBE_CONFIGS on it."
             )
             return
         except TopicNotFoundError:
