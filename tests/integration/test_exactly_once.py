@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
-from tests.integration.exactly_once import PARTITIONS, Pipe, token_in, told
+from tests.integration.exactly_once import PARTITIONS, Pipe, token_in, told, wait_for
 
-from pyspark_kafka_direct import foreach_batch_writer
+from pyspark_kafka_direct import enable, foreach_batch_writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,6 +162,34 @@ def test_foreach_batch_writes_each_batch_once(pipe: Pipe) -> None:
     pipe.put("b", "c")
     pipe.run_foreach(to_kafka, frame=counts, mode="update")
     pipe.check(["a 2", "b 1", "b 2", "c 1"])
+
+
+def test_copies_of_a_query_with_foreach_batch_are_told_apart_by_the_checkpoint(pipe: Pipe, tmp_path: Path) -> None:
+    pipe.put(1)
+    pipe.run_foreach(foreach_batch_writer(pipe.sink_options(checkpointLocation=str(pipe.checkpoint))))
+    copy = replace(pipe, checkpoint=pipe.copy_checkpoint(tmp_path / "copy"))
+    pipe.put(2)
+    pipe.run_foreach(foreach_batch_writer(pipe.sink_options(checkpointLocation=str(pipe.checkpoint))))
+    pipe.put(3)
+    with pytest.raises(StreamingQueryException) as caught:
+        copy.run_foreach(foreach_batch_writer(copy.sink_options(checkpointLocation=str(copy.checkpoint))))
+    assert "another batch: the checkpoint's offsets had the digest" in str(caught.value)
+    pipe.check([1, 2])
+
+
+def test_what_was_written_is_told(pipe: Pipe) -> None:
+    monitor = enable(pipe.spark)
+    pipe.put(*range(10))
+    query = pipe.start()
+    wait_for(query)
+    written = monitor.written(query)
+    assert written is not None
+    assert (written.query_id, written.batch_id, written.records) == (str(query.id), 0, 10)
+    assert {each.topic for each in written.partitions} == {pipe.target}  # the marker is not the user's
+    write(pipe.spark.range(5).selectExpr("cast(id as string) value"), replace(pipe, prefix="another").sink_options())
+    written = monitor.written()
+    assert written is not None
+    assert (written.query_id, written.batch_id, written.records) == (None, None, 5)
 
 
 def test_foreach_batch_may_leave_batches_out_and_writes_each_once_under_a_prefix(pipe: Pipe) -> None:
