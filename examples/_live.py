@@ -45,9 +45,11 @@ Window = tuple["date", str]
 Counts = tuple[int, int, int]
 
 
-def is_early(record: _flights.Record) -> bool:
-    """Whether the flight is one of the days that are replayed."""
-    return record.timestamp < END.timestamp() * 1000
+def early_flights() -> list[_flights.Record]:
+    """Return the flights of the days that are replayed, in the order of time."""
+    end = END.timestamp() * 1000
+    early = (record for record in _flights.flights() if record.timestamp < end)
+    return sorted(early, key=lambda record: record.timestamp)
 
 
 def run(steps: Steps, spark: SparkSession, servers: str, topics: _flights.Topics, records: Sequence[_flights.Record],

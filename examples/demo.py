@@ -65,10 +65,9 @@ def main(output: Path) -> int:
 
 def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path) -> bool:
     with steps.step("Starting Spark"):
-        starting = ThreadPoolExecutor(1).submit(start_spark)
         # It takes seconds, most of them on another core than this.
-        early = sorted(filter(_live.is_early, _flights.flights()), key=lambda record: record.timestamp)
-        spark = starting.result()
+        early = ThreadPoolExecutor(1).submit(_live.early_flights)
+        spark = start_spark()
         from pyspark_kafka_direct.records import IMPLEMENTATION
 
         kernel = "in the native kernel" if IMPLEMENTATION == "native" else "in Python (slow: no Rust toolchain)"
@@ -94,7 +93,7 @@ def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path
             rows = delays(flights)
             steps.say(as_table(rows))
             _plot.draw(rows, output / "delays.png")
-        same = _live.run(steps, spark, servers, topics, early, flights, output)
+        same = _live.run(steps, spark, servers, topics, early.result(), flights, output)
     finally:
         spark.stop()
     return complete and same
