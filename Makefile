@@ -28,7 +28,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)  ## read 336,776 real flights from a real Kafka into a DataFrame, and draw them
+demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, at rest and live, and draw them
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
@@ -103,6 +103,10 @@ bench-full: $(VENV)  ## the same over every size, codec and sink: hours
 .PHONY: bench-streams
 bench-streams: $(VENV)  ## streaming queries against Spark's JVM connector: ten minutes
 	$(BIN)/python -m bench --only streams
+
+.PHONY: bench-sink
+bench-sink: $(VENV)  ## writing, against Spark's JVM sink and confluent-kafka: a quarter of an hour
+	$(BIN)/python -m bench --only sink
 
 .PHONY: fmt
 fmt: $(VENV)  ## format everything

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -317,3 +318,17 @@ def test_a_task_that_fails_is_run_again_and_nothing_is_lost(
     assert written == list(range(len(written)))
     write(spark.range(0, 20_000, 1, 1).selectExpr("cast(id as string) value"), topic=topic)
     assert {int(each.value or b"") for each in read(topic)} == set(range(20_000))
+
+
+def test_a_thread_of_ones_own_needs_an_active_session(
+    spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
+) -> None:
+    """Spark looks a Python sink up in the thread's active session; docs/sink.md says how a thread gets one."""
+    topic = make_topic()
+    frame = spark.range(1).selectExpr("'v' AS value")
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            thread.submit(write, frame, topic=topic).result()
+        thread.submit(spark.createDataFrame, [], "n int").result()
+        thread.submit(write, frame, topic=topic).result()
+    assert [each.value for each in read(topic)] == [b"v"]
