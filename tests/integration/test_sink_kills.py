@@ -18,6 +18,11 @@ AT_LEAST_ONCE = (
     Round("sending", "process", batches=1, skip=2),
     Round("sent", "driver", batches=1),
 )
+EXACTLY_ONCE = (
+    Round("staged", "process"),
+    Round("before EndTxn", "zombie", batches=1),
+    Round("after EndTxn", "driver"),
+)
 
 
 @pytest.mark.spark_app
@@ -28,3 +33,13 @@ def test_no_record_is_lost_by_three_deaths(kafka: EmbeddedKafka, tmp_path: Path)
     assert outcome.deeds.total() == len(AT_LEAST_ONCE)
     assert outcome.records > 0
     assert outcome.doubles > 0, "the tasks that died had written, and wrote again"
+
+
+@pytest.mark.spark_app
+@pytest.mark.timeout(600)
+def test_each_record_is_there_once_after_three_deaths(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    plan = Plan(seed=0, delivery="exactly-once", rounds=EXACTLY_ONCE, codec="zstd")
+    outcome = SinkRun(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
+    assert outcome.deeds.total() == len(EXACTLY_ONCE)
+    assert outcome.records > 0
+    assert outcome.aborted > 0, "the zombie had sent records, and could not commit them"

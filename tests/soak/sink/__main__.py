@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lanes.jvm import start_quickly
+from tests.lanes.python import import_quickly
 from tests.soak.sink.brokers import PROPERTIES, Brokers
 from tests.soak.sink.plan import ROUNDS_OF_A_QUERY, plan_run
 from tests.soak.sink.progress import Progress
@@ -31,6 +32,7 @@ def main() -> int:
     """Run all queries that are not done yet; returns 1 if one of them failed."""
     asked = _arguments()
     start_quickly()
+    import_quickly()
     folder = Path(asked.folder or tempfile.mkdtemp(prefix="soak-sink-"))
     folder.mkdir(parents=True, exist_ok=True)
     progress = Progress(folder / _PROGRESS, asked.seed, asked.delivery)

@@ -94,9 +94,9 @@ def test_ninety_rounds_have_every_case(delivery: Delivery) -> None:
 
 def test_every_step_is_a_function_of_the_sink_and_is_used() -> None:
     for step, each in STEPS.items():
-        module, function = each.place.split(":")
-        owner = importlib.import_module(f"pyspark_kafka_direct.{module}")
-        assert callable(functools.reduce(getattr, function.split("."), owner)), step
+        for module, function in each.functions():
+            owner = importlib.import_module(f"pyspark_kafka_direct.{module}")
+            assert callable(functools.reduce(getattr, function.split("."), owner)), step
     used = {step for delivery in DELIVERIES for step, _ in cases(delivery)}
     assert set(STEPS) < used
 
@@ -153,6 +153,15 @@ def test_a_process_that_comes_to_another_step_is_not_held(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", COMES_TWICE], env=environment, check=True, timeout=60, text=True)
     assert done.returncode == 0
     assert hold.held is None
+
+
+def test_the_hook_hides_no_other_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('run')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    environment = {**os.environ, **Hold(tmp_path / "hold").environment}
+    command = [sys.executable, "-c", "import sys; print(type(sys.meta_path[0]).__name__)"]
+    said = subprocess.run(command, env=environment, check=True, timeout=60, text=True, capture_output=True).stdout
+    assert said.split() == ["run", "_Wrapping"]
 
 
 def rounds_with(delivery: Delivery, deed: str) -> list[Round]:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import os
+import runpy
 import sys
 import time
 from importlib.abc import Loader, MetaPathFinder
@@ -29,7 +30,7 @@ class Step(NamedTuple):
     """A moment in the work of the sink.
 
     Attributes:
-        place: The module, below the package, and the function in it.
+        place: The module, below the package, and the function in it; or several.
         when: Before or after the function.
         where: In a task, which Spark runs again, or in the commit step, without which the query fails.
     """
@@ -38,6 +39,12 @@ class Step(NamedTuple):
     when: Literal["before", "after"]
     where: Literal["task", "commit"]
 
+    def functions(self) -> list[tuple[str, str]]:
+        """Return modules and functions."""
+        return [(module, function) for module, _, function in (each.partition(":") for each in self.place.split())]
+
+
+_COMMIT = "structured.sink:KafkaStreamWriter.commit structured.sink:ExactlyOnceStreamWriter.commit"
 
 STEPS = {
     # At least once.
@@ -58,8 +65,8 @@ STEPS = {
     "before EndTxn": Step("wire.transactions:Transactions.end", "before", "commit"),
     "after EndTxn": Step("wire.transactions:Transactions.end", "after", "commit"),
     # Both.
-    "committing": Step("structured.sink:KafkaStreamWriter.commit", "before", "commit"),
-    "committed": Step("structured.sink:KafkaStreamWriter.commit", "after", "commit"),
+    "committing": Step(_COMMIT, "before", "commit"),
+    "committed": Step(_COMMIT, "after", "commit"),
 }
 _PACKAGE = "pyspark_kafka_direct"
 
@@ -71,28 +78,31 @@ class _Wrapping(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find a module of the steps; any other is not ours."""
-        steps = {step: each for step, each in STEPS.items() if f"{_PACKAGE}.{each.place.split(':')[0]}" == name}
-        if not steps:
+        functions = [
+            (function, step, each.when)
+            for step, each in STEPS.items()
+            for module, function in each.functions()
+            if f"{_PACKAGE}.{module}" == name
+        ]
+        if not functions:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                _wrap_when_loaded(spec.loader, steps)
+                _wrap_when_loaded(spec.loader, functions)
                 return spec
         return None
 
 
-def _wrap_when_loaded(loader: Loader, steps: dict[str, Step]) -> None:
+def _wrap_when_loaded(loader: Loader, functions: Sequence[tuple[str, str, str]]) -> None:
     load = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         load(module)
-        for step, each in steps.items():
-            owner: Any = module
-            *classes, function = each.place.split(":")[1].split(".")
-            for name in classes:
-                owner = getattr(owner, name)
-            setattr(owner, function, _wrapped(getattr(owner, function), step, each.when))
+        for function, step, when in functions:
+            *classes, name = function.split(".")
+            owner = functools.reduce(getattr, classes, module)
+            setattr(owner, name, _wrapped(getattr(owner, name), step, when))
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
@@ -141,5 +151,15 @@ def _stay(step: str) -> None:
         time.sleep(0.005)
 
 
+def _run_the_next_one() -> None:
+    """Python imports one module of this name only; run the one that this one hides, if there is one."""
+    for place in sys.path:
+        file = os.path.join(place, "sitecustomize.py")
+        if os.path.exists(file) and not os.path.samefile(file, __file__):
+            runpy.run_path(file)
+            return
+
+
 if VARIABLE in os.environ:
     sys.meta_path.insert(0, _Wrapping())
+    _run_the_next_one()
