@@ -53,8 +53,8 @@ class Written(NamedTuple):
     """What was written to a partition.
 
     Attributes:
-        first_offset: Offset of the first record; -1 if no broker told.
-        next_offset: Offset after the last record; -1 if no broker told. Others may have written in between.
+        first_offset: Offset of the first record; -1 if the broker did not tell it of every batch.
+        next_offset: Offset after the last record; -1 likewise. Others may have written in between.
         records: How many records.
         bytes: Their size as they were sent.
     """
@@ -372,8 +372,12 @@ class Producer:
             del self._unsettled[partition]
         following = NO_OFFSET if offset == NO_OFFSET else offset + batch.records
         before = self._written.get(partition.name, Written(offset, following, 0, 0))
+        # A batch that comes again is told its old offset, which may lie before those that were told meanwhile.
         self._written[partition.name] = Written(
-            before.first_offset, following, before.records + batch.records, before.bytes + len(batch.data)
+            min(before.first_offset, offset),
+            NO_OFFSET if NO_OFFSET in (before.next_offset, following) else max(before.next_offset, following),
+            before.records + batch.records,
+            before.bytes + len(batch.data),
         )
 
     def _lose(self, link: Link, error: KafkaDirectError, lost: list[tuple[Partition, Pending]]) -> None:

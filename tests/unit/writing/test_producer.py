@@ -254,6 +254,24 @@ def test_a_duplicate_is_written_where_nobody_tells() -> None:
     assert write(brokers) == {NAME: Written(-1, -1, 10, SIZE)}
 
 
+def test_offsets_are_the_first_and_the_last_in_whichever_order_they_are_told() -> None:
+    """A batch was written, and its answer was that it took too long; the ones behind it were told sooner."""
+    late = Answer(code=ErrorCode.REQUEST_TIMED_OUT)
+    brokers = Brokers(then(Answer(), late, *[Answer(more={"base_offset": offset}) for offset in (20, 30, 10)]))
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    producer.send("t", batch())
+    assert producer.flush() == {NAME: Written(0, 10, 10, SIZE)}
+    for _ in range(3):
+        producer.send("t", batch())
+    assert producer.flush() == {NAME: Written(10, 40, 30, 3 * SIZE)}
+    assert stamps(brokers) == [(100, 0), (100, 10), (100, 20), (100, 30), (100, 10)]
+
+
+def test_an_offset_that_nobody_told_stays_unknown() -> None:
+    brokers = Brokers(then(Answer(), Answer(code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)))
+    assert write(brokers, 3) == {NAME: Written(-1, -1, 30, 3 * SIZE)}
+
+
 def test_partitions_are_announced_once_in_each_transaction() -> None:
     brokers = Brokers()
     announced: list[list[int]] = []
