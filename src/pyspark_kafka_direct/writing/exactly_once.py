@@ -6,8 +6,8 @@ The order of the steps is what makes it right:
    changes any more that is not ours.
 2. Read the marker of what was sent last, to the end of its topic.
 3. Decide by it (``planning/delivery.py``): send, skip or refuse.
-4. Send the record batches in the order of the tasks, then the marker, and end the transaction. The marker is there if
-   and only if the records are.
+4. Send the record batches in the order of the tasks, then the marker, and look whether it is the next one after that
+   which was read. Only then commit. The marker is there if and only if the records are.
 
 Where nobody knows whether the transaction was ended, the same from the start: the marker tells.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.system import System
-    from pyspark_kafka_direct.writing.markers import MarkerStore
+    from pyspark_kafka_direct.writing.markers import Found, MarkerStore
     from pyspark_kafka_direct.writing.producer import Written
 
 _log = logging.getLogger("pyspark_kafka_direct.writing")
@@ -185,8 +185,8 @@ class _CommitStep:
     def run(self, attempt: Attempt, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> Delivered:
         transactional_id = self._delivery.transactional_id
         self._session.init()
-        found = self._store.read(transactional_id)
-        marker = None if found is None else Marker.from_json(found)
+        found = self._store.find(transactional_id)
+        marker = None if found.value is None else Marker.from_json(found.value)
         if self._unclear is not None and marker == self._unclear[0]:
             return self._unclear[1]
         decision = decide(marker, attempt, self._delivery.reset_token)
@@ -196,11 +196,13 @@ class _CommitStep:
         if isinstance(decision, Skip):
             _log.info("batch %d of %s was sent before, under %s", attempt.batch, attempt.query, transactional_id)
             if decision.renewed is not None:
-                self._send((), decision.renewed, Delivered(False, {}, superseded))
+                self._send((), decision.renewed, found, Delivered(False, {}, superseded))
             return Delivered(False, {}, superseded)
-        return self._send(batches(), decision.marker, Delivered(True, {}, superseded))
+        return self._send(batches(), decision.marker, found, Delivered(True, {}, superseded))
 
-    def _send(self, batches: Iterable[tuple[str, EncodedBatch]], marker: Marker, delivered: Delivered) -> Delivered:
+    def _send(
+        self, batches: Iterable[tuple[str, EncodedBatch]], marker: Marker, found: Found, delivered: Delivered
+    ) -> Delivered:
         session = self._session
         time = _TransactionTime(self._delivery, self._system)
         try:
@@ -211,8 +213,9 @@ class _CommitStep:
                 self._store.topic, self._store.encode(self._delivery.transactional_id, marker.to_json().encode())
             )
             written = session.flush()
+            place = written.pop(self._store.partition)
+            self._store.check_newest(self._delivery.transactional_id, found, place.first_offset)
             time.check()
-            written.pop(self._store.partition, None)
             delivered = delivered._replace(written=written)
             self._unclear = (marker, delivered)
             session.commit()

@@ -6,10 +6,11 @@ the end that the log had when reading began, is an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
+    BrokerError,
     BrokerTimeoutError,
     DeliveryRefusedError,
     TopicNotFoundError,
@@ -20,6 +21,7 @@ from pyspark_kafka_direct.wire.topics import create_topic, topic_config
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.deadline import Deadline
 
@@ -36,6 +38,18 @@ CONFIGS: Final = {
 _NEAR_THE_END: Final = 200
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
+
+
+class Found(NamedTuple):
+    """The marker of a key, as it was read.
+
+    Attributes:
+        value: The marker; ``None`` if there is none.
+        end: Up to which offset the log was read.
+    """
+
+    value: bytes | None
+    end: int
 
 
 class MarkerStore:
@@ -82,7 +96,14 @@ class MarkerStore:
         self._check_policy(deadline)
 
     def read(self, key: str, deadline: Deadline | None = None) -> bytes | None:
-        """Return the newest committed value of a key; ``None`` if it has none, which is certain.
+        """Return the newest committed value of a key; see ``find``."""
+        return self.find(key, deadline).value
+
+    def find(self, key: str, deadline: Deadline | None = None) -> Found:
+        """Return the newest committed value of a key; none if it has none, which is certain.
+
+        Certain as far as the broker that was asked leads the partition. One that was cut off may still believe so
+        although there is a new leader: see ``check_newest``.
 
         Reading goes up to the end that the log has now, also where transactions of others are open there: then it waits
         for their ends.
@@ -102,10 +123,41 @@ class MarkerStore:
         start = self._cluster.offsets({self.partition: EARLIEST}, deadline=deadline)[self.partition]
         middle = max(start, end - _NEAR_THE_END)
         for first, until in ((middle, end), (start, middle)):
-            found, value = self._newest(key.encode(), first, until, first == start, deadline)
+            found, value = self._newest(key.encode(), first, until, deadline, from_earliest=first == start)
             if found:
-                return value
-        return None
+                return Found(value, end)
+        return Found(None, end)
+
+    def check_newest(self, key: str, found: Found, offset: int, deadline: Deadline | None = None) -> None:
+        """Make sure that a marker that was written follows the one that was found.
+
+        All replicas in sync have the new one, so its offset was given by the true leader. Where it is not the end that
+        was seen, somebody else's markers must be all that lies in between.
+
+        Args:
+            key: The key.
+            found: What ``find`` said before.
+            offset: The offset of the new marker, which is not committed yet.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+        Raises:
+            BrokerError: The marker that was found was not the newest.
+            KafkaDirectError: What lies in between could not be read.
+        """
+        if offset == found.end:
+            return
+        deadline = deadline or self._cluster.deadline()
+        # Whether committed or not: the key is ours alone since we have taken over.
+        if offset > found.end and not self._newest(key.encode(), found.end, offset, deadline, "read_uncommitted")[0]:
+            return
+        raise BrokerError(
+            f"The marker of what was sent last was read up to offset {found.end} and written at {offset}, and is not "
+            "the next one: a broker that no longer leads the partition was asked, or the log was cut back. Nothing "
+            "was committed; start the query again when all brokers are well.",
+            topic=self.topic,
+            partition=self.partition.partition,
+            offset=offset,
+        )
 
     def encode(self, key: str, value: bytes | None) -> EncodedBatch:
         """Return a record batch with one marker, to be sent to ``topic``.
@@ -155,7 +207,14 @@ class MarkerStore:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _newest(
-        self, key: bytes, first: int, until: int, from_earliest: bool, deadline: Deadline
+        self,
+        key: bytes,
+        first: int,
+        until: int,
+        deadline: Deadline,
+        isolation: IsolationLevel = "read_committed",
+        *,
+        from_earliest: bool = False,
     ) -> tuple[bool, bytes | None]:
         """Return whether a range has a record of the key, and the newest one's value."""
         import pyarrow.compute as pc
@@ -171,7 +230,7 @@ class MarkerStore:
             from_earliest=from_earliest,
             poll_timeout=max(deadline.remaining(), _LONGEST_PAUSE),
         )
-        fetch = FetchSettings(isolation_level="read_committed")
+        fetch = FetchSettings(isolation_level=isolation)
         found: tuple[bool, bytes | None] = (False, None)
         for batch in read_range(self._cluster.settings, fetch, request, pool=self._cluster.pool):
             values = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), key), False))
