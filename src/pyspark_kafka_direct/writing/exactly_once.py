@@ -150,6 +150,7 @@ def deliver(
     Raises:
         DeliveryRefusedError: Neither sending nor skipping is known to be right.
         FencedError: Another writer has taken over; final.
+        OutcomeUnknownError: Nobody knows whether it was sent; the next attempt will.
         BrokerTimeoutError: Sending takes longer than a transaction may be open.
         KafkaDirectError: It was not sent.
     """
@@ -162,6 +163,16 @@ def deliver(
                 if tries == _TRIES:
                     raise
                 _log.warning("%s The marker will tell.", error)
+            except FencedError:
+                raise
+            except KafkaDirectError as error:
+                if not step.is_unclear:
+                    raise
+                raise OutcomeUnknownError(
+                    "The batch may have been committed, and its marker could not be read to know it. A streaming query "
+                    "that is started again, and a batch write with the same jobId, find out; what follows went wrong: "
+                    f"{error}"
+                ) from error
         raise AssertionError
 
 
@@ -182,13 +193,19 @@ class _CommitStep:
         self._system = system
         self._unclear: tuple[Marker, Delivered] | None = None
 
+    @property
+    def is_unclear(self) -> bool:
+        """Whether a transaction was perhaps committed, and no marker has told yet."""
+        return self._unclear is not None
+
     def run(self, attempt: Attempt, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> Delivered:
         transactional_id = self._delivery.transactional_id
         self._session.init()
         found = self._store.find(transactional_id)
+        unclear, self._unclear = self._unclear, None
         marker = None if found.value is None else Marker.from_json(found.value)
-        if self._unclear is not None and marker == self._unclear[0]:
-            return self._unclear[1]
+        if unclear is not None and marker == unclear[0]:
+            return unclear[1]
         decision = decide(marker, attempt, self._delivery.reset_token)
         superseded = _superseded(marker, attempt)
         if isinstance(decision, Refuse):
@@ -203,24 +220,17 @@ class _CommitStep:
     def _send(
         self, batches: Iterable[tuple[str, EncodedBatch]], marker: Marker, found: Found, delivered: Delivered
     ) -> Delivered:
-        session = self._session
+        session, store = self._session, self._store
         time = _TransactionTime(self._delivery, self._system)
         try:
             for topic, batch in batches:
                 time.check(len(batch.data))
                 session.send(topic, batch)
-            session.send(
-                self._store.topic, self._store.encode(self._delivery.transactional_id, marker.to_json().encode())
-            )
+            session.send(store.topic, store.encode(self._delivery.transactional_id, marker.to_json().encode()))
             written = session.flush()
-            place = written.pop(self._store.partition)
-            self._store.check_newest(self._delivery.transactional_id, found, place.first_offset)
+            place = written.pop(store.partition)
+            store.check_newest(self._delivery.transactional_id, found, place.first_offset)
             time.check()
-            delivered = delivered._replace(written=written)
-            self._unclear = (marker, delivered)
-            session.commit()
-        except OutcomeUnknownError:
-            raise
         except FencedError as error:
             if time.is_nearly_over:
                 raise time.too_slow() from error
@@ -228,6 +238,12 @@ class _CommitStep:
         except BaseException:
             with contextlib.suppress(KafkaDirectError):
                 session.abort()
+            raise
+        delivered = delivered._replace(written=written)
+        try:
+            session.commit()
+        except OutcomeUnknownError:
+            self._unclear = (marker, delivered)
             raise
         return delivered
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.writing.drivers import Kafka, Session, Store, cluster, interleaved, text
 
-from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.errors import (
+    BrokerUnreachableError,
+    FencedError,
+    KafkaDirectError,
+    OutcomeUnknownError,
+)
 from pyspark_kafka_direct.planning.delivery import Attempt
 from pyspark_kafka_direct.settings.produce import ProduceSettings
 from pyspark_kafka_direct.writing import exactly_once
@@ -102,3 +107,49 @@ def test_two_drivers_and_their_successors(kafka: Kafka, seed: int) -> None:
         assert kafka.data == whole(len(kafka.data) // 2)
         assert len(checkpoint) <= len(kafka.data) // 2
     assert kafka.data == whole(BATCHES)
+
+
+@pytest.mark.parametrize("later", ["init", "find"])
+def test_an_end_that_stays_unclear_is_not_called_a_failure(kafka: Kafka, later: str) -> None:
+    """Whoever reads that nothing was sent may send it again."""
+    kafka.unclear = lambda: True
+    ended: list[str] = []
+
+    def step(name: str) -> None:
+        if name == later and "unclear" in ended:
+            raise BrokerUnreachableError("nobody there")
+        ended.append(name)
+
+    kafka.step = step
+    with pytest.raises(OutcomeUnknownError, match="nobody there"):
+        commit(kafka, 0)
+    assert kafka.data == whole(1)
+
+
+def test_what_fails_after_the_marker_has_told_is_a_failure(kafka: Kafka) -> None:
+    kafka.unclear = then(False, None)  # type: ignore[assignment]
+    ended: list[str] = []
+
+    def step(name: str) -> None:
+        if name == "send" and "unclear" in ended:
+            raise BrokerUnreachableError("nobody there")
+        ended.append(name)
+
+    kafka.step = step
+    with pytest.raises(BrokerUnreachableError):
+        commit(kafka, 0)
+    assert kafka.data == []
+
+
+def test_who_is_fenced_while_the_end_is_unclear_is_fenced(kafka: Kafka) -> None:
+    kafka.unclear = lambda: True
+    ended: list[str] = []
+
+    def step(name: str) -> None:
+        if name == "init" and "unclear" in ended:
+            raise FencedError("taken over")
+        ended.append(name)
+
+    kafka.step = step
+    with pytest.raises(FencedError):
+        commit(kafka, 0)
