@@ -7,6 +7,8 @@ Nothing here talks to a broker. The rules that keep the order and let no record 
   the second.) Without sequence numbers it is always one.
 - After any trouble nothing is sent until everything under way has its answer. Then the same bytes are sent again,
   oldest first, one at a time until one is acknowledged.
+- No batch is sent that is more than so many behind the oldest that is not acknowledged, whatever was acknowledged in
+  between: a broker recognises a batch that comes again only while it is one of the last that it has taken.
 - A producer id is replaced only while nothing is under way. The numbers then begin at 0.
 """
 
@@ -80,6 +82,8 @@ class Partition:
         self._window = window
         self._waiting: deque[Pending] = deque()
         self._under_way: deque[Pending] = deque()
+        # What was sent, from the oldest batch on that is not acknowledged.
+        self._sent: list[Pending] = []
         self._number = 0
         self._proven = False
         self._draining = False
@@ -108,12 +112,16 @@ class Partition:
         """Tell whether the head may be sent now."""
         if not self._waiting or now < self.not_before:
             return False
-        return len(self._under_way) < (self._window if self._proven else 1)
+        if len(self._under_way) >= (self._window if self._proven else 1):
+            return False
+        return len(self._sent) < self._window or self._waiting[0] in self._sent
 
     def send(self, now: float) -> Pending:
         """Return the head, which is under way now; where there are sequence numbers, it has its own."""
         batch = self._waiting.popleft()
         self._under_way.append(batch)
+        if batch not in self._sent:
+            self._sent.append(batch)
         if batch.tried_at is None:
             batch.tried_at = now
         if self.place is not None and batch.sequence == _NONE:
@@ -123,12 +131,13 @@ class Partition:
 
     def is_first(self, batch: Pending) -> bool:
         """Tell whether no older batch is unacknowledged."""
-        older = [each[0].number for each in (self._waiting, self._under_way) if each]
-        return batch.number <= min(older)
+        return batch.number == self._oldest
 
     def acknowledged(self, batch: Pending) -> None:
         """Take note that a batch is written."""
         self._under_way.remove(batch)
+        oldest = self._oldest
+        self._sent = [each for each in self._sent if oldest is not None and each.number >= oldest]
         if self._draining:  # an older one has failed
             self._draining = bool(self._under_way)
             return
@@ -144,6 +153,8 @@ class Partition:
     def split(self, batch: Pending, halves: tuple[bytearray, bytearray]) -> None:
         """Take back a batch that is too large, as two. Together they have its sequence numbers."""
         self._under_way.remove(batch)
+        # It was not taken, so what came behind it was not either.
+        self._sent = [each for each in self._sent if each.number < batch.number]
         first = (batch.records + 1) // 2
         for place, (records, data) in enumerate(zip((first, batch.records - first), halves, strict=True)):
             half = Pending((*batch.number, place), records, data)
@@ -156,6 +167,7 @@ class Partition:
         assert not self._under_way
         self.place = place
         self.renew = False
+        self._sent.clear()
         for batch in self._waiting:
             batch.sequence = _NONE
             batch.stamped = False
@@ -167,6 +179,11 @@ class Partition:
         self.not_before = max(self.not_before, now + pause)
         if self._waiting and self._waiting[0].tried_at is None:
             self._waiting[0].tried_at = now
+
+    @property
+    def _oldest(self) -> tuple[int, ...] | None:
+        """The number of the oldest batch that is not acknowledged."""
+        return min((each[0].number for each in (self._waiting, self._under_way) if each), default=None)
 
     def _put_back(self, batch: Pending) -> None:
         place = sum(each.number < batch.number for each in self._waiting)

@@ -48,6 +48,23 @@ def test_one_is_under_way_until_a_first_one_is_acknowledged() -> None:
     assert not queue.may_send(0.0)
 
 
+def test_none_is_sent_that_would_make_a_broker_forget_the_oldest() -> None:
+    """It has the oldest two, and said that they took too long; of what it has taken it knows the last five again."""
+    queue = partition(12)
+    queue.acknowledged(*send(queue))
+    one, two, *others = send(queue)
+    queue.returned(one)
+    queue.returned(two)
+    for batch in others:
+        queue.acknowledged(batch)
+    queue.acknowledged(*send(queue))
+    again, *new = send(queue)
+    assert again is two
+    assert told(new) == [(6, 60)]
+    queue.acknowledged(two)
+    assert told(send(queue)) == [(7, 70), (8, 80), (9, 90), (10, 100)]
+
+
 def test_without_sequence_numbers_it_is_always_one() -> None:
     queue = Partition(NAME, 1, numbered=False)
     for number in range(3):
@@ -202,8 +219,10 @@ def test_whatever_fails_each_batch_is_written_once_and_in_order(seed: int, windo
     while not queue.settled:
         if queue.may_send(0.0) and (not under_way or chance.random() < 0.6):
             batch = queue.send(0.0)
-            fate = chance.choice(["done", "done", "refused", "unanswered"])
-            under_way.append((batch, fate if fate == "refused" else broker.append(batch)))
+            fate = chance.choice(["done", "done", "refused", "late", "unanswered"])
+            answer = fate if fate == "refused" else broker.append(batch)
+            # A broker that waited for its replicas for too long has the batch all the same.
+            under_way.append((batch, "refused" if fate == "late" and answer == "written" else answer))
             if fate == "unanswered":  # the connection breaks, and with it what is under way
                 for lost, _ in under_way:
                     queue.returned(lost)
