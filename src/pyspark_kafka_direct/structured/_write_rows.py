@@ -16,6 +16,9 @@ HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()
 
 _PIECE_BYTES: Final = 2 << 20
 
+_LATEST: Final = float(2**63 - 1024)
+"""The last time in microseconds that is a double. As in Java, a later one is taken for it, and not for one long ago."""
+
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch in pieces of some MiB, without a copy.
@@ -86,5 +89,6 @@ def _milliseconds(times: pa.Array) -> pa.Array:
     if pa.types.is_floating(times.type):
         # Spark's cast of a double; what is no number is no time.
         micros = pc.multiply(pc.if_else(pc.is_finite(times), times, None), 1e6)
+        micros = pc.max_element_wise(pc.min_element_wise(micros, _LATEST, skip_nulls=False), -_LATEST, skip_nulls=False)
         return pc.divide(pc.cast(micros, pa.int64(), safe=False), 1000)
     return pc.divide(times.view(pa.int64()), 1000)  # Spark's timestamps are microseconds

@@ -87,6 +87,14 @@ def test_a_double_counts_seconds() -> None:
     assert found == [1500, NOW, NOW, NOW, -250]
 
 
+def test_a_double_beyond_all_times_stays_on_its_side_of_1970() -> None:
+    """As of Java's cast. Milliseconds or microseconds, given for seconds, must not become a time before 1970."""
+    given = batch(value=pa.array([b""] * 4), at=pa.array([1.7e12, 1.7e15, 1e308, -1e308]))
+    found = rows_to_write(given, WriteSchema(0, timestamp=1), NOW).column("timestamp").to_pylist()
+    latest = (2**63 - 1024) // 1000
+    assert found == [1_700_000_000_000_000, latest, latest, -latest]
+
+
 def listed(headers: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
     rows: list[Any] = headers.to_pylist()
     return [None if row is None else [(each["key"], each["value"]) for each in row] for row in rows]
