@@ -221,6 +221,12 @@ def test_what_has_no_effect_is_told_with_its_reason() -> None:
         assert note == f"the option {name} is ignored: it is a setting for reading"
 
 
+@pytest.mark.parametrize("name", ["acks", "retries"])
+def test_a_client_setting_without_a_dot_needs_its_prefix(name: str) -> None:
+    (note,) = parse(**{name: "1"}).warnings
+    assert note == f"the option {name} is unknown and ignored; did you mean 'kafka.{name}'?"
+
+
 def test_options_of_sparks_own_bring_no_warning() -> None:
     assert parse(checkpointLocation="/c", queryName="q", path="/p").warnings == ()
 

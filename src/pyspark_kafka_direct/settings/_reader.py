@@ -185,7 +185,8 @@ def _unknown(table: Table, door: Door, origin: Origin, shown: str, name: str) ->
         return [_messages.unknown(origin, shown, hint)]
     if shown.lower() in _SPARKS_OWN:
         return []
-    return [_messages.unknown(origin, shown, did_you_mean(shown, table.names(origin, client=False)))]
+    hint = did_you_mean(shown, table.names(origin, client=False))
+    return [_messages.unknown(origin, shown, hint or did_you_mean(shown, table.names(origin, client=True), "kafka."))]
 
 
 def _missing(table: Table, origin: Origin, row: Setting, unknown: Iterable[str]) -> OptionError:
