@@ -87,7 +87,7 @@ SINK_ROWS: Final = (
     _sink(
         "jobId",
         "With `delivery=exactly-once`, for a batch: a name of this write, so that submitting it again writes nothing "
-        "twice. Without it each write has a new one.",
+        "twice. The last 50 writes under the prefix are remembered. Without it each write has a new name.",
         "job_id",
         form=_SOME_TEXT,
     ),
