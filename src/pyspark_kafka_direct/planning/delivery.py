@@ -40,6 +40,8 @@ class Marker:
         runs: Ids of the last runs that wrote under the transactional id, the newest last. For ``job`` the ids of jobs.
         digest: What tells one batch of this number from another: a digest of the checkpoint's ``offsets`` entry.
             ``None`` where that could not be read.
+        records: How many records the batch has; ``None`` where that is not told. Where digests are not known it is
+            what tells one batch from another: most checkpoints are not on a disk of the driver.
     """
 
     kind: Kind
@@ -47,6 +49,7 @@ class Marker:
     batch: int
     runs: tuple[str, ...]
     digest: str | None = None
+    records: int | None = None
 
     @property
     def run(self) -> str:
@@ -61,6 +64,7 @@ class Marker:
             "query": self.query,
             "batch": self.batch,
             "digest": self.digest,
+            "records": self.records,
             "runs": list(self.runs),
         }
         return json.dumps(fields, separators=(",", ":"), sort_keys=True)
@@ -91,6 +95,7 @@ class Attempt:
         run: The run of the query; for ``job`` the job's id.
         batch: See ``Marker``.
         digest: See ``Marker``.
+        records: See ``Marker``.
     """
 
     kind: Kind
@@ -98,6 +103,7 @@ class Attempt:
     run: str
     batch: int = 0
     digest: str | None = None
+    records: int | None = None
 
     @classmethod
     def of_job(cls, job: str) -> Attempt:
@@ -208,18 +214,20 @@ def _of_job(marker: Marker | None, attempt: Attempt, token: str) -> Decision:
 
 def _again(marker: Marker, attempt: Attempt, token: str) -> Decision:
     """Decide on a batch with the number of the marker: a replay, unless something tells otherwise."""
-    if None not in (marker.digest, attempt.digest) and marker.digest != attempt.digest:
+    known = None not in (marker.digest, attempt.digest)
+    if known and marker.digest != attempt.digest:
         return Refuse(_other_content(marker, attempt), token)
-    if attempt.run != marker.run:
-        digest = attempt.digest or marker.digest
-        return Skip(replace(marker, kind=attempt.kind, runs=_runs(marker, attempt), digest=digest))
-    if attempt.kind == "foreach":
-        return Refuse(_second_write(attempt), None)  # the same marker again would make a token work twice
-    return Skip(None)
+    if attempt.run == marker.run:
+        # For foreachBatch no token: the same marker again would make it work twice.
+        return Refuse(_second_write(attempt), None) if attempt.kind == "foreach" else Skip(None)
+    if not known and None not in (marker.records, attempt.records) and marker.records != attempt.records:
+        return Refuse(_other_size(marker, attempt), token)
+    digest = attempt.digest or marker.digest
+    return Skip(replace(marker, kind=attempt.kind, runs=_runs(marker, attempt), digest=digest))
 
 
 def _next(marker: Marker | None, attempt: Attempt) -> Marker:
-    return Marker(attempt.kind, attempt.query, attempt.batch, _runs(marker, attempt), attempt.digest)
+    return Marker(attempt.kind, attempt.query, attempt.batch, _runs(marker, attempt), attempt.digest, attempt.records)
 
 
 def _runs(marker: Marker | None, attempt: Attempt) -> tuple[str, ...]:
@@ -264,6 +272,15 @@ def _other_content(marker: Marker, attempt: Attempt) -> str:
     )
 
 
+def _other_size(marker: Marker, attempt: Attempt) -> str:
+    return (
+        f"batch {attempt.batch} of query {attempt.query} was sent already (run {marker.run}) with {marker.records} "
+        f"records, and now has {attempt.records}. The checkpoint may have been copied and two queries go on from it, "
+        "or restored from a backup; or the query does not give the same rows again for the same input. Of the two "
+        "batches some records may be the same."
+    )
+
+
 def _second_write(attempt: Attempt) -> str:
     return (
         f"batch {attempt.batch} of query {attempt.query} was sent already by this run. foreachBatch may write each "
@@ -295,7 +312,7 @@ def _marker_of(fields: Any) -> Marker:
     if fields.get("version") != _VERSION:
         raise ValueError(f"its version is {fields.get('version')!r}, and {_VERSION} is known")
     kind, query, batch, digest = (fields.get(name) for name in ("kind", "query", "batch", "digest"))
-    runs = fields.get("runs")
+    runs, records = fields.get("runs"), fields.get("records")
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}")
     if not isinstance(query, str):
@@ -306,4 +323,6 @@ def _marker_of(fields: Any) -> Marker:
         raise ValueError(f"runs is {runs!r}")
     if digest is not None and not isinstance(digest, str):
         raise ValueError(f"digest is {digest!r}")
-    return Marker(kind, query, batch, tuple(runs), digest)
+    if records is not None and (not isinstance(records, int) or isinstance(records, bool) or records < 0):
+        raise ValueError(f"records is {records!r}")
+    return Marker(kind, query, batch, tuple(runs), digest, records)
