@@ -119,7 +119,7 @@ class Store(MarkerStore):
     """Reads markers from the made-up log, perhaps as a broker knows it that is behind."""
 
     def __init__(self, kafka: Kafka) -> None:
-        super().__init__(cluster(), MARKERS)  # type: ignore[arg-type]
+        super().__init__(cluster(), MARKERS)
         self._kafka = kafka
 
     def find(self, key: str, deadline: object = None) -> Found:
