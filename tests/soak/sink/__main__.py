@@ -84,6 +84,7 @@ def _summarize(right: list[Outcome], queries: int, delivery: str, seed: int) -> 
     for each in right:
         total.deeds += each.deeds
         total.drivers += each.drivers
+        total.fenced += each.fenced
         total.records += each.records
         total.batches += each.batches
         total.doubles += each.doubles
@@ -93,8 +94,8 @@ def _summarize(right: list[Outcome], queries: int, delivery: str, seed: int) -> 
     once = "each exactly once" if delivery == "exactly-once" else f"none lost, {total.doubles} doubles"
     _say(
         f"{len(right)} of {queries} queries right, {delivery}, seed {seed}: {total.deeds.total()} rounds, "
-        f"{total.drivers} drivers killed, {total.records} records in {total.batches} batches, {once}; "
-        f"{total.aborted} records of aborted transactions hidden"
+        f"{total.drivers} drivers killed, {total.fenced} fenced, {total.records} records in {total.batches} batches, "
+        f"{once}; {total.aborted} records of aborted transactions hidden"
     )
 
 

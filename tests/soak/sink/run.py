@@ -45,6 +45,7 @@ class Outcome:
     Attributes:
         deeds: What was done, by deed and step.
         drivers: How many drivers were killed.
+        fenced: How many drivers were fenced by a process of a driver before.
         records: How many records were copied.
         batches: In how many batches.
         doubles: Copies beyond the first of each record; none with exactly-once.
@@ -53,6 +54,7 @@ class Outcome:
 
     deeds: Counter[str] = field(default_factory=Counter)
     drivers: int = 0
+    fenced: int = 0
     records: int = 0
     batches: int = 0
     doubles: int = 0
@@ -240,7 +242,7 @@ class SinkRun:
         if not driver.alive:
             if "FencedError" not in driver.last_words():
                 raise SoakError(f"the query ended by itself:\n{driver.last_words()}")
-            self._outcome.deeds["(a driver was fenced by a zombie)"] += 1
+            self._outcome.fenced += 1
             self._start()
 
     def _kill_process(self, planned: Round, driver: Driver, held: int | None) -> bool:
