@@ -79,6 +79,8 @@ def frames(chunks: Iterable[bytes | memoryview], wanted: Sum, where: str) -> Ite
             position = end
         if position:
             waiting = waiting[position:]
+        if seen.size > wanted.size or _claimed(waiting) > wanted.size:
+            break  # damage must not fill the memory
     if waiting or seen != wanted:
         raise CorruptRecordError(
             f"Staged records are incomplete or damaged: {where} has {seen.size} bytes with CRC {seen.crc:08x}, and "
@@ -91,6 +93,10 @@ def _end_of_frame(data: bytearray, position: int) -> int | None:
         return None
     end = position + _PREFIX.size + int(_PREFIX.unpack_from(data, position)[0])
     return end if end <= len(data) else None
+
+
+def _claimed(data: bytearray) -> int:
+    return 0 if len(data) < _PREFIX.size else int(_PREFIX.unpack_from(data)[0])
 
 
 def _parse(data: memoryview, where: str) -> tuple[str, EncodedBatch]:

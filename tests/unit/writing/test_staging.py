@@ -79,6 +79,16 @@ def test_bytes_behind_the_end_are_seen() -> None:
         list(frames([data + data], sum_of(data), "here"))
 
 
+def test_damage_is_seen_before_all_is_in_memory() -> None:
+    """The size of a frame says four gigabytes, or much comes behind the end."""
+    data = frame(*made(1))
+    for damaged in (b"\xff" * 4 + data[4:], data):
+        rest = iter([bytes(1 << 20)] * 50)
+        with pytest.raises(CorruptRecordError, match="damaged"):
+            list(frames(itertools.chain([damaged], rest), sum_of(data), "here"))
+        assert len(list(rest)) >= 49
+
+
 def test_small_batches_stay_in_the_message() -> None:
     stager = Stager(1000, None)
     for number in range(3):
