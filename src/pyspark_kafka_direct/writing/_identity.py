@@ -54,6 +54,7 @@ class Identities:
         self._given = None if identity is None else ProducerId(identity.producer_id, identity.epoch)
         self._cluster = cluster
         self._own: IdleProducer | None = None
+        self._key: tuple[object, ...] = ()
 
     def place(self, name: TopicPartition, worn_out: Place | None, deadline: Deadline) -> Place:
         """Return with which id, and from which sequence number on, to write to a partition.
@@ -69,6 +70,8 @@ class Identities:
         if self._given is not None:
             return Place(self._given, 0)
         if self._own is None:
+            # Another cluster at the same address gives the same ids to others, even if it comes there meanwhile.
+            self._key = (self._cluster.settings, self._cluster.cluster_id)
             self._own = self._cluster.pool.producers.take(self._key) or IdleProducer(self._new(deadline))
         if worn_out is None and name in self._own.places:
             return self._own.places[name]
@@ -83,11 +86,6 @@ class Identities:
         self._own.places.update({each.name: each.place for each in partitions if each.place is not None})
         self._cluster.pool.producers.keep(self._key, self._own)
         self._own = None
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        # Another cluster at the same address gives the same ids to others.
-        return (self._cluster.settings, self._cluster.cluster_id)
 
     def _new(self, deadline: Deadline) -> ProducerId:
         return new_producer_id(self._cluster, deadline)

@@ -123,7 +123,8 @@ class Link:
         batches, _ = self._under_way.popleft()
         self._answered_at = self._system.monotonic()
         if throttle_ms > 0:
-            self.throttled_until = self._answered_at + throttle_ms / 1000
+            throttled = min(throttle_ms, self._settings.delivery_timeout_ms)  # what it says is not waited for blindly
+            self.throttled_until = self._answered_at + throttled / 1000
         return [(partition, batch, answers[partition.name]) for partition, batch in batches.items()]
 
     def lose(self) -> list[tuple[Partition, Pending]]:

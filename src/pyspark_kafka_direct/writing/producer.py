@@ -8,6 +8,7 @@ Which batch may be sent when is decided in ``_partition.py``, what an answer mea
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -82,6 +83,9 @@ class Producer:
         identity: Who writes; by default an idempotent producer that the process keeps for as long as it can be used.
         before_first: Called with partitions before they are first written to, where the broker does not add them to the
             transaction by itself (``transaction.version`` below 2).
+
+    Raises:
+        ValueError: Records of a transaction would not wait for all replicas in sync, and could be lost in it.
     """
 
     def __init__(
@@ -92,9 +96,12 @@ class Producer:
         *,
         before_first: Callable[[Collection[TopicPartition]], None] | None = None,
     ) -> None:
+        if identity is not None and settings.acks != -1:
+            raise ValueError(f"a producer id of a transaction needs acks=-1, not {settings.acks}")
         self._cluster = cluster
         self._settings = settings
         self._system = cluster.pool.system
+        self._process = os.getpid()
         self._before_first = before_first
         self._identities = Identities(cluster, settings, identity)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -168,7 +175,7 @@ class Producer:
         for link in self._links.values():
             link.close()
         self._links.clear()
-        if not self._closed and not self._unsettled:
+        if not self._closed and not self._unsettled and self._process == os.getpid():
             self._identities.keep(self._partitions.values())
         self._closed = True
 
@@ -179,6 +186,9 @@ class Producer:
             raise self._failure
         if self._closed:
             raise RuntimeError("the producer is closed")
+        if self._process != os.getpid():
+            # With the same sequence numbers of both, brokers would take the records of one for those of the other.
+            raise RuntimeError("the producer belongs to the parent process")
         try:
             yield
         except BaseException as error:
@@ -262,7 +272,7 @@ class Producer:
                         raise
                 self._trouble(partition, error)
         except TransientBrokerError as error:
-            if not self._cluster.nodes:
+            if not self._cluster.nodes and not self._links:
                 raise  # it was never reached: a wrong address does not get better by waiting
             for partition in due:
                 self._trouble(partition, error)

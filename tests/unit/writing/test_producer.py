@@ -129,6 +129,13 @@ def test_a_broker_that_throttles_is_left_alone_for_that_time() -> None:
     assert [each.at - start for each in brokers.sent] == [0, 41]
 
 
+def test_a_broker_that_throttles_for_ever_is_not_waited_for_that_long() -> None:
+    brokers = Brokers(then(Answer(throttle_ms=2**31 - 1)))
+    start = brokers.world.now
+    write(brokers, 2, delivery_timeout_ms=60_000)
+    assert brokers.sent[1].at - start == pytest.approx(60.01)
+
+
 def test_pauses_grow_and_sequence_numbers_stay() -> None:
     brokers = Brokers(then(*[Answer(0.0, ErrorCode.NOT_ENOUGH_REPLICAS)] * 6))
     start = brokers.world.now
@@ -232,6 +239,56 @@ def test_a_cluster_that_was_never_reached_is_given_up() -> None:
     brokers.leaders = unreachable  # type: ignore[method-assign]
     with pytest.raises(BrokerUnreachableError, match="nobody there"):
         write(brokers)
+
+
+def test_a_cluster_that_names_no_brokers_for_a_moment_is_asked_again() -> None:
+    brokers = Brokers(then(Answer(), Answer(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    producer.send("t", batch())
+    producer.flush()
+    nodes, brokers.nodes, find = brokers.nodes, {}, brokers.leaders
+
+    def empty(*_: object, **__: object) -> Any:
+        brokers.leaders = again  # type: ignore[method-assign]
+        raise BrokerUnreachableError("it has just started")
+
+    def again(*wanted: Any, **more: Any) -> Any:
+        brokers.nodes = nodes
+        return find(*wanted, **more)
+
+    brokers.leaders = empty  # type: ignore[method-assign]
+    producer.send("t", batch())
+    assert producer.flush()[NAME].records == RECORDS
+
+
+def test_the_producer_id_of_a_cluster_is_kept_for_that_cluster() -> None:
+    brokers = Brokers()
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    producer.send("t", batch())
+    producer.flush()
+    brokers.cluster_id = "another"
+    producer.close()
+    assert brokers.pool.producers.take((brokers.settings, "another")) is None
+    assert brokers.pool.producers.take((brokers.settings, "c")) is not None
+
+
+def test_a_child_process_does_not_go_on_with_the_numbers_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers()
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    producer.send("t", batch())
+    producer.flush()
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    with pytest.raises(RuntimeError, match="parent"):
+        producer.send("t", batch())
+    producer.close()
+    assert brokers.pool.producers.take((brokers.settings, "c")) is None
+    assert len(brokers.sent) == 1
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_records_of_a_transaction_wait_for_all_replicas(acks: Any) -> None:
+    with pytest.raises(ValueError, match="acks"):
+        Producer(Brokers(), ProduceSettings(acks=acks), Identity(5, 1, "id"))  # type: ignore[arg-type]
 
 
 def test_another_producer_id_where_the_broker_has_lost_ours() -> None:
