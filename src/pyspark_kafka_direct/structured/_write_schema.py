@@ -94,6 +94,7 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
         )
     for name, at in found.items():
         _check_type(name, schema.fields[at].dataType)
+    _check_others(schema.fieldNames())
     return WriteSchema(**found)
 
 
@@ -111,6 +112,15 @@ def _check_type(name: str, given: DataType) -> None:
         raise ColumnError(
             f"{name} attribute unsupported type {given.simpleString()}. {name} must be a(n) "
             f"{' or '.join(kind.simpleString() for kind in allowed)}: cast it in the query"
+        )
+
+
+def _check_others(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ColumnError(
+            f"Columns of the same name: {listed(twice)}. Spark cannot hand them to Python, even if they are not to be "
+            "written: select the columns that are"
         )
 
 

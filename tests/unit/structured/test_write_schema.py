@@ -110,3 +110,9 @@ def test_the_letter_case_of_columns() -> None:
     assert write_schema(frame(VALUE=StringType(), Topic=StringType()), None) == WriteSchema(value=0, topic=1)
     assert write_schema(frame(Value=StringType(), value=StringType()), "t") == WriteSchema(value=1)
     assert refusal(frame(Value=StringType(), VALUE=StringType()), "t").startswith("value attribute is there 2 times")
+
+
+def test_other_columns_of_one_name_are_refused_before_spark_does() -> None:
+    fields = [StructField(name, StringType()) for name in ("id", "value", "id", "ID")]
+    assert refusal(StructType(fields), "t").startswith("Columns of the same name: id. Spark cannot hand them to Python")
+    assert write_schema(StructType(fields[1:]), "t") == WriteSchema(value=0)
