@@ -40,8 +40,6 @@ class Marker:
         runs: Ids of the last runs that wrote under the transactional id, the newest last. For ``job`` the ids of jobs.
         digest: What tells one batch of this number from another: a digest of the checkpoint's ``offsets`` entry.
             ``None`` where that could not be read.
-        records: How many records the batch has; ``None`` where that is not told. Where digests are not known it is
-            what tells one batch from another: most checkpoints are not on a disk of the driver.
     """
 
     kind: Kind
@@ -49,7 +47,6 @@ class Marker:
     batch: int
     runs: tuple[str, ...]
     digest: str | None = None
-    records: int | None = None
 
     @property
     def run(self) -> str:
@@ -64,7 +61,6 @@ class Marker:
             "query": self.query,
             "batch": self.batch,
             "digest": self.digest,
-            "records": self.records,
             "runs": list(self.runs),
         }
         return json.dumps(fields, separators=(",", ":"), sort_keys=True)
@@ -95,7 +91,6 @@ class Attempt:
         run: The run of the query; for ``job`` the job's id.
         batch: See ``Marker``.
         digest: See ``Marker``.
-        records: See ``Marker``.
     """
 
     kind: Kind
@@ -103,7 +98,6 @@ class Attempt:
     run: str
     batch: int = 0
     digest: str | None = None
-    records: int | None = None
 
     @classmethod
     def of_job(cls, job: str) -> Attempt:
@@ -214,20 +208,18 @@ def _of_job(marker: Marker | None, attempt: Attempt, token: str) -> Decision:
 
 def _again(marker: Marker, attempt: Attempt, token: str) -> Decision:
     """Decide on a batch with the number of the marker: a replay, unless something tells otherwise."""
-    known = None not in (marker.digest, attempt.digest)
-    if known and marker.digest != attempt.digest:
+    if None not in (marker.digest, attempt.digest) and marker.digest != attempt.digest:
         return Refuse(_other_content(marker, attempt), token)
-    if attempt.run == marker.run:
-        # For foreachBatch no token: the same marker again would make it work twice.
-        return Refuse(_second_write(attempt), None) if attempt.kind == "foreach" else Skip(None)
-    if not known and None not in (marker.records, attempt.records) and marker.records != attempt.records:
-        return Refuse(_other_size(marker, attempt), token)
-    digest = attempt.digest or marker.digest
-    return Skip(replace(marker, kind=attempt.kind, runs=_runs(marker, attempt), digest=digest))
+    if attempt.run != marker.run:
+        digest = attempt.digest or marker.digest
+        return Skip(replace(marker, kind=attempt.kind, runs=_runs(marker, attempt), digest=digest))
+    if attempt.kind == "foreach":
+        return Refuse(_second_write(attempt), None)  # the same marker again would make a token work twice
+    return Skip(None)
 
 
 def _next(marker: Marker | None, attempt: Attempt) -> Marker:
-    return Marker(attempt.kind, attempt.query, attempt.batch, _runs(marker, attempt), attempt.digest, attempt.records)
+    return Marker(attempt.kind, attempt.query, attempt.batch, _runs(marker, attempt), attempt.digest)
 
 
 def _runs(marker: Marker | None, attempt: Attempt) -> tuple[str, ...]:
@@ -272,15 +264,6 @@ def _other_content(marker: Marker, attempt: Attempt) -> str:
     )
 
 
-def _other_size(marker: Marker, attempt: Attempt) -> str:
-    return (
-        f"batch {attempt.batch} of query {attempt.query} was sent already (run {marker.run}) with {marker.records} "
-        f"records, and now has {attempt.records}. The checkpoint may have been copied and two queries go on from it, "
-        "or restored from a backup; or the query does not give the same rows again for the same input. Of the two "
-        "batches some records may be the same."
-    )
-
-
 def _second_write(attempt: Attempt) -> str:
     return (
         f"batch {attempt.batch} of query {attempt.query} was sent already by this run. foreachBatch may write each "
@@ -312,7 +295,7 @@ def _marker_of(fields: Any) -> Marker:
     if fields.get("version") != _VERSION:
         raise ValueError(f"its version is {fields.get('version')!r}, and {_VERSION} is known")
     kind, query, batch, digest = (fields.get(name) for name in ("kind", "query", "batch", "digest"))
-    runs, records = fields.get("runs"), fields.get("records")
+    runs = fields.get("runs")
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}")
     if not isinstance(query, str):
@@ -323,6 +306,4 @@ def _marker_of(fields: Any) -> Marker:
         raise ValueError(f"runs is {runs!r}")
     if digest is not None and not isinstance(digest, str):
         raise ValueError(f"digest is {digest!r}")
-    if records is not None and (not isinstance(records, int) or isinstance(records, bool) or records < 0):
-        raise ValueError(f"records is {records!r}")
-    return Marker(kind, query, batch, tuple(runs), digest, records)
+    return Marker(kind, query, batch, tuple(runs), digest)

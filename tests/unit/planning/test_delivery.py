@@ -27,11 +27,11 @@ Q = "query-1"
 
 
 def attempt(batch: int, run: str = "a", digest: str | None = "d", **more: Any) -> Attempt:
-    return Attempt(more.pop("kind", "stream"), more.pop("query", Q), run, batch, digest, **more)
+    return Attempt(more.pop("kind", "stream"), more.pop("query", Q), run, batch, digest)
 
 
 def marker(batch: int, *runs: str, digest: str | None = "d", **more: Any) -> Marker:
-    return Marker(more.pop("kind", "stream"), more.pop("query", Q), batch, runs or ("a",), digest, **more)
+    return Marker(more.pop("kind", "stream"), more.pop("query", Q), batch, runs or ("a",), digest)
 
 
 def sent(before: Marker | None, now: Attempt, token: str | None = None) -> Marker:
@@ -103,33 +103,6 @@ def test_where_the_offsets_cannot_be_read_the_number_of_the_batch_decides() -> N
     assert decide(unreadable, attempt(7, "b", None)) == Skip(marker(7, "a", "b", digest=None))
     assert decide(unreadable, attempt(7, "b", "d")) == Skip(marker(7, "a", "b", digest="d"))
     assert decide(marker(7, "a"), attempt(7, "b", None)) == Skip(marker(7, "a", "b"))
-
-
-def test_where_the_offsets_cannot_be_read_the_number_of_records_tells_batches_apart() -> None:
-    """A copy of a checkpoint in an object store, or a backup one batch behind, lost what the batch had more."""
-    before = marker(7, "a", digest=None, records=100)
-    found = refused(before, attempt(7, "b", None, records=250))
-    assert "batch 7 of query query-1 was sent already (run a) with 100 records, and now has 250" in found.reason
-    assert "restored from a backup" in found.reason
-    now = attempt(7, "b", None, records=250)
-    assert sent(before, now, token_for(before, now)) == marker(7, "a", "b", digest=None, records=250)
-    assert decide(before, attempt(7, "b", None, records=100)) == Skip(replace(before, runs=("a", "b")))
-    assert decide(before, attempt(7, "b", None)) == Skip(replace(before, runs=("a", "b")))
-    assert decide(marker(7, "a", digest=None), attempt(7, "b", None, records=5)) == Skip(
-        marker(7, "a", "b", digest=None)
-    )
-
-
-def test_where_the_offsets_can_be_read_the_number_of_records_means_nothing() -> None:
-    """Some queries give other rows for the same input; their batch was sent all the same."""
-    assert decide(marker(7, "a", records=100), attempt(7, "b", records=99)) == Skip(marker(7, "a", "b", records=100))
-
-
-def test_a_second_write_of_another_size_is_still_a_second_write() -> None:
-    first = marker(7, "a", kind="foreach", digest=None, records=1)
-    found = refused(first, attempt(7, "a", None, kind="foreach", records=2))
-    assert found.token is None
-    assert "foreachBatch may write each batch once" in found.reason
 
 
 def test_a_query_that_was_at_least_once_before_is_refused() -> None:
@@ -272,7 +245,6 @@ markers = st.builds(
     st.integers(0, 2**40),
     st.lists(st.text(max_size=5), min_size=1, max_size=60).map(tuple),
     st.none() | st.text(max_size=5),
-    st.none() | st.integers(0, 2**70),
 )
 attempts = st.builds(Attempt.of_job, st.sampled_from(["job-1", "job-2"])) | st.builds(
     Attempt,
@@ -281,7 +253,6 @@ attempts = st.builds(Attempt.of_job, st.sampled_from(["job-1", "job-2"])) | st.b
     st.sampled_from("abc"),
     st.integers(0, 4),
     st.none() | st.sampled_from("xy"),
-    st.none() | st.integers(0, 3),
 )
 job_markers = st.lists(st.sampled_from(["job-1", "job-2", "job-3"]), min_size=1, unique=True).map(
     lambda jobs: Marker("job", jobs[-1], 0, tuple(jobs))
@@ -293,7 +264,6 @@ query_markers = st.builds(
     st.integers(0, 4),
     st.lists(st.sampled_from("abc"), min_size=1, unique=True).map(tuple),
     st.none() | st.sampled_from("xy"),
-    st.none() | st.integers(0, 3),
 )
 found_markers = st.none() | job_markers | query_markers
 
@@ -318,8 +288,6 @@ GOOD: dict[str, Any] = {"version": 1, "kind": "stream", "query": "q", "batch": 1
         {"batch": True},
         {"batch": -1},
         {"digest": 5},
-        {"records": -1},
-        {"records": "1"},
         {"runs": []},
         {"runs": [1]},
         {"runs": "a"},
