@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from tests.soak.processes import kill, planners, task_workers
+from tests.soak.processes import kill, planners, task_workers, wait_until_gone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,6 @@ class Driver:
 
 def wait_for_orphans(orphans: Sequence[psutil.Process]) -> list[int]:
     """Wait until they have ended; those that would not are killed, and their ids returned."""
-    _, left = psutil.wait_procs(orphans, timeout=_ORPHANS_END_WITHIN)
-    for process in left:
-        process.kill()
+    left = wait_until_gone(orphans, _ORPHANS_END_WITHIN)
+    kill(left)
     return [process.pid for process in left]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _DAEMON = "pyspark.daemon"
@@ -42,6 +48,24 @@ def kill(processes: list[psutil.Process]) -> int:
             continue
         killed += 1
     return killed
+
+
+def wait_until_gone(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until processes have ended; returns those that have not.
+
+    ``psutil.wait_procs`` fails where the system says of a process that has just ended that there is no such file.
+    """
+    deadline = time.monotonic() + seconds
+    while (left := [each for each in processes if _runs_still(each)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def _runs_still(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _below(root: int) -> list[psutil.Process]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from tests.soak.driver import Driver, wait_for_orphans
-from tests.soak.processes import executor_of, executors, kill
+from tests.soak.processes import executor_of, executors, kill, wait_until_gone
 from tests.soak.query import SoakError
 from tests.soak.results import last_batch
 from tests.soak.sink.hold import Hold
@@ -226,8 +226,7 @@ class SinkRun:
         self._progress("of the new driver")
         assert zombie.is_running(), "the process that was held is gone"
         self._hold.release()
-        _, left = psutil.wait_procs([zombie], timeout=_ZOMBIES_END_WITHIN)
-        if left:
+        if wait_until_gone([zombie], _ZOMBIES_END_WITHIN):
             raise SoakError(f"a process of a driver that was killed still runs after {_ZOMBIES_END_WITHIN:.0f} s")
         if planned.step in _TAKES_OVER and self._plan.delivery == "exactly-once":
             self._go_on_if_fenced()
