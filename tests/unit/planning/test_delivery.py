@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from pyspark_kafka_direct.errors import DeliveryRefusedError
 from pyspark_kafka_direct.planning.delivery import (
@@ -371,4 +371,5 @@ class Histories(RuleBasedStateMachine):
         assert self.committed < len(self.topic)
 
 
-TestHistories = Histories.TestCase
+def test_histories_neither_lose_nor_double() -> None:
+    run_state_machine_as_test(Histories)
