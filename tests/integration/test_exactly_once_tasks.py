@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROWS = 4000
 ARROW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+PAUSE = 6.0
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -45,8 +46,11 @@ def write(frame: DataFrame, pipe: Pipe, **more: str) -> None:
     frame.write.format("kafka-direct").options(**pipe.sink_options(**more)).mode("append").save()
 
 
-def hurt(frame: DataFrame, folder: Path, deed: Callable[[], None]) -> DataFrame:
-    """In the middle of the first attempt of each second task something happens; each attempt leaves a file."""
+def hurt(frame: DataFrame, folder: Path, pause: float = 0) -> DataFrame:
+    """Each second task fails, or pauses, in the middle of its first attempt; each attempt leaves a file.
+
+    The function stands here because executors cannot import this module.
+    """
 
     def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -54,18 +58,12 @@ def hurt(frame: DataFrame, folder: Path, deed: Callable[[], None]) -> DataFrame:
         (folder / f"{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}").touch()
         for number, batch in enumerate(batches):
             if number == 2 and context.attemptNumber() == 0 and context.partitionId() % 2:
-                deed()
+                if not pause:
+                    raise RuntimeError("half-way")
+                time.sleep(pause)
             yield batch
 
     return frame.mapInArrow(some, "value string")
-
-
-def fail() -> None:
-    raise RuntimeError("half-way")
-
-
-def dawdle() -> None:
-    time.sleep(6)
 
 
 def attempts(folder: Path) -> list[int]:
@@ -83,7 +81,7 @@ def test_tasks_that_fail_half_way_are_written_once(
     # Small record batches and a low threshold: half of a task is staged when it fails.
     pipe = new_pipe(spark, stagingLocation=location, stagingThreshold="500", kafka_batch_size="400")
     numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
-    write(hurt(numbers, tried, fail), pipe)
+    write(hurt(numbers, tried), pipe)
     assert attempts(tried) == [0, 0, 0, 0, 1, 1]
     pipe.check(range(ROWS))
     assert [file.name for file in staging.rglob("*") if file.is_file()] == (
@@ -92,7 +90,7 @@ def test_tasks_that_fail_half_way_are_written_once(
 
     pipe = new_pipe(spark, stagingLocation=location, stagingThreshold="500", kafka_batch_size="400")
     pipe.put(*range(ROWS))
-    pipe.run(hurt(pipe.frame(), tried, fail))
+    pipe.run(hurt(pipe.frame(), tried))
     pipe.check(range(ROWS))
     assert attempts(tried) == [0] * 8 + [1] * 4
 
@@ -107,11 +105,11 @@ def test_tasks_that_run_twice_at_once_are_written_once(
     pipe = new_pipe(spark, **options)
     numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
     for job in ("one", "two"):
-        write(hurt(numbers, tried, dawdle), pipe, jobId=job)
+        write(hurt(numbers, tried, PAUSE), pipe, jobId=job)
         pipe.check([*range(ROWS)] * (1 if job == "one" else 2))
     assert 1 in attempts(tried)  # else nothing was speculated
 
     pipe = new_pipe(spark, **options)
     pipe.put(*range(ROWS))
-    pipe.run(hurt(pipe.frame(), tried, dawdle))
+    pipe.run(hurt(pipe.frame(), tried, PAUSE))
     pipe.check(range(ROWS))
