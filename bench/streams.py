@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bench.run import Say
 
 _DEADLINE = 600.0  # seconds for one query
+# Spark keeps the plan of each batch, with the values in it: its heap was full after some batches with MB of them.
+_POOL_BYTES = 100_000
 _LOOK = 0.1  # seconds between looks at a query's progress: each costs the driver some
 
 
@@ -91,7 +93,11 @@ def _batches_written(spark: Spark, peer: str, case: StreamCase, checkpoint: str)
 
     with new_topic(spark, case.topic.partitions) as topic:
         rows = spark.session.readStream.format("rate-micro-batch").option("rowsPerBatch", case.per_trigger)
-        made = rows.option("numPartitions", TASKS).load().select(value_at(case.topic, col("value")).alias("value"))
+        made = (
+            rows.option("numPartitions", TASKS)
+            .load()
+            .select(value_at(case.topic, col("value"), _POOL_BYTES).alias("value"))
+        )
         writer = made.writeStream.format(FORMATS[peer]).options(**sink_options(spark, peer, topic, case.topic.codec))
         progress = _watched(writer.option("checkpointLocation", checkpoint), peer, case)
         # What was under way at the end may be there, or a part of it.
@@ -111,6 +117,8 @@ def _watched(writer: Any, peer: str, case: StreamCase) -> list[Any]:
         while (query.lastProgress or {"batchId": -1})["batchId"] < wanted:  # one more, so that none is cut short
             if (failure := query.exception()) is not None:
                 raise BenchError(f"{peer}, {case.label}: {failure}")
+            if not query.isActive:
+                raise BenchError(f"{peer}, {case.label}: the query ended by itself")
             if time.monotonic() > until:
                 raise BenchError(f"{peer}, {case.label}: not done after {_DEADLINE:.0f} s")
             time.sleep(_LOOK)

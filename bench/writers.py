@@ -54,11 +54,11 @@ def made_rows(spark: Spark, topic: Topic, records: int) -> DataFrame:
     return numbers.select(value_at(topic, col("id")).alias("value"))
 
 
-def value_at(topic: Topic, number: Column) -> Column:
-    """Return one of the values that a topic has, picked by a number. Spark makes the list of them once."""
+def value_at(topic: Topic, number: Column, pool_bytes: int = _POOL_BYTES) -> Column:
+    """Return one of so many bytes of values that a topic has, picked by a number. Spark makes the list once a query."""
     from pyspark.sql.functions import element_at, lit, split
 
-    pool = values(topic.value_bytes, _POOL_BYTES // topic.value_bytes)
+    pool = values(topic.value_bytes, pool_bytes // topic.value_bytes)
     listed = split(lit("\n".join(value.decode() for value in pool)), "\n")
     return element_at(listed, (number % len(pool) + 1).cast("int"))
 
