@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import TaskContext
 from tests.integration.exactly_once import PARTITIONS, Pipe
+from tests.integration.standalone import standalone_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 ROWS = 4000
 ARROW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
-PAUSE = 6.0
+PAUSE = 20.0
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -98,18 +99,21 @@ def test_tasks_that_fail_half_way_are_written_once(
 def test_tasks_that_run_twice_at_once_are_written_once(
     make_spark: SparkSessions, new_pipe: Callable[..., Pipe], tmp_path: Path
 ) -> None:
-    spark = make_spark({**ARROW_ROWS, **SPECULATION}, master="local-cluster[2,2,512]")
     tried = tmp_path / "tried"
     tried.mkdir()
-    options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
-    pipe = new_pipe(spark, **options)
-    numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
-    for job in ("one", "two"):
-        write(hurt(numbers, tried, PAUSE), pipe, jobId=job)
-        pipe.check([*range(ROWS)] * (1 if job == "one" else 2))
-    assert 1 in attempts(tried)  # else nothing was speculated
+    # Two hosts: Spark runs no task twice on one.
+    with standalone_cluster(tmp_path, ["127.0.0.1", "127.0.0.2"]) as master:
+        spark = make_spark({**ARROW_ROWS, **SPECULATION}, master=master)
+        options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
+        pipe = new_pipe(spark, **options)
+        numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
+        for job in ("one", "two"):
+            write(hurt(numbers, tried, PAUSE), pipe, jobId=job)
+            pipe.check([*range(ROWS)] * (1 if job == "one" else 2))
+        assert 1 in attempts(tried)  # else nothing was speculated
 
-    pipe = new_pipe(spark, **options)
-    pipe.put(*range(ROWS))
-    pipe.run(hurt(pipe.frame(), tried, PAUSE))
-    pipe.check(range(ROWS))
+        pipe = new_pipe(spark, **options)
+        pipe.put(*range(ROWS))
+        pipe.run(hurt(pipe.frame(), tried, PAUSE))
+        pipe.check(range(ROWS))
+        make_spark.stop()
