@@ -157,7 +157,7 @@ def test_a_batch_replayed_after_a_restart_is_skipped(first: Deliverer) -> None:
     """The driver died after EndTxn and before Spark's own commit."""
     first.commit(0)
     second = first.restarted("run-2")
-    assert second.commit(0) == Delivered(False, {})
+    assert second.commit(0) == Delivered(False, {}, superseded=("run-1",))
     marker = first.marker()
     assert marker is not None
     assert marker.runs == ("run-1", "run-2")
