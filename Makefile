@@ -18,7 +18,7 @@ CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
-LANES := $(BIN)/python -m tests.lanes --at-once 4 $(MAKE)
+LANES := $(BIN)/python -m tests.lanes --at-once 3 $(MAKE)
 
 # Whole lanes in parts, so that all places stay filled to the end: lane-spark-1-2 is the first of two parts.
 INTEGRATION := lane-spark-1-2 lane-plain-1-2 lane-apps-1-3 lane-direct lane-spark-2-2 lane-apps-2-3 lane-plain-2-2 lane-apps-3-3
@@ -32,7 +32,8 @@ demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, at rest
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-# Spark gives a Python worker ten seconds to start, so the compiler of the kernel comes last, and stands back.
+# Spark gives a Python worker ten seconds to start, so on two cores no more than three lanes run at once, and the compiler of
+# the kernel comes last, and stands back.
 test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
 	@$(LANES) $(INTEGRATION) unit-1 unit-2 lint rust-check
 
