@@ -57,16 +57,16 @@ def find(folder: Path, name: str, batch_id: int | None = None) -> BatchWritten |
     """
     if batch_id is not None:
         return _read(_file(folder, name, batch_id))
-    found = [written for file in folder.glob(f"{_stem(name)}*.json") if (written := _read(file)) is not None]
+    found = [written for file in folder.glob(f"{_stem(name)}*.written") if (written := _read(file)) is not None]
     return max(found, key=lambda written: -1 if written.batch_id is None else written.batch_id, default=None)
 
 
 def _file(folder: Path, name: str, batch_id: int | None) -> Path:
-    return folder / f"{_stem(name)}{'' if batch_id is None else batch_id}.json"
+    return folder / f"{_stem(name)}{'' if batch_id is None else batch_id}.written"
 
 
 def _stem(name: str) -> str:
-    return f"written-{hashlib.sha256(name.encode()).hexdigest()[:32]}-"
+    return f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-"
 
 
 def _read(file: Path) -> BatchWritten | None:

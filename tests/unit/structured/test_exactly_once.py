@@ -40,7 +40,7 @@ def test_a_job_id_within_foreach_batch_is_refused() -> None:
         attempt_of(IN_A_STREAM, Job("x", given=True))
 
 
-@pytest.mark.parametrize("group", [None, "mine", RUN.upper(), f"{{{RUN}}}"])
+@pytest.mark.parametrize("group", [None, "mine", RUN.upper(), f"{{{RUN}}}"], ids=["none", "mine", "upper", "braces"])
 def test_a_run_that_is_not_known_is_refused(group: str | None) -> None:
     place = TaskPlace(3, 1, QUERY, 7, None, group)
     for job in (None, Job("x", given=False)):
