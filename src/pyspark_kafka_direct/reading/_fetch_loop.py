@@ -34,6 +34,7 @@ from pyspark_kafka_direct.reading._answers import (
 )
 from pyspark_kafka_direct.reading._patience import Patience
 from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE
 from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
@@ -50,10 +51,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.system import System
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
-
-# How often in a row the cluster must deny a topic that the plan has seen: a broker's metadata may lag behind. With the
-# default back-off that takes about 1.5 s.
-_DENIALS_TO_BELIEVE = 5
 
 # How often in a row a leader of before Kafka 2.2 must say that its log ends before what was planned. Right after its
 # election it says so even of a log that has the records.
@@ -230,7 +227,7 @@ class FetchLoop:
         self._replica.drop()
         self._silent_since = None
         self._denials += 1
-        if self._denials < _DENIALS_TO_BELIEVE:
+        if self._denials < DENIALS_TO_BELIEVE:
             self._wait(error)
             return
         topic_id = self._replica.recreated_as

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.wire.system import jittered
@@ -10,6 +10,12 @@ from pyspark_kafka_direct.wire.system import jittered
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.wire.deadline import Deadline
+
+DENIALS_TO_BELIEVE: Final = 5
+"""How often in a row brokers must deny a topic or partition: one that was just made, not every broker knows yet.
+
+With the default back-off that takes about 1.5 s.
+"""
 
 
 class Retry:

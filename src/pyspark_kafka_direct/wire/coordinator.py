@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.wire._any_broker import patience
-from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for, lookup
 from pyspark_kafka_direct.wire.messages import FIND_COORDINATOR
 from pyspark_kafka_direct.wire.metadata import Node
@@ -33,9 +33,6 @@ _KEY_TYPES: Final[dict[Kind, int]] = {"group": 0, "transaction": 1}
 # The coordinator is the right one and will answer differently in a moment.
 _STAYS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 _SHORT_PAUSE = 0.01
-
-# How often a coordinator must deny a partition: one that was just made it may not know yet. By default about 1.5 s.
-_DENIALS_TO_BELIEVE = 5
 
 
 class Brokers(Protocol):
@@ -155,7 +152,7 @@ class Coordinator:
                     moment.after(again.error)
                     continue
                 denials = denials + 1 if isinstance(again.error, TopicNotFoundError) else 0
-                if denials >= _DENIALS_TO_BELIEVE:
+                if denials >= DENIALS_TO_BELIEVE:
                     raise again.error from None
                 self._node = None
                 retry.after(again.error)

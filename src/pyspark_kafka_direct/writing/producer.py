@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import split, stamp
-from pyspark_kafka_direct.wire._retry import Retry
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.produce import NO_OFFSET, ProducedPartition
@@ -41,9 +41,6 @@ _DELIVERY: Final = "kafka.delivery.timeout.ms"
 # A broker knows the last five batches of a producer in a partition: of more under way, it might not see that one comes
 # again.
 _MOST_UNDER_WAY: Final = 5
-
-# How often a partition must be denied: one that was just made, not every broker knows yet. By default about 1.5 s.
-_DENIALS_TO_BELIEVE: Final = 5
 
 # Just after a transaction has ended, a broker may ask for patience; it is a matter of milliseconds.
 _BRIEF_PAUSE: Final = 0.01
@@ -268,7 +265,7 @@ class Producer:
             for partition in due:
                 if partition.name.topic == error.topic and error.partition in (None, partition.name.partition):
                     partition.denials += 1
-                    if partition.denials >= _DENIALS_TO_BELIEVE:
+                    if partition.denials >= DENIALS_TO_BELIEVE:
                         raise
                 self._trouble(partition, error)
         except TransientBrokerError as error:
