@@ -67,11 +67,6 @@ class FileLocation:
         self._probe = f"{self._folder}/{_PROBE}"
         self._expected = probe
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a folder of the machine, which others may not see."""
-        return bool(self._files.type_name == "local")
-
     def prepare(self, system: System = SYSTEM) -> str:
         """Check, on the driver, that files can be written and read; return by what executors recognise the folder.
 

@@ -16,11 +16,12 @@ from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.settings.produce import ProduceSettings
 from pyspark_kafka_direct.wire.topics import topic_config
 from pyspark_kafka_direct.writing._frames import Sum, frames
+from pyspark_kafka_direct.writing._keyed import rows_of, values_of
 from pyspark_kafka_direct.writing.producer import Producer
 from pyspark_kafka_direct.writing.staging import InTopic, Staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.wire.cluster import Cluster
@@ -82,7 +83,10 @@ class TopicLocation:
         key = name.encode()
         partition = zlib.crc32(key) % len(topics[self.topic].partitions)
         return _TopicSpill(
-            Producer(self._cluster, self._settings), TopicPartition(self.topic, partition), key, self._now
+            Producer(self._cluster, self._settings),
+            TopicPartition(self.topic, partition),
+            key,
+            self._cluster.pool.system,
         )
 
     def read(self, staged: Staged) -> Iterator[tuple[str, EncodedBatch]]:
@@ -98,13 +102,7 @@ class TopicLocation:
         """Leave it to the topic's retention."""
         return 0
 
-    def _now(self) -> int:
-        return int(self._cluster.pool.system.wall_time() * 1000)
-
     def _values(self, staged: InTopic) -> Iterator[bytes]:
-        import pyarrow.compute as pc
-
-        from pyspark_kafka_direct.reading.range_reader import read_range
         from pyspark_kafka_direct.reading.request import RangeRequest
 
         request = RangeRequest(
@@ -112,39 +110,27 @@ class TopicLocation:
             columns=("key", "value"),
             poll_timeout=self._poll_timeout,
         )
-        for batch in read_range(self._cluster.settings, FetchSettings(), request, pool=self._cluster.pool):
-            ours = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), staged.key), False))
-            for value in ours:
-                yield value.as_py()
+        for value in values_of(staged.key, self._cluster, FetchSettings(), request):
+            yield value or b""
 
 
 class _TopicSpill:
     """Records that are being written."""
 
-    def __init__(self, producer: Producer, partition: TopicPartition, key: bytes, now: Callable[[], int]) -> None:
+    def __init__(self, producer: Producer, partition: TopicPartition, key: bytes, system: System) -> None:
         from pyspark_kafka_direct.records import create_encoder
 
         self._producer = producer
         self._partition = partition
         self._key = key
-        self._now = now
+        self._system = system
         self._encoder = create_encoder(
             topic=partition.topic, partitions=partition.partition + 1, batch_bytes=_RECORD, max_record_bytes=2 * _RECORD
         )
 
     def write(self, data: bytes) -> None:
-        import pyarrow as pa
-
         parts = [data[start : start + _RECORD] for start in range(0, len(data), _RECORD)]
-        count = len(parts)
-        rows = pa.record_batch(
-            {
-                "key": pa.array([self._key] * count, pa.binary()),
-                "value": pa.array(parts, pa.binary()),
-                "partition": pa.array([self._partition.partition] * count, pa.int32()),
-                "timestamp": pa.array([self._now()] * count, pa.int64()),
-            }
-        )
+        rows = rows_of(self._key, parts, self._partition.partition, self._system)
         for batch in self._encoder.add(rows):
             self._producer.send(self._partition.topic, batch)
 

@@ -18,6 +18,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire.topics import create_topic, topic_config
+from pyspark_kafka_direct.writing._keyed import rows_of, values_of
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
@@ -166,19 +167,9 @@ class MarkerStore:
             key: The key.
             value: The marker; ``None`` takes the one that is there away.
         """
-        import pyarrow as pa
-
         from pyspark_kafka_direct.records import create_encoder
 
-        now = int(self._cluster.pool.system.wall_time() * 1000)
-        row = pa.record_batch(
-            {
-                "key": pa.array([key.encode()], pa.binary()),
-                "value": pa.array([value], pa.binary()),
-                "partition": pa.array([0], pa.int32()),
-                "timestamp": pa.array([now], pa.int64()),
-            }
-        )
+        row = rows_of(key.encode(), [value], self.partition.partition, self._cluster.pool.system)
         encoder = create_encoder(topic=self.topic, partitions=1)
         (batch,) = (*encoder.add(row), *encoder.flush())
         return batch
@@ -217,9 +208,6 @@ class MarkerStore:
         from_earliest: bool = False,
     ) -> tuple[bool, bytes | None]:
         """Return whether a range has a record of the key, and the newest one's value."""
-        import pyarrow.compute as pc
-
-        from pyspark_kafka_direct.reading.range_reader import read_range
         from pyspark_kafka_direct.reading.request import RangeRequest
 
         if first >= until:
@@ -232,10 +220,8 @@ class MarkerStore:
         )
         fetch = FetchSettings(isolation_level=isolation)
         found: tuple[bool, bytes | None] = (False, None)
-        for batch in read_range(self._cluster.settings, fetch, request, pool=self._cluster.pool):
-            values = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), key), False))
-            if len(values):
-                found = (True, values[-1].as_py())
+        for value in values_of(key, self._cluster, fetch, request):
+            found = (True, value)
         return found
 
     def _check_policy(self, deadline: Deadline) -> None:
