@@ -82,6 +82,10 @@ class Cursor:
         value: int = _INT64(self._view, self.skip(8))[0]
         return value
 
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Read several numbers at once."""
+        return layout.unpack_from(self._view, self.skip(layout.size))
+
     def unsigned_varint(self) -> int:
         """Read UNSIGNED_VARINT of at most 32 bits."""
         start = self.position
