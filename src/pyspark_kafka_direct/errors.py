@@ -4,7 +4,9 @@
     ├── OptionError (ValueError)              an option's name or value cannot be used
     ├── OffsetPlanError (ValueError)          positions that do not fit the partitions, or start after end
     ├── TopicNotFoundError (LookupError)      a topic or partition that does not exist
+    │   └── TopicRecreatedError               it was deleted, and created again under its name
     ├── DataLossError (RuntimeError)          records that were asked for are no longer there
+    │   └── TruncatedError                    the log was cut back under its reader
     ├── ColumnError (ValueError)              rows to be written lack a column, or one has the wrong type
     ├── DeliveryRefusedError (RuntimeError)   an exactly-once write that would lose or repeat records
     ├── BrokerError (ConnectionError)         a broker did not do what it was asked
@@ -32,7 +34,10 @@ Each message says what happened, where, and what to do. The place is also kept i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class KafkaDirectError(Exception):
@@ -85,6 +90,26 @@ class TopicNotFoundError(KafkaDirectError, LookupError):
 
 class DataLossError(KafkaDirectError, RuntimeError):
     """Records that were asked for are no longer there; ``failOnDataLoss=false`` skips them instead."""
+
+
+class TopicRecreatedError(TopicNotFoundError):
+    """A topic was deleted, and another one created under its name, while it was read.
+
+    Attributes:
+        topic_id: The id of the new topic.
+    """
+
+    topic_id: UUID | None = None
+
+
+class TruncatedError(DataLossError):
+    """A log was cut back under its reader, by an unclean leader election: what was read may not be in it any more.
+
+    Attributes:
+        cut_at: Where what was read and what is there part.
+    """
+
+    cut_at: int | None = None
 
 
 class ColumnError(KafkaDirectError, ValueError):
