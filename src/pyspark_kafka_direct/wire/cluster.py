@@ -92,12 +92,15 @@ class Cluster:
         """The brokers by id, as of the last metadata; empty before the first question."""
         return dict(self._nodes)
 
-    def topics(self, names: Iterable[str], *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
+    def topics(
+        self, names: Iterable[str], *, deadline: Deadline | None = None, retry: Retry | None = None
+    ) -> dict[str, TopicMetadata]:
         """Return fresh metadata of topics; a topic that does not exist is absent.
 
         Args:
             names: The topics.
             deadline: End of the wait instead of ``default.api.timeout.ms``, for a question within a longer operation.
+            retry: Count and pace the tries by this.
 
         Raises:
             AuthorizationError: The principal may not see one of them.
@@ -107,7 +110,7 @@ class Cluster:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        return self._ask_topics(wanted, deadline or self.deadline())
+        return self._ask_topics(wanted, deadline or self.deadline(), retry)
 
     def reach(self, *, deadline: Deadline | None = None) -> None:
         """Ask who the brokers are, and about no topic.

@@ -9,6 +9,7 @@ from the wait's ``Deadline``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -38,6 +39,22 @@ class Address(NamedTuple):
     kind: int
     protocol: int
     address: Any
+
+
+class Signal(Protocol):
+    """Something to wait for beside sockets: one thread gives it, another finds it in ``wait_readable``."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable once it was given."""
+
+    def give(self) -> None:
+        """Give it; from any thread, and as often as you like."""
+
+    def take(self) -> None:
+        """Make it as if it had not been given."""
+
+    def close(self) -> None:
+        """Be done with it."""
 
 
 class System(Protocol):
@@ -86,6 +103,9 @@ class System(Protocol):
 
     def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
         """Wait until one of several sockets has bytes, or its end, to read; so long at most."""
+
+    def signal(self) -> Signal:
+        """Return a new signal."""
 
     def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
         """Send an HTTP request and return the response.
@@ -168,6 +188,10 @@ class RealSystem:
         else:
             time.sleep(seconds)
 
+    def signal(self) -> Signal:
+        """See ``System``."""
+        return _SocketSignal()
+
     def open_url(self, opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
         """See ``System``."""
         return opener.open(request, timeout=seconds)
@@ -189,6 +213,31 @@ class RealSystem:
     def acquire(self, lock: threading.Lock, seconds: float) -> bool:
         """See ``System``."""
         return lock.acquire(timeout=seconds)
+
+
+class _SocketSignal:
+    """A pair of sockets, as Windows waits for nothing else."""
+
+    def __init__(self) -> None:
+        self._taker, self._giver = socket.socketpair()
+        self._taker.setblocking(False)
+        self._giver.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._taker.fileno()
+
+    def give(self) -> None:
+        with contextlib.suppress(OSError):  # full: it was given often enough; closed: nobody waits any more
+            self._giver.send(b"\0")
+
+    def take(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._taker.recv(4096):
+                pass
+
+    def close(self) -> None:
+        self._taker.close()
+        self._giver.close()
 
 
 def _wait_readable(descriptors: Collection[int], seconds: float) -> bool:
