@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark_kafka_direct.settings.row import (
     BY_NAME,
     CONNECTING,
+    FETCHING,
     INT32,
     INT64,
+    LOG,
     PARAMETERS,
+    PRODUCING,
     READING,
     WRITING,
     Fate,
@@ -23,28 +26,32 @@ if TYPE_CHECKING:
 
 FOR_READING: Final = Fate(why="it is a setting for reading")
 FOR_WRITING: Final = Fate(why="it is a setting for writing and changes nothing in a read")
+NOT_OF_A_LOG: Final = Fate(why="it is an option of the data source and changes nothing in a log")
 
 _NOWHERE: Final[dict[Door, str | None]] = {}
 
 
-def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
-    """Return client settings that have no effect at any door, and why."""
+def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = (), log: str = "") -> tuple[Setting, ...]:
+    """Return client settings that have no effect at any door, and why; of a log, where the reason is another one."""
     fate = Fate(why=why, harmless=harmless)
     fates: dict[Door | Literal["*"], Fate] = {"*": fate}
     if role in ("fetch", "group"):
-        fates = {**dict.fromkeys(READING, fate), "*": FOR_READING}
+        fates = {**dict.fromkeys(READING, fate), "log": Fate(why=log or why, harmless=harmless), "*": FOR_READING}
     return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere=fates) for name in names)
 
 
-def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str, ...] = ()) -> Setting:
-    """Return a client setting that cannot be honoured at any door, with what to write instead."""
+def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str, ...] = (), log: str = "") -> Setting:
+    """Return a client setting that cannot be honoured at any door, with what to write instead; of a log by itself."""
     fate = Fate(why=why, refuse=True, harmless=harmless)
-    return Setting(name=name, role=role, doors=_NOWHERE, client=True, aliases=aliases, elsewhere={"*": fate})
+    of_log = Fate(why=log or why, refuse=True, harmless=harmless)
+    return Setting(
+        name=name, role=role, doors=_NOWHERE, client=True, aliases=aliases, elsewhere={"log": of_log, "*": fate}
+    )
 
 
 def as_parameter(fate: Fate) -> dict[Door | Literal["*"], Fate]:
-    """Return what happens to a setting of the data source in ``kafkaParams``, and at doors that do not read."""
-    return {**dict.fromkeys(PARAMETERS, fate), "*": FOR_READING}
+    """Return what happens to an option of the data source in ``kafkaParams``, a log, and at doors that do not read."""
+    return {**dict.fromkeys(PARAMETERS, fate), "log": NOT_OF_A_LOG, "*": FOR_READING}
 
 
 def connecting(
@@ -94,13 +101,14 @@ def fetching(
     field: str,
     kind: Kind = Kind.NUMBER,
     allowed: tuple[str, ...] = (),
+    log: Fate | None = None,
 ) -> Setting:
-    """Return a client setting of whatever fetches records."""
+    """Return a client setting of whatever fetches records; a log's fate where it does not work in one."""
     numeric = kind is Kind.NUMBER
     return Setting(
         name=name,
         role="fetch",
-        doors=at(READING, str(default)),
+        doors=at(READING if log else FETCHING, str(default)),
         about=about,
         kind=kind,
         field=field,
@@ -109,7 +117,7 @@ def fetching(
         low=0 if numeric else None,
         high=INT32 if numeric else None,
         allowed=allowed,
-        elsewhere={"*": FOR_READING},
+        elsewhere={**({"log": log} if log else {}), "*": FOR_READING},
     )
 
 
@@ -123,13 +131,14 @@ def producing(
     low: int = 1,
     high: int = INT32,
     allowed: tuple[str, ...] = (),
+    log: Fate | None = None,
 ) -> Setting:
-    """Return a client setting of whatever writes records."""
+    """Return a client setting of whatever writes records; a log's fate where it does not work in one."""
     numeric = kind is Kind.NUMBER
     return Setting(
         name=name,
         role="produce",
-        doors=at(WRITING, None if default is None else str(default)),
+        doors=at(WRITING if log else PRODUCING, None if default is None else str(default)),
         about=about,
         kind=kind,
         field=field,
@@ -138,14 +147,25 @@ def producing(
         low=low if numeric else None,
         high=high if numeric else None,
         allowed=allowed,
-        elsewhere={"*": FOR_WRITING},
+        elsewhere={**({"log": log} if log else {}), "*": FOR_WRITING},
     )
 
 
-def not_producing(why: str, *names: str, refuse: bool = False, harmless: tuple[str, ...] = ()) -> tuple[Setting, ...]:
-    """Return client settings of writing that no writer here has, and why; in a read they are ignored as the others."""
+def not_producing(
+    why: str, *names: str, refuse: bool = False, harmless: tuple[str, ...] = (), log: str = ""
+) -> tuple[Setting, ...]:
+    """Return client settings of writing that no writer here has, and why; in a read they are ignored as the others.
+
+    Args:
+        why: The reason.
+        names: The settings.
+        refuse: Whether they are refused.
+        harmless: Values that do no harm.
+        log: The reason in a log, where it is another one.
+    """
     fates: dict[Door | Literal["*"], Fate] = {
         **dict.fromkeys(WRITING, Fate(why=why, refuse=refuse, harmless=harmless)),
+        **dict.fromkeys(LOG, Fate(why=log or why, refuse=refuse, harmless=harmless)),
         "*": FOR_WRITING,
     }
     return tuple(Setting(name=name, role="produce", doors=_NOWHERE, client=True, elsewhere=fates) for name in names)

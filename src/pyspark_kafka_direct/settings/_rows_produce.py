@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_kafka_direct.settings._rows import not_producing, producing
-from pyspark_kafka_direct.settings.row import INT64, Kind
+from pyspark_kafka_direct.settings._rows import FOR_WRITING, not_producing, producing
+from pyspark_kafka_direct.settings.row import INT64, LOG, WRITING, Fate, Kind, Setting
 
 _LARGEST_BATCH: Final = 1 << 30
+_NO_TRANSACTIONS: Final = "a log writes without transactions"
+_BYTES: Final = ("ByteArraySerializer", "*.ByteArraySerializer")
 
 _APPLIED: Final = (
     producing(
@@ -58,7 +60,7 @@ _APPLIED: Final = (
     producing(
         "buffer.memory",
         33_554_432,
-        "most bytes of records in a task that are not acknowledged",
+        "most bytes of records, of a task or a log, that are not acknowledged",
         field="buffer_bytes",
         high=INT64,
     ),
@@ -74,7 +76,7 @@ _APPLIED: Final = (
     producing(
         "delivery.timeout.ms",
         120_000,
-        "a record batch that was not acknowledged for so long fails the task, in ms",
+        "a record batch that was not acknowledged for so long fails, and with it the task, in ms",
         "message.timeout.ms",
         field="delivery_timeout_ms",
     ),
@@ -97,22 +99,38 @@ _APPLIED: Final = (
         60_000,
         "with `delivery=exactly-once`: the broker aborts a transaction that is open for so long, in ms",
         field="transaction_timeout_ms",
+        log=Fate(why=_NO_TRANSACTIONS),
     ),
 )
 
 PRODUCE_ROWS: Final = (
     *_APPLIED,
-    *not_producing(
-        "keys and values are written as they are, string or binary; serialize them with DataFrame operations, for "
-        "example to_json(struct('*'))",
-        "key.serializer",
-        "value.serializer",
-        refuse=True,
+    *(
+        Setting(
+            name=f"{part}.serializer",
+            role="produce",
+            doors={},
+            client=True,
+            elsewhere={
+                **dict.fromkeys(
+                    WRITING,
+                    Fate(
+                        why="keys and values are written as they are, string or binary; serialize them with DataFrame "
+                        "operations, for example to_json(struct('*'))",
+                        refuse=True,
+                    ),
+                ),
+                **dict.fromkeys(LOG, Fate(why=f"{part}s of a log are bytes", refuse=True, harmless=_BYTES)),
+                "*": FOR_WRITING,
+            },
+        )
+        for part in ("key", "value")
     ),
     *not_producing(
         "set delivery to exactly-once and give a transactionalIdPrefix",
         "transactional.id",
         refuse=True,
+        log=_NO_TRANSACTIONS,
     ),
     *not_producing(
         "a Java class cannot run here. Keys are spread as Java's own partitioner does; give any other choice in the "
@@ -120,18 +138,21 @@ PRODUCE_ROWS: Final = (
         "partitioner.class",
         refuse=True,
         harmless=("org.apache.kafka.clients.producer.internals.DefaultPartitioner",),
+        log="a Java class cannot run here. Keys are spread as Java's own partitioner does",
     ),
     *not_producing(
         "a transaction ends with its batch",
         "transaction.two.phase.commit.enable",
         refuse=True,
         harmless=("false",),
+        log=_NO_TRANSACTIONS,
     ),
     *not_producing(
         "a record batch is sent when it is full or its task's rows have ended; waiting for more would gain nothing",
         "linger.ms",
         "queue.buffering.max.ms",
         "sticky.partitioning.linger.ms",
+        log="records are sent at once; those that come while requests are under way share record batches",
     ),
     *not_producing(
         "what can be tried again is, until kafka.delivery.timeout.ms has passed",
@@ -149,11 +170,19 @@ PRODUCE_ROWS: Final = (
         "kafka.default.api.timeout.ms limits look-ups and kafka.delivery.timeout.ms the rest",
         "max.block.ms",
     ),
-    *not_producing("a topic is looked up by the task that writes to it", "metadata.max.idle.ms"),
+    *not_producing(
+        "a topic is looked up by the task that writes to it",
+        "metadata.max.idle.ms",
+        log="a log has one topic, which is never idle",
+    ),
     *not_producing(
         "a record without a key goes where the one before it went until that record batch is full",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",
     ),
-    *not_producing("a task that fails leaves no gaps in what it has to write again", "enable.gapless.guarantee"),
+    *not_producing(
+        "a task that fails leaves no gaps in what it has to write again",
+        "enable.gapless.guarantee",
+        log="each record's receipt tells whether it was written",
+    ),
 )

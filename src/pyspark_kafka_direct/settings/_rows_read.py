@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark_kafka_direct.settings._rows import FOR_READING, fetching, ignored, refused
-from pyspark_kafka_direct.settings.row import PARAMETERS, SOURCE, Door, Fate, Kind, Setting, at
+from pyspark_kafka_direct.settings.row import LOG, PARAMETERS, SOURCE, Door, Fate, Kind, Setting, at
 
 NO_GROUP: Final = "records are read by partition and offset, without a consumer group"
 
+_NO_OFFSETS: Final = "a log is always read from its beginning, so no offsets are kept"
 _NOWHERE: Final[dict[Door, str | None]] = {}
 _BYTES: Final = ("ByteArrayDeserializer", "*.ByteArrayDeserializer")
 
@@ -27,6 +28,7 @@ _FETCH: Final = (
         "rack of the reader, for fetching from a near replica (KIP-392)",
         field="client_rack",
         kind=Kind.TEXT,
+        log=Fate(why="a log is read from the leaders of its partitions"),
     ),
     fetching(
         "fetch.min.bytes",
@@ -64,6 +66,7 @@ _FETCH: Final = (
         elsewhere={
             "*": Fate(why="reading never creates a topic", harmless=("false",)),
             "sink": Fate(why="writing never creates a topic", harmless=("false",)),
+            "log": Fate(why="give create=... to the log, which makes a compacted topic", harmless=("false",)),
         },
     ),
     *ignored(
@@ -71,6 +74,7 @@ _FETCH: Final = (
         "subscribePattern never matches internal topics; name one with subscribe or assign to read it",
         "exclude.internal.topics",
         harmless=("true",),
+        log="a log has one topic, internal or not",
     ),
     *ignored(
         "fetch",
@@ -83,11 +87,13 @@ _FETCH: Final = (
         "fetch.error.backoff.ms",
         "consume.callback.max.messages",
         "enable.partition.eof",
+        log="a log's records come in Arrow batches, as the brokers answer",
     ),
     refused(
         "fetch",
         "interceptor.classes",
         "Java interceptors cannot run here and could break the query; use DataFrame operations instead",
+        log="Java interceptors cannot run here; leave the parameter out",
     ),
     *(
         Setting(
@@ -113,6 +119,7 @@ _FETCH: Final = (
                         harmless=_BYTES,
                     ),
                 ),
+                **dict.fromkeys(LOG, Fate(why=f"{part}s of a log are bytes", refuse=True, harmless=_BYTES)),
             },
         )
         for part in ("key", "value")
@@ -128,7 +135,7 @@ _GROUP: Final = (
         "stream of the data source only with `startingOffsets=committed`. Reading takes part in no group.",
         field="group_id",
         client=True,
-        elsewhere={"batch": Fate(why=NO_GROUP), "*": FOR_READING},
+        elsewhere={"batch": Fate(why=NO_GROUP), "log": Fate(why=NO_GROUP), "*": FOR_READING},
     ),
     Setting(
         name="auto.offset.reset",
@@ -140,6 +147,7 @@ _GROUP: Final = (
         aliases=("topic.auto.offset.reset",),
         elsewhere={
             "*": FOR_READING,
+            "log": Fate(why="a log is always read from its beginning", refuse=True, harmless=("earliest",)),
             **dict.fromkeys(
                 SOURCE,
                 Fate(
@@ -160,6 +168,7 @@ _GROUP: Final = (
         aliases=("auto.commit.enable",),
         elsewhere={
             "*": FOR_READING,
+            "log": Fate(why=_NO_OFFSETS, harmless=("false",)),
             **dict.fromkeys(
                 SOURCE,
                 Fate(
@@ -191,6 +200,7 @@ _GROUP: Final = (
         "offset.store.method",
         "offset.store.path",
         "offset.store.sync.interval.ms",
+        log=_NO_OFFSETS,
     ),
 )
 

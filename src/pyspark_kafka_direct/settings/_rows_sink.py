@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pyspark_kafka_direct.settings._rows import FOR_WRITING
+from pyspark_kafka_direct.settings._rows import FOR_WRITING, NOT_OF_A_LOG
 from pyspark_kafka_direct.settings.row import INT64, WRITING, Fate, Form, Kind, Setting, at
 
 _TOPIC: Final = Form(
@@ -40,7 +40,7 @@ def _sink(
         form=form,
         allowed=allowed,
         spark=spark,
-        elsewhere={"*": elsewhere},
+        elsewhere={"log": NOT_OF_A_LOG, "*": elsewhere},
     )
 
 

@@ -10,10 +10,11 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET
-from pyspark_kafka_direct.settings._rows import FOR_READING, as_parameter
+from pyspark_kafka_direct.settings._rows import FOR_READING, NOT_OF_A_LOG, as_parameter
 from pyspark_kafka_direct.settings._rows_limits import STREAM_ONLY
 from pyspark_kafka_direct.settings.row import (
     CONNECTING,
+    FETCHING,
     INT32,
     PARAMETERS,
     READING,
@@ -41,6 +42,7 @@ _REFUSED_NO_END: Final = Fate(why=_NO_END.why, refuse=True)
 _STRATEGY: Final = Fate(why="the consumer strategy, or the list of offset ranges, says what is read")
 _ONE_TASK: Final = Fate(why="each offset range is read by one task")
 _NO_LOOKUP: Final = Fate(why="kafka.default.api.timeout.ms limits how long offsets are looked up")
+_GOES_ON: Final = Fate(why="where records of a log are gone, it goes on with what is left")
 _COMMITS: Final = Fate(why="commitAsync and commitSync commit, for the group of group.id")
 
 
@@ -194,7 +196,7 @@ SOURCE_ROWS: Final = (
         "true",
         kind=Kind.FLAG,
         doors=READING,
-        elsewhere={"*": FOR_READING},
+        elsewhere={"log": _GOES_ON, "*": FOR_READING},
     ),
     _common(
         "commitGroupId",
@@ -239,7 +241,7 @@ SOURCE_ROWS: Final = (
         "workers have little memory: a task needs a few MiB beside its fetches, and as much as its largest record.",
         "1073741824",
         role="fetch",
-        doors=READING,
+        doors=FETCHING,
         spark=False,
         elsewhere={"*": FOR_READING},
     ),
@@ -277,7 +279,7 @@ SOURCE_ROWS: Final = (
         low=1,
         high=MAX_OFFSET,
         spark=True,
-        elsewhere={"*": FOR_READING},
+        elsewhere={"log": NOT_OF_A_LOG, "*": FOR_READING},
     ),
     _common(
         "fetchOffset.numRetries",
@@ -317,7 +319,7 @@ SOURCE_ROWS: Final = (
         doors=READING,
         form=_VARIABLE,
         spark=False,
-        elsewhere={"*": FOR_READING},
+        elsewhere={"log": NOT_OF_A_LOG, "*": FOR_READING},
     ),
     Setting(
         name="groupIdPrefix",
@@ -326,6 +328,7 @@ SOURCE_ROWS: Final = (
         spark=True,
         elsewhere={
             **dict.fromkeys(READING, Fate(why="reading by partition and offset needs no consumer group")),
+            "log": NOT_OF_A_LOG,
             "*": FOR_READING,
         },
     ),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.settings._rows import FOR_READING, FOR_WRITING
+from pyspark_kafka_direct.settings._rows import FOR_READING, FOR_WRITING, NOT_OF_A_LOG
 from pyspark_kafka_direct.settings._table import TABLE
-from pyspark_kafka_direct.settings.row import DOORS, PARAMETERS, READING, SOURCE, WRITING, Kind, Origin
+from pyspark_kafka_direct.settings.row import DOORS, LOG, PARAMETERS, READING, SOURCE, WRITING, Kind, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -40,14 +40,16 @@ _CLIENT: Final = f"""\
 
 Every setting of Kafka 4.3's Java consumer and producer, and librdkafka's names for them. Write them as options of the
 data source, with `kafka.` or without: `.option("kafka.fetch.min.bytes", "65536")`; or as `kafkaParams` of the direct
-stream and of `createRDD`. Upper and lower case are the same, and blanks around a value do not count. A setting that is
-ignored or unknown brings one warning; one that is refused, or a value that cannot be used, is an error before any task
-starts. An empty text means "not given"; where there is a default it is a value like any other. How to log in and
-encrypt: [security.md](security.md). What `kafkaParams` hold beside these: [kafka-params.md](kafka-params.md).
+stream, of `createRDD` and of a log. Upper and lower case are the same, and blanks around a value do not count. A
+setting that is ignored or unknown brings one warning; one that is refused, or a value that cannot be used, is an error
+before any task starts. An empty text means "not given"; where there is a default it is a value like any other. How to
+log in and encrypt: [security.md](security.md). What `kafkaParams` hold beside these:
+[kafka-params.md](kafka-params.md).
 
 *batch* and *stream* are queries of the data source that read, *direct* is the direct stream, *rdd* is `createRDD`:
 together they are *reading*. *sink* is the data source where it writes. Settings for reading are ignored there, and
-settings for writing in the other four, with a warning each; the tables below leave that out.
+settings for writing in the first four, with a warning each; the tables below leave that out. *log* is `KafkaBasedLog`,
+which reads and writes: [log-settings.md](log-settings.md).
 """
 
 _PARAMETERS: Final = f"""\
@@ -62,7 +64,18 @@ Settings for writing are ignored with a warning.
 *direct* is the direct stream, *rdd* is `createRDD`.
 """
 
-_SAID_OF_ALL: Final = (FOR_READING, FOR_WRITING)
+_LOG: Final = f"""\
+# Settings of a log
+
+{_COMMAND}
+
+The parameters of `KafkaBasedLog`: [client settings](client-settings.md) under their Java names, with `kafka.` or
+without. Values may be texts, numbers, booleans, lists of texts, or classes; `None` means "not given". Here is what a
+log has beside the settings for reaching the cluster, which are the same everywhere. Options of the data source are
+ignored with a warning, but for those in *italics*. `acks` must be `all`: what is acknowledged is to stay in the log.
+"""
+
+_SAID_OF_ALL: Final = (FOR_READING, FOR_WRITING, NOT_OF_A_LOG)
 
 
 def pages(table: Table = TABLE) -> dict[str, str]:
@@ -75,6 +88,7 @@ def pages(table: Table = TABLE) -> dict[str, str]:
         "options.md": _options(table),
         "client-settings.md": _client_settings(table),
         "kafka-params.md": _kafka_params(table),
+        "log-settings.md": _log_settings(table),
     }
 
 
@@ -164,6 +178,30 @@ def _kafka_params(table: Table) -> str:
     )
 
 
+def _log_settings(table: Table) -> str:
+    rows = sorted((row for row in table.rows if row.written(Origin.PARAMETER)), key=lambda row: row.name)
+    here = [row for row in rows if "log" in row.doors and (row.role != "connect" or not row.client or row.required)]
+    return _page(
+        _LOG,
+        "## Applied",
+        _table(
+            ("parameter", "value", "default", "meaning"),
+            ((f"`{row.name}`" if row.client else f"*`{row.name}`*", *_value(row, LOG), row.about) for row in here),
+        ),
+        "## Refused",
+        _table(("parameter", "why", "accepted all the same"), _log_fates(rows, refuse=True)),
+        "## Ignored",
+        _table(("parameter", "why", "in silence"), _log_fates(rows, refuse=False)),
+    )
+
+
+def _log_fates(rows: Iterable[Setting], *, refuse: bool) -> Iterable[Sequence[str]]:
+    for row in rows:
+        for fate, _ in _by_fate(row, LOG):
+            if row.role != "connect" and fate.refuse is refuse:
+                yield f"`{row.name}`", fate.why, _quoted(fate.harmless)
+
+
 def _elsewhere(
     table: Table, rows: Iterable[Setting], origin: Origin, doors: tuple[Door, ...]
 ) -> Iterable[Sequence[str]]:
@@ -226,9 +264,12 @@ def _default(row: Setting, doors: tuple[Door, ...]) -> str:
 
 
 def _listed(doors: Iterable[Door]) -> str:
-    there = frozenset(doors)
-    words = {frozenset(DOORS): "all", frozenset(READING): "reading"}
-    return words.get(there) or ", ".join(door for door in DOORS if door in there)
+    there = [door for door in DOORS if door in frozenset(doors)]
+    if there == list(DOORS):
+        return "all"
+    if not set(READING) <= set(there):
+        return ", ".join(there)
+    return ", ".join(["reading", *(door for door in there if door not in READING)])
 
 
 def _quoted(words: Iterable[str]) -> str:

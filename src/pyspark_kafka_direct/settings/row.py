@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-Door: TypeAlias = Literal["batch", "stream", "direct", "rdd", "sink"]
+Door: TypeAlias = Literal["batch", "stream", "direct", "rdd", "sink", "log"]
 """What settings are read for. A new door is a word here, and in the groups of doors below where it belongs to one."""
 
 Role: TypeAlias = Literal["connect", "fetch", "produce", "group", "plan"]
@@ -22,6 +22,9 @@ READING: Final[tuple[Door, ...]] = ("batch", "stream", "direct", "rdd")
 SOURCE: Final[tuple[Door, ...]] = ("batch", "stream")
 PARAMETERS: Final[tuple[Door, ...]] = ("direct", "rdd")
 WRITING: Final[tuple[Door, ...]] = ("sink",)
+LOG: Final[tuple[Door, ...]] = ("log",)  # it reads and writes
+FETCHING: Final[tuple[Door, ...]] = (*READING, *LOG)
+PRODUCING: Final[tuple[Door, ...]] = (*WRITING, *LOG)
 
 INT32: Final = 2**31 - 1
 INT64: Final = 2**63 - 1

@@ -108,13 +108,14 @@ def test_it_is_documented_for_every_door() -> None:
     assert added["client-settings.md"] == [
         "| `teapot.brew.ms` | stream, rdd | `100`, rdd `7` | How long tea is brewed. | `kettle.brew.ms` |",
         "| `teapot.brew.ms` | batch | a batch has no time for tea |  |",
-        "| `teapot.brew.ms` | direct, sink | tea is for streams |  |",
+        "| `teapot.brew.ms` | direct, sink, log | tea is for streams |  |",
     ]
     assert added["kafka-params.md"] == [
         "| `teapot.brew.ms` | rdd | duration | `7` | How long tea is brewed. |",
         "| `spark.streaming.teapot` (in s) | rdd | duration | `7` | How long tea is brewed. |",
         "| `TEAPOT` |  | How long tea is brewed. |",
     ]
+    assert added["log-settings.md"] == ["| `teapot.brew.ms` | tea is for streams |  |"]
     assert added["options.md"] == []
 
 

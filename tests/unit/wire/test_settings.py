@@ -298,9 +298,9 @@ def test_every_setting_says_something_and_defaults_are_allowed() -> None:
 def test_the_documentation_lists_every_setting() -> None:
     page = pages()[DOCS.name]
     assert all(f"| `{name}` |" in page for name in SETTINGS)
-    assert "| `check.crcs` | reading | `true` |" in page
+    assert "| `check.crcs` | reading, log | `true` |" in page
     assert "| `client.id` | all | `pyspark-kafka-direct` |" in page
-    assert "| `acks` | sink | `all` |" in page
+    assert "| `acks` | sink, log | `all` |" in page
     assert page == DOCS.read_text(encoding="utf-8")
 
 
