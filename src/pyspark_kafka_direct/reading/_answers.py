@@ -144,12 +144,41 @@ def after_error(asked: Asked, code: int) -> Step:
 
 
 def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
-    """Decide what follows an answer that is good but holds no complete record batch.
+    """Decide what follows an answer that is good but holds no complete record batch, where there must be records.
 
     Raises:
         CorruptRecordError: There are bytes, but no whole batch: a broker always sends one (KIP-74).
         ProtocolError: The log is said to differ from what nobody named.
     """
+    step = _told(asked, fetched)
+    if step is not None:
+        return step
+    end = _visible_end(asked, fetched)
+    if not asked.on_leader:
+        return TryAgain(_nothing_came(asked, end), look_up=True, at_once=True)
+    if asked.position >= fetched.high_watermark:
+        return AskLeader(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetching records", **asked.place))
+    if asked.position >= end:
+        return TryAgain(_nothing_came(asked, end))
+    return Hole(end, _nothing_came(asked, end))
+
+
+def after_nothing_yet(asked: Asked, fetched: FetchedPartition) -> Step | None:
+    """Decide as ``after_nothing``, but at a log's end, where records are still to come; ``None``: wait for them.
+
+    Raises:
+        CorruptRecordError: As there.
+        ProtocolError: As there.
+    """
+    step = _told(asked, fetched)
+    if step is not None:
+        return step
+    end = _visible_end(asked, fetched)
+    return Hole(end, _nothing_came(asked, end)) if asked.position < end else None
+
+
+def _told(asked: Asked, fetched: FetchedPartition) -> Step | None:
+    """Return what follows from what the broker says beside its log's end."""
     if fetched.diverging_epoch is not None and asked.on_leader:
         if not asked.compared:  # believed, it would be believed for ever: nothing moves on with it
             raise ProtocolError(
@@ -167,14 +196,7 @@ def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
             return TryAgain(BrokerTimeoutError("the broker does not say where its log ends.", **asked.place))
         error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **asked.place)
         return TryAgain(error, at_once=True, throttled=True)  # the broker itself makes us wait
-    end = _visible_end(asked, fetched)
-    if not asked.on_leader:
-        return TryAgain(_nothing_came(asked, end), look_up=True, at_once=True)
-    if asked.position >= fetched.high_watermark:
-        return AskLeader(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetching records", **asked.place))
-    if asked.position >= end:
-        return TryAgain(_nothing_came(asked, end))
-    return Hole(end, _nothing_came(asked, end))
+    return None
 
 
 def _visible_end(asked: Asked, fetched: FetchedPartition) -> int:

@@ -175,6 +175,13 @@ class FetchAnswer(NamedTuple):
     throttle_ms: int
     partitions: dict[TopicPartition, FetchedPartition]
 
+    def of(self, partition: TopicPartition) -> FetchedPartition:
+        """Return what it says of a partition that was asked for."""
+        found = self.partitions.get(partition)
+        if found is None:
+            return FetchedPartition(self.error_code, -1, -1, -1, (), -1, None, None, self.throttle_ms, memoryview(b""))
+        return found
+
 
 def encode_request(version: int, asked: Sequence[AskedPartition], limits: FetchLimits) -> bytes:
     """Encode the body of a request, layout above. Neighbours of one topic are written as one."""

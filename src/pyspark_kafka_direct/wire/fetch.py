@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.settings.fetch import ISOLATION_LEVELS
 from pyspark_kafka_direct.wire._cursor import MalformedError
 from pyspark_kafka_direct.wire._fetch_format import (
@@ -134,10 +135,8 @@ class FetchChannel:
             BrokerTimeoutError: No answer in time.
             ProtocolError: The answer cannot be understood; the connection is closed.
         """
-        answer, rest = _receive(self.connection, self.version, (self._asked,), deadline)
-        for fetched in answer.partitions.values():
-            return fetched
-        return FetchedPartition(answer.error_code, -1, -1, -1, (), -1, None, None, answer.throttle_ms, rest)
+        answer = _receive(self.connection, self.version, (self._asked,), deadline)
+        return answer.of(TopicPartition(self._topic, self._partition))
 
 
 class ManyFetchChannel:
@@ -179,7 +178,7 @@ class ManyFetchChannel:
             BrokerTimeoutError: No answer in time.
             ProtocolError: The answer cannot be understood; the connection is closed.
         """
-        return _receive(self.connection, self._version, self._asked, deadline)[0]
+        return _receive(self.connection, self._version, self._asked, deadline)
 
 
 def _version(connection: Connection, *, topic_ids: bool) -> int:
@@ -205,10 +204,7 @@ def _send(
     connection.send(API_KEY, version, "Fetch", body, flexible=version >= FLEXIBLE_FROM, deadline=deadline)
 
 
-def _receive(
-    connection: Connection, version: int, asked: Sequence[AskedPartition], deadline: Deadline
-) -> tuple[FetchAnswer, memoryview]:
-    """Return the answer, and an empty piece of the receive buffer."""
+def _receive(connection: Connection, version: int, asked: Sequence[AskedPartition], deadline: Deadline) -> FetchAnswer:
     body = connection.receive(deadline)
     try:
         answer = parse_response(body, version, asked)
@@ -222,4 +218,4 @@ def _receive(
             broker=connection.broker,
         ) from None
     connection.throttle(answer.throttle_ms)
-    return answer, body[:0]
+    return answer

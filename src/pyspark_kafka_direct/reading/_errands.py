@@ -1,0 +1,95 @@
+"""Questions that may take long, each asked in a thread of its own, so that their owner goes on waiting for everything.
+
+Looking for leaders and connecting with them may take as long as a broker that does not answer lets it. The owner starts
+an errand, waits for its descriptor among others, and takes what came back in its own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.wire.system import System
+
+_T = TypeVar("_T")
+
+_NAME = "pyspark-kafka-direct-tail"
+
+
+class Errands:
+    """What one owner has asked for.
+
+    Args:
+        system: Has the threads.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._lock = threading.Lock()
+        self._signal = system.signal()
+        self._back: deque[Callable[[], None]] = deque()
+        self._dropped: deque[Callable[[], None]] = deque()
+        self._closed = False
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when something came back."""
+        return self._signal.fileno()
+
+    def start(
+        self,
+        ask: Callable[[], _T],
+        found: Callable[[_T], None],
+        failed: Callable[[Exception], None],
+        discard: Callable[[_T], None] = lambda _: None,
+    ) -> None:
+        """Ask in a thread of its own.
+
+        Args:
+            ask: The question.
+            found: Called with the answer, by ``take``.
+            failed: Called with what was raised instead, by ``take``.
+            discard: Called with an answer that nobody takes any more.
+        """
+
+        def run() -> None:
+            try:
+                answer = ask()
+            except Exception as error:
+                trouble = error
+                self._bring(lambda: failed(trouble), lambda: None)
+            else:
+                self._bring(lambda: found(answer), lambda: discard(answer))
+
+        self._system.start(run, _NAME)
+
+    def take(self) -> None:
+        """Call ``found`` or ``failed`` for each question that was answered."""
+        if not self._back:
+            return
+        self._signal.take()
+        while self._back:
+            self._dropped.popleft()
+            self._back.popleft()()
+
+    def close(self) -> None:
+        """Take nothing any more; what is being asked is discarded when it comes."""
+        with self._lock:
+            self._closed = True
+            self._signal.close()
+        for drop in self._dropped:
+            drop()
+        self._dropped.clear()
+        self._back.clear()
+
+    def _bring(self, take: Callable[[], None], drop: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._closed:
+                self._dropped.append(drop)
+                self._back.append(take)
+                self._signal.give()
+                return
+        drop()

@@ -1,0 +1,328 @@
+"""Finds the leaders of a tail's partitions, keeps a connection with each, and asks them for records.
+
+A partition has no link while its leader is looked for: at the beginning, and after trouble. What takes long is an
+errand; what comes of it is applied here, in the owner's thread, unless the owner has sought the partition meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TransientBrokerError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.loss import LogState
+from pyspark_kafka_direct.reading._errands import Errands
+from pyspark_kafka_direct.reading._tail_link import TailLink
+from pyspark_kafka_direct.reading._tail_partition import UNKNOWN_EPOCH
+from pyspark_kafka_direct.reading._tail_verdicts import is_about, judge_refusal, judge_topic
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
+from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire.system import jittered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from pyspark_kafka_direct.errors import TopicNotFoundError
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.reading._tail_partition import TailPartition
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
+    from pyspark_kafka_direct.wire.cluster import Cluster, Node, TopicMetadata
+    from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.fetch import CurrentLeader
+
+# How often in a row the leader must refuse an offset that its log has, before the epoch of what was read is no longer
+# named (as with ranges: a broker whose record of epochs is lost refuses so for ever).
+_REFUSALS_OF_EPOCH = 5
+
+# A connection that was quiet for so many seconds is looked at before it is used: brokers close idle ones.
+_QUIET = 1.0
+
+
+class Leaders:
+    """The brokers that a tail reads from.
+
+    Args:
+        cluster: Knows the leaders, and connects with them.
+        fetch: How to fetch.
+        partitions: The partitions of the tail.
+        fail: Called with what does not pass by itself, and the partition, if it is about one.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fetch: FetchSettings,
+        partitions: Collection[TailPartition],
+        fail: Callable[[TailPartition | None, KafkaDirectError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._fetch = fetch
+        self._partitions = partitions
+        self._fail = fail
+        self._errands = Errands(self._system)
+        self._links: dict[Node, TailLink] = {}
+        self._looking = False
+        self._unsure: dict[TailPartition, KafkaDirectError] = {}
+        self._asking_logs = False
+        self._apart: set[str] = set()  # topics that are looked up alone, as they gave trouble
+
+    def answered(self) -> Iterator[TailLink]:
+        """Yield the brokers whose answers can be taken now."""
+        self._errands.take()
+        for link in list(self._links.values()):
+            if link.idle or not link.can_take:
+                continue
+            if link.has_answer():
+                yield link
+            elif link.answer_due <= self._system.monotonic():
+                self.lose(link, BrokerTimeoutError("No answer to Fetch in time.", broker=str(link.node)))
+
+    def ask(self) -> None:
+        """Send all requests that can be sent now, and start what must come before."""
+        now = self._system.monotonic()
+        self._look_up(now)
+        self._ask_logs()
+        for link in list(self._links.values()):
+            if not link.idle or link.connecting:
+                continue
+            if not link.partitions:
+                link.drop()
+                del self._links[link.node]
+                continue
+            due = [each for each in link.partitions if not each.paused and each.not_before <= now]
+            if not due:
+                continue
+            if link.connected and now - link.answered_at > _QUIET and link.has_answer():
+                link.drop()  # the broker has closed it
+            if not link.connected:
+                self._connect(link)
+                continue
+            try:
+                link.ask(due)
+            except KafkaDirectError as error:
+                self.lose(link, error)
+
+    def wait(self, until: float, wake: Collection[int]) -> None:
+        """Wait until there is something to do, or a descriptor is readable."""
+        now = self._system.monotonic()
+        waiting = [link for link in self._links.values() if not link.idle]
+        times = [until, *(link.answer_due for link in waiting)]
+        times += [each.not_before for each in self._partitions if each.not_before > now and not each.paused]
+        descriptors = [self._errands.fileno(), *wake, *(link.connection.fileno() for link in waiting)]
+        self._system.wait_readable(descriptors, max(min(times) - now, 0.0))
+
+    def delay(self, partition: TailPartition, error: KafkaDirectError | None = None) -> None:
+        """Try a partition again after a pause, a longer one each time; the error is its trouble."""
+        settings = self._cluster.settings
+        pause = settings.retry_backoff_ms / 1000 * 2.0 ** min(partition.tries, 16)
+        pause = jittered(min(pause, settings.retry_backoff_max_ms / 1000), self._system)
+        partition.tries += 1
+        partition.not_before = self._system.monotonic() + pause
+        if error is not None:
+            partition.trouble = error
+
+    def leave(self, partition: TailPartition, error: KafkaDirectError, told: CurrentLeader | None = None) -> None:
+        """Believe no longer that a broker leads a partition, but that the one does that was told, if any (KIP-951)."""
+        self._unlink(partition)
+        node = None if told is None else self._cluster.nodes.get(told.leader_id)
+        if told is not None and node is not None and told.leader_epoch > partition.leader_epoch >= 0:
+            partition.trouble = error
+            self._assign(partition, node, told.leader_epoch)
+        else:
+            self.delay(partition, error)
+
+    def lose(self, link: TailLink, error: KafkaDirectError) -> None:
+        """Give a broker up; the leaders of its partitions are looked for again."""
+        link.drop()
+        self._links.pop(link.node, None)
+        transient = isinstance(error, TransientBrokerError)
+        for partition in link.partitions:
+            partition.link = None
+            self.delay(partition, error if transient else None)
+        link.partitions.clear()
+        if not transient:
+            self._fail(None, error)
+
+    def ask_log(self, partition: TailPartition, error: KafkaDirectError) -> None:
+        """Ask the leader, looked up anew, which offsets its log has, as it refused ours."""
+        self._unlink(partition)
+        partition.trouble = error
+        partition.asking = True
+        self._unsure[partition] = error
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._errands.close()
+        for link in self._links.values():
+            link.drop()
+        self._links.clear()
+
+    def _unlink(self, partition: TailPartition) -> None:
+        if partition.link is not None:
+            partition.link.partitions.pop(partition, None)
+            partition.link = None
+
+    def _assign(self, partition: TailPartition, node: Node, epoch: int) -> None:
+        link = self._links.get(node)
+        if link is None:
+            link = self._links[node] = TailLink(self._cluster, node, self._fetch)
+        link.partitions[partition] = None
+        partition.link = link
+        partition.leader_epoch = epoch
+        partition.compare = True
+
+    def _connect(self, link: TailLink) -> None:
+        link.connecting = True
+        deadline = self._cluster.deadline()
+
+        def found(connection: Connection) -> None:
+            link.connecting = False
+            if self._links.get(link.node) is not link:
+                self._cluster.give_back(connection)
+                return
+            try:
+                link.use(connection)
+            except KafkaDirectError as error:
+                self._cluster.give_back(connection)
+                self.lose(link, error)
+
+        def failed(error: Exception) -> None:
+            link.connecting = False
+            self.lose(link, _ours(error))
+
+        self._errands.start(lambda: self._cluster.connect(link.node, deadline), found, failed, self._cluster.give_back)
+
+    def _look_up(self, now: float) -> None:
+        if self._looking:
+            return
+        due = [
+            (each, each.version)
+            for each in self._partitions
+            if each.link is None and not each.asking and not each.paused and each.not_before <= now
+        ]
+        names = {each.name.topic for each, _ in due}
+        if names - self._apart:
+            names -= self._apart
+        else:
+            names = set(sorted(names)[:1])
+        if not names:
+            return
+        due = [entry for entry in due if entry[0].name.topic in names]
+        self._looking = True
+
+        def found(topics: Mapping[str, TopicMetadata]) -> None:
+            self._looking = False
+            self._apart -= names
+            for partition, version in due:
+                if partition.version == version and partition.link is None:
+                    self._place(partition, topics.get(partition.name.topic))
+
+        def failed(error: Exception) -> None:
+            self._looking = False
+            self._after_failed_look_up(_ours(error), [each for each, version in due if each.version == version])
+
+        self._errands.start(lambda: self._ask_topics(names), found, failed)
+
+    def _ask_topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
+        """Ask once; the pauses between tries are ours."""
+        deadline = self._cluster.deadline()
+        return self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
+
+    def _place(self, partition: TailPartition, topic: TopicMetadata | None) -> None:
+        """Give a partition to its leader."""
+        denial = judge_topic(partition.name, partition.topic_id, topic)
+        if denial is not None:
+            self._after_denial(partition, denial)
+            return
+        assert topic is not None
+        partition.denials = 0
+        partition.topic_id = topic.topic_id
+        metadata = topic.partitions[partition.name.partition]
+        node = None if metadata.leader is None else self._cluster.nodes.get(metadata.leader)
+        if node is None:
+            name, number = partition.name
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            self.delay(partition, error_for(code, "looking for its leader", topic=name, partition=number))
+        else:
+            self._assign(partition, node, metadata.leader_epoch)
+
+    def _after_denial(self, partition: TailPartition, error: TopicNotFoundError) -> None:
+        self._cluster.ask_another()
+        partition.denials += 1
+        if partition.denials < DENIALS_TO_BELIEVE:
+            self.delay(partition, error)
+            return
+        partition.denials = 0
+        partition.recreated_as = getattr(error, "topic_id", None)
+        self._fail(partition, error)
+
+    def _after_failed_look_up(self, error: KafkaDirectError, due: Collection[TailPartition]) -> None:
+        concerned = [each for each in due if is_about(error, each.name)]
+        transient = isinstance(error, TransientBrokerError)
+        for partition in concerned:
+            self.delay(partition, error if transient else None)
+        if error.topic is not None:
+            self._apart.add(error.topic)
+        if not transient:
+            self._fail(concerned[0] if concerned and error.topic is not None else None, error)
+
+    def _ask_logs(self) -> None:
+        if self._asking_logs or not self._unsure:
+            return
+        refused = [(each, each.version, error) for each, error in self._unsure.items()]
+        self._unsure.clear()
+        self._asking_logs = True
+
+        def ask() -> tuple[dict[str, TopicMetadata], dict[TopicPartition, LogState]]:
+            topics = self._ask_topics({each.name.topic for each, _, _ in refused})
+            there = [
+                each.name
+                for each, _, _ in refused
+                if judge_topic(each.name, each.topic_id, topics.get(each.name.topic)) is None
+            ]
+            deadline = self._cluster.deadline()
+            # Uncommitted, so that the end of the log is the high watermark.
+            first = self._cluster.offsets(dict.fromkeys(there, EARLIEST), deadline=deadline)
+            end = self._cluster.offsets(dict.fromkeys(there, LATEST), deadline=deadline)
+            return topics, {name: LogState(first[name], end[name]) for name in there}
+
+        def found(answer: tuple[dict[str, TopicMetadata], dict[TopicPartition, LogState]]) -> None:
+            self._asking_logs = False
+            topics, logs = answer
+            for partition, version, error in refused:
+                if partition.version != version:
+                    continue
+                partition.asking = False
+                log = logs.get(partition.name)
+                if log is None:
+                    self._place(partition, topics.get(partition.name.topic))
+                else:
+                    self._after_refusal(partition, log, error)
+
+        def failed(trouble: Exception) -> None:
+            self._asking_logs = False
+            error = _ours(trouble)
+            for partition, version, _ in refused:
+                if partition.version == version:
+                    partition.asking = False
+                    self.delay(partition, error)
+
+        self._errands.start(ask, found, failed)
+
+    def _after_refusal(self, partition: TailPartition, log: LogState, error: KafkaDirectError) -> None:
+        verdict = judge_refusal(partition.name, partition.fetch_from, log, confirmed=partition.confirmed)
+        if verdict is not None:
+            self._fail(partition, verdict)
+            return
+        partition.refusals += 1
+        if partition.refusals >= _REFUSALS_OF_EPOCH:
+            partition.last_epoch = UNKNOWN_EPOCH
+        self.delay(partition, error)
+
+
+def _ours(error: Exception) -> KafkaDirectError:
+    """Return the error if it is one of ours; else it is a mistake in the code, and raised."""
+    if isinstance(error, KafkaDirectError):
+        return error
+    raise error

@@ -1,0 +1,159 @@
+"""One broker that a tail reads from: the connection with it, and the fetch request under way on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.fetch import AskedPartition, ManyFetchChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.reading._tail_partition import TailPartition
+    from pyspark_kafka_direct.settings.fetch import FetchSettings
+    from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.fetch import FetchAnswer
+    from pyspark_kafka_direct.wire.metadata import Node
+
+_REQUEST = "kafka.request.timeout.ms"
+
+
+class Question(NamedTuple):
+    """What was asked of one partition.
+
+    Attributes:
+        partition: The partition.
+        offset: The offset asked for.
+        version: The partition's, when it was asked.
+        compared: Whether the broker was told what was read last.
+    """
+
+    partition: TailPartition
+    offset: int
+    version: int
+    compared: bool
+
+    @property
+    def stale(self) -> bool:
+        """Whether the answer is of no use any more: the partition was sought, or is not read from here."""
+        partition = self.partition
+        return partition.version != self.version or partition.fetch_from != self.offset or not partition.drained
+
+
+class TailLink:
+    """Asks one broker.
+
+    Attributes:
+        node: The broker.
+        partitions: Those that it leads, the one that waits longest for records first: a broker fills its answer in this
+            order.
+        connecting: Whether an errand connects with it.
+        sent_at: When the request under way was sent.
+        answered_at: When the last answer came.
+    """
+
+    def __init__(self, cluster: Cluster, node: Node, fetch: FetchSettings) -> None:
+        self.node = node
+        self.partitions: dict[TailPartition, None] = {}
+        self.connecting = False
+        self.sent_at = 0.0
+        self.answered_at = 0.0
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._fetch = fetch
+        self._patience = cluster.settings.request_timeout_ms / 1000
+        self._throttled_until = 0.0
+        self._channel: ManyFetchChannel | None = None
+        self._asked: list[Question] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._channel is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is due."""
+        return not self._asked
+
+    @property
+    def connection(self) -> Connection:
+        """The connection."""
+        assert self._channel is not None
+        return self._channel.connection
+
+    @property
+    def can_take(self) -> bool:
+        """Whether what the last answer brought is handed out, so that there is room for the next."""
+        return all(each.drained or each.paused for each in self.partitions)
+
+    @property
+    def answer_due(self) -> float:
+        """When the answer must have come."""
+        return max(self.sent_at, self._throttled_until) + self._patience
+
+    def use(self, connection: Connection) -> None:
+        """Ask over this connection.
+
+        Raises:
+            UnsupportedBrokerError: The broker is too old, or too new.
+        """
+        self._channel = ManyFetchChannel(connection, self._fetch)
+
+    def ask(self, partitions: Sequence[TailPartition]) -> None:
+        """Send the request for these partitions.
+
+        Raises:
+            BrokerError: The connection broke.
+        """
+        assert self._channel is not None
+        most = self._fetch.max_partition_fetch_bytes
+        asked = [
+            AskedPartition(
+                each.name.topic,
+                each.topic_id,
+                each.name.partition,
+                each.fetch_from,
+                most,
+                each.leader_epoch,
+                each.last_epoch if each.compare else -1,
+            )
+            for each in partitions
+        ]
+        self._asked = [
+            Question(each, each.fetch_from, each.version, sent.last_fetched_epoch >= 0)
+            for each, sent in zip(partitions, asked, strict=True)
+        ]
+        self.sent_at = self._system.monotonic()
+        self._channel.request(asked, Deadline(self.sent_at + self._patience, _REQUEST, self._system))
+
+    def has_answer(self) -> bool:
+        """Tell whether an answer, or the connection's end, can be read at once."""
+        return self._channel is not None and self._channel.connection.has_answer()
+
+    def take(self) -> tuple[list[Question], FetchAnswer]:
+        """Return what was asked, and the answer.
+
+        Raises:
+            BrokerError: The connection broke, or the answer cannot be understood.
+        """
+        assert self._channel is not None
+        answer = self._channel.response(Deadline(self.answer_due, _REQUEST, self._system))
+        asked, self._asked = self._asked, []
+        self.answered_at = self._system.monotonic()
+        self._throttled_until = self.answered_at + answer.throttle_ms / 1000
+        return asked, answer
+
+    def serve_last(self, partition: TailPartition) -> None:
+        """Put a partition that got records behind the others."""
+        del self.partitions[partition]
+        self.partitions[partition] = None
+
+    def drop(self) -> None:
+        """Give the connection back; it is closed if an answer is due."""
+        channel, self._channel = self._channel, None
+        self._asked = []
+        if channel is not None:
+            self._cluster.give_back(channel.connection)
