@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 NO_OFFSET: Final = -1
 """Base offset where the broker does not tell: a duplicate that it knows no more of, or acks 0."""
 
+NO_TIME: Final = -1
+"""Log append time where records keep their own timestamps."""
+
 _ADDS_PARTITIONS_FROM = 12
 _ZSTD_FROM = 7
 
@@ -69,7 +72,7 @@ class ProducedPartition(NamedTuple):
 
     error_code: int
     base_offset: int = NO_OFFSET
-    log_append_time_ms: int = -1
+    log_append_time_ms: int = NO_TIME
     log_start_offset: int = -1
     record_errors: tuple[tuple[int, str | None], ...] = ()
     message: str | None = None

@@ -97,13 +97,21 @@ class Link:
         """Whether an answer has not come in time."""
         return bool(self._under_way) and self.answer_due <= self._system.monotonic()
 
-    def send(self, batches: Sent) -> None:
-        """Send batches of partitions.
+    def connect(self) -> None:
+        """Connect where there is no connection.
 
         Raises:
-            BrokerError: No connection, or it broke; ``lost`` says what was under way.
+            BrokerError: There is none to be had; ``lose`` says what was under way.
         """
-        deadline = Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY, system=self._system)
+        self._open(self._deadline())
+
+    def send(self, batches: Sent) -> None:
+        """Send batches of partitions, after ``connect``.
+
+        Raises:
+            BrokerError: The connection broke; ``lose`` says what was under way.
+        """
+        deadline = self._deadline()
         channel = self._open(deadline)
         channel.request({each.name: batch.data for each, batch in batches.items()}, deadline)
         if self._settings.acks != 0:
@@ -142,6 +150,9 @@ class Link:
         channel, self._channel = self._channel, None
         if channel is not None:
             self._cluster.give_back(channel.connection)
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY, system=self._system)
 
     def _open(self, deadline: Deadline) -> ProduceChannel:
         channel = self._channel

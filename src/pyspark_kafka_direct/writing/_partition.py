@@ -15,7 +15,7 @@ Nothing here talks to a broker. The rules that keep the order and let no record 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
@@ -27,6 +27,29 @@ _NONE = -1
 _SEQUENCES = 1 << 31
 
 
+class Recipient(Protocol):
+    """Is told what became of the records of a batch: of each record once, in parts where the batch had to be split."""
+
+    def acknowledged(self, first: int, records: int, offset: int, append_time: int) -> None:
+        """Take note that records were written.
+
+        Args:
+            first: Where they begin in the batch.
+            records: How many.
+            offset: Offset of the first; -1 if the broker did not tell.
+            append_time: The timestamp that the broker gave them, where the topic is so; else -1.
+        """
+
+    def failed(self, first: int, records: int, error: BaseException) -> None:
+        """Take note that records were given up.
+
+        Args:
+            first: Where they begin in the batch.
+            records: How many.
+            error: Why.
+        """
+
+
 class Pending:
     """A record batch that is not acknowledged yet.
 
@@ -34,22 +57,37 @@ class Pending:
         number: Its place among the batches of its partition; halves of one have the numbers of the whole and one more.
         records: How many there are.
         data: The whole batch.
+        first: Where its records begin in the batch that was given, of which it may be a part.
+        recipient: Who is told what became of it.
+        since: Since when it waits, if that is what its time is counted from.
 
     Attributes:
         sequence: Sequence number of its first record; -1 before it is first sent, and without sequence numbers.
         stamped: Whether the producer id and the sequence number are in ``data``.
-        tried_at: When it was first sent, or first could not be.
+        tried_at: When its time began: when it was first sent, or first could not be, unless it was given.
+        in_doubt: Whether it was sent, and no answer told that it was not written.
     """
 
-    __slots__ = ("data", "number", "records", "sequence", "stamped", "tried_at")
+    __slots__ = ("data", "first", "in_doubt", "number", "recipient", "records", "sequence", "stamped", "tried_at")
 
-    def __init__(self, number: tuple[int, ...], records: int, data: bytearray) -> None:
+    def __init__(
+        self,
+        number: tuple[int, ...],
+        records: int,
+        data: bytearray,
+        first: int = 0,
+        recipient: Recipient | None = None,
+        since: float | None = None,
+    ) -> None:
         self.number = number
         self.records = records
         self.data = data
+        self.first = first
+        self.recipient = recipient
         self.sequence = _NONE
         self.stamped = False
-        self.tried_at: float | None = None
+        self.tried_at = since
+        self.in_doubt = False
 
 
 class Partition:
@@ -94,6 +132,11 @@ class Partition:
         return self._waiting[0] if self._waiting else None
 
     @property
+    def waiting(self) -> int:
+        """How many batches wait to be sent."""
+        return len(self._waiting)
+
+    @property
     def settled(self) -> bool:
         """Whether no batch waits or is under way."""
         return not self._waiting and not self._under_way
@@ -103,10 +146,17 @@ class Partition:
         """Whether nothing is under way."""
         return not self._under_way
 
-    def add(self, records: int, data: bytearray) -> None:
-        """Let a batch follow."""
+    def add(
+        self,
+        records: int,
+        data: bytearray,
+        first: int = 0,
+        recipient: Recipient | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Let a batch follow; the arguments are those of ``Pending``."""
         self._number += 1
-        self._waiting.append(Pending((self._number,), records, data))
+        self._waiting.append(Pending((self._number,), records, data, first, recipient, since))
 
     def may_send(self, now: float) -> bool:
         """Tell whether the head may be sent now."""
@@ -157,10 +207,31 @@ class Partition:
         self._sent = [each for each in self._sent if each.number < batch.number]
         first = (batch.records + 1) // 2
         for place, (records, data) in enumerate(zip((first, batch.records - first), halves, strict=True)):
-            half = Pending((*batch.number, place), records, data)
-            half.tried_at = batch.tried_at
+            start = batch.first + place * first
+            half = Pending((*batch.number, place), records, data, start, batch.recipient, batch.tried_at)
+            half.in_doubt = batch.in_doubt
             self._put_back(half)
             half.sequence = _NONE if batch.sequence == _NONE else after(batch.sequence, place * first)
+
+    def dropped(self, batch: Pending) -> None:
+        """Give a batch up. Its sequence numbers are missing now, so those behind it need another producer id.
+
+        What is behind it and was sent keeps its numbers, as it may have been written: the broker that misses some says
+        so, and only then is there another producer id.
+        """
+        (self._under_way if batch in self._under_way else self._waiting).remove(batch)
+        oldest = self._oldest
+        self._sent = [each for each in self._sent if oldest is not None and each.number >= oldest]
+        self._proven = False
+        self._draining = bool(self._under_way)
+        if batch.sequence != _NONE and not self._sent:
+            self.renew = True
+
+    def abandon(self) -> list[Pending]:
+        """Return all that is not acknowledged, as nothing is sent any more and no answer is awaited."""
+        for batch in self._under_way:
+            batch.in_doubt = True
+        return [*self._under_way, *self._waiting]
 
     def begin_anew(self, place: Place) -> None:
         """Take another producer id: all that waits is numbered again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,15 @@ _LOST_PRODUCER: Final = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+# What a broker says of records that it has appended, or may have.
+_IN_DOUBT: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
 _KEY_SHOWN: Final = 40
@@ -69,6 +79,26 @@ def judge(code: int, *, records: int, first: bool, numbered: bool, renewable: bo
     if info.refresh_metadata:
         return Verdict.MOVED
     return Verdict.AGAIN if info.retriable else Verdict.FAIL
+
+
+def may_be_written(code: int) -> bool:
+    """Tell whether records may have been written of which a broker says this."""
+    return code in _IN_DOUBT
+
+
+def outcome(error: BaseException, *, in_doubt: bool) -> BaseException:
+    """Return an error as it is told of one record batch: with whether that may have been written.
+
+    Args:
+        error: What went wrong, perhaps for others too.
+        in_doubt: Whether the batch may have been written.
+    """
+    if not isinstance(error, KafkaDirectError):
+        return error
+    told = copy.copy(error)
+    told.message += " The records may have been written." if in_doubt else " The records were not written."
+    told.__cause__ = error.__cause__
+    return told
 
 
 def failure(

@@ -12,18 +12,24 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    KafkaDirectError,
+    TopicNotFoundError,
+    TransientBrokerError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import split, stamp
 from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.produce import NO_OFFSET, ProducedPartition
+from pyspark_kafka_direct.wire.produce import NO_OFFSET, NO_TIME, ProducedPartition
 from pyspark_kafka_direct.wire.system import jittered
 from pyspark_kafka_direct.writing._identity import Identities, Identity
 from pyspark_kafka_direct.writing._link import Link
 from pyspark_kafka_direct.writing._partition import Partition, Pending
-from pyspark_kafka_direct.writing._verdicts import Verdict, failure, judge
+from pyspark_kafka_direct.writing._verdicts import Verdict, failure, judge, may_be_written, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.metadata import Node
     from pyspark_kafka_direct.writing._link import Sent
+    from pyspark_kafka_direct.writing._partition import Recipient
 
 __all__ = ["Identity", "Producer", "Written"]
 
@@ -71,6 +78,10 @@ class Producer:
 
     After an error it is of no more use, and what was not acknowledged may have been written, or not. A batch fails when
     ``delivery.timeout.ms`` have passed since it was first sent, or could not be; its time in the queue does not count.
+
+    A batch with a recipient fails alone, where it, its partition or its topic is all that is wrong: the recipient is
+    told, the producer goes on, and later batches of the partition are written without it. After any other error the
+    recipients of all batches are told.
 
     Used by one thread.
 
@@ -118,12 +129,21 @@ class Producer:
         """Bytes of the record batches that wait or are under way."""
         return self._held
 
-    def send(self, topic: str, batch: EncodedBatch) -> None:
+    def waiting(self, partition: TopicPartition) -> int:
+        """Return how many record batches of a partition wait to be sent."""
+        found = self._partitions.get(partition)
+        return 0 if found is None else found.waiting
+
+    def send(
+        self, topic: str, batch: EncodedBatch, recipient: Recipient | None = None, *, since: float | None = None
+    ) -> None:
         """Take a record batch; wait only while more than ``buffer.memory`` is not acknowledged.
 
         Args:
             topic: Its topic.
             batch: The batch; it is changed, and not to be used again.
+            recipient: Is told what became of it, in this call or a later one; it must not call the producer.
+            since: When ``delivery.timeout.ms`` began for it, by the system's monotonic clock.
 
         Raises:
             TopicNotFoundError: There is no such topic or partition.
@@ -135,11 +155,25 @@ class Producer:
         """
         with self._failing():
             size = len(batch.data)
-            self._add(TopicPartition(topic, batch.partition), batch.records, batch.data)
+            self._add(TopicPartition(topic, batch.partition), batch.records, batch.data, 0, recipient, since)
             self._turn()
             while self._held > max(self._settings.buffer_bytes, size):
                 self._wait()
                 self._turn()
+
+    def work(self, seconds: float, wake: Collection[int] = ()) -> None:
+        """Wait until something can be done, and do it; so long at most.
+
+        Args:
+            seconds: How long.
+            wake: Descriptors of other things to wait for.
+
+        Raises:
+            KafkaDirectError: As ``send``.
+        """
+        with self._failing():
+            self._wait(seconds, wake)
+            self._turn()
 
     def flush(self) -> dict[TopicPartition, Written]:
         """Wait until everything is acknowledged; return what was written since the last time.
@@ -191,20 +225,33 @@ class Producer:
         except BaseException as error:
             self._failure = error if isinstance(error, KafkaDirectError) else None
             self._closed = True
+            for partition in self._unsettled:
+                for batch in partition.abandon():
+                    if batch.recipient is not None:
+                        batch.recipient.failed(batch.first, batch.records, outcome(error, in_doubt=batch.in_doubt))
             raise
 
-    def _add(self, name: TopicPartition, records: int, data: bytearray) -> None:
+    def _add(
+        self,
+        name: TopicPartition,
+        records: int,
+        data: bytearray,
+        first: int,
+        recipient: Recipient | None,
+        since: float | None,
+    ) -> None:
         if records > 1 and len(data) >= self._too_large.get(name.topic, len(data) + 1):
-            first = (records + 1) // 2
-            for part, half in zip((first, records - first), split(data), strict=True):
-                self._add(name, part, half)
+            half = (records + 1) // 2
+            one, other = split(data)
+            self._add(name, half, one, first, recipient, since)
+            self._add(name, records - half, other, first + half, recipient, since)
             return
         partition = self._partitions.get(name)
         if partition is None:
             numbered = self._identities.numbered
             window = min(self._settings.max_in_flight, _MOST_UNDER_WAY) if numbered else 1
             partition = self._partitions[name] = Partition(name, window, numbered=numbered)
-        partition.add(records, data)
+        partition.add(records, data, first, recipient, since)
         self._held += len(data)
         self._unsettled[partition] = None
         self._place(partition)
@@ -238,8 +285,8 @@ class Producer:
                 self._send(link, batches)
         self._check_deadlines()
 
-    def _wait(self) -> None:
-        """Wait until there is something to do."""
+    def _wait(self, seconds: float | None = None, wake: Collection[int] = ()) -> None:
+        """Wait until there is something to do, or so long, or until a descriptor can be read."""
         waiting = [link for link in self._links.values() if not link.idle]
         if any(link.has_answer for link in waiting):
             return
@@ -248,8 +295,10 @@ class Producer:
         times += [link.throttled_until for link in self._links.values() if link.ready and link.throttled_until > now]
         for partition in self._troubled:
             times += [at for at in (partition.not_before, self._expiry(partition)) if at > now]
+        if seconds is not None:
+            times.append(now + seconds)
         until = min(times, default=now)
-        self._system.wait_readable([link.descriptor for link in waiting], max(until - now, 0.0))
+        self._system.wait_readable([*(link.descriptor for link in waiting), *wake], max(until - now, 0.0))
 
     def _find_leaders(self) -> None:
         now = self._system.monotonic()
@@ -266,8 +315,15 @@ class Producer:
                 if partition.name.topic == error.topic and error.partition in (None, partition.name.partition):
                     partition.denials += 1
                     if partition.denials >= DENIALS_TO_BELIEVE:
-                        raise
+                        self._give_up(partition, error)
+                        continue
                 self._trouble(partition, error)
+        except AuthorizationError as error:
+            if error.topic is None:
+                raise
+            for partition in due:
+                if partition.name.topic == error.topic:
+                    self._give_up(partition, error)
         except TransientBrokerError as error:
             if not self._cluster.nodes and not self._links:
                 raise  # it was never reached: a wrong address does not get better by waiting
@@ -316,6 +372,11 @@ class Producer:
                 self._before_first(first)
                 self._announced.update(first)
         try:
+            link.connect()
+        except TransientBrokerError as error:
+            self._lose(link, error, link.lose(), unsent=batches)
+            return
+        try:
             link.send(batches)
         except TransientBrokerError as error:
             self._lose(link, error, [*link.lose(), *batches.items()])
@@ -344,10 +405,14 @@ class Producer:
             renewable=self._identities.renewable,
         )
         if verdict is Verdict.WRITTEN:
-            self._acknowledge(partition, batch, answer.base_offset)
+            self._acknowledge(partition, batch, answer.base_offset, answer.log_append_time_ms)
             return
-        if verdict is Verdict.FAIL:
-            raise failure(answer, partition.name, str(link.node), records=batch.records, data=batch.data)
+        batch.in_doubt |= may_be_written(answer.error_code)
+        if verdict is Verdict.FAIL and (first or batch.recipient is None):
+            error = failure(answer, partition.name, str(link.node), records=batch.records, data=batch.data)
+            self._drop(partition, batch, error)
+            self._place(partition)
+            return
         if verdict is Verdict.SPLIT:
             topic = partition.name.topic
             self._too_large[topic] = min(len(batch.data), self._too_large.get(topic, len(batch.data)))
@@ -370,9 +435,29 @@ class Producer:
             self._trouble(partition, error, brief=brief)
         self._place(partition)
 
-    def _acknowledge(self, partition: Partition, batch: Pending, offset: int) -> None:
+    def _drop(self, partition: Partition, batch: Pending, error: KafkaDirectError) -> None:
+        """Go on without a batch; where nobody wants to be told of it alone, everything fails."""
+        if batch.recipient is None:
+            raise error
+        partition.dropped(batch)
+        self._held -= len(batch.data)
+        if partition.settled:
+            del self._unsettled[partition]
+            self._troubled.pop(partition, None)
+        batch.recipient.failed(batch.first, batch.records, outcome(error, in_doubt=batch.in_doubt))
+
+    def _give_up(self, partition: Partition, error: KafkaDirectError) -> None:
+        """Go on without all that waits for a partition whose leader cannot be asked for; nothing of it is under way."""
+        while partition.head is not None:
+            self._drop(partition, partition.head, error)
+        partition.denials = 0
+        self._homeless.pop(partition, None)
+
+    def _acknowledge(self, partition: Partition, batch: Pending, offset: int, append_time: int = NO_TIME) -> None:
         partition.acknowledged(batch)
         self._held -= len(batch.data)
+        if batch.recipient is not None:
+            batch.recipient.acknowledged(batch.first, batch.records, offset, append_time)
         if partition.trouble is None:
             self._troubled.pop(partition, None)
         if partition.settled:
@@ -387,11 +472,16 @@ class Producer:
             before.bytes + len(batch.data),
         )
 
-    def _lose(self, link: Link, error: KafkaDirectError, lost: list[tuple[Partition, Pending]]) -> None:
-        """Take back what was under way on a connection that broke."""
-        for partition, batch in lost:
+    def _lose(
+        self, link: Link, error: KafkaDirectError, lost: list[tuple[Partition, Pending]], unsent: Sent | None = None
+    ) -> None:
+        """Take back what was under way on a connection that broke, and what could not be sent at all."""
+        unsent = unsent or {}
+        for _, batch in lost:
+            batch.in_doubt = True
+        for partition, batch in [*lost, *unsent.items()]:
             partition.returned(batch)
-        for partition in {**link.ready, **dict.fromkeys(partition for partition, _ in lost)}:
+        for partition in {**link.ready, **dict.fromkeys(partition for partition, _ in lost), **unsent}:
             self._forget_leader(partition, link.node)
             self._trouble(partition, error)
             self._place(partition)
@@ -411,17 +501,21 @@ class Producer:
 
     def _check_deadlines(self) -> None:
         now = self._system.monotonic()
-        for partition in self._troubled:
-            if self._expiry(partition) <= now and partition.quiet and partition.trouble is not None:
+        for partition in list(self._troubled):
+            while partition.head is not None and self._expiry(partition) <= now and partition.quiet:
                 last = partition.trouble
+                assert last is not None
                 topic, number = partition.name
-                raise BrokerTimeoutError(
+                some = "; some may have been written" if partition.head.recipient is None else ""
+                error = BrokerTimeoutError(
                     f"Records were not acknowledged within {self._settings.delivery_timeout_ms / 1000:g} s "
-                    f"({_DELIVERY}); some may have been written. The last try: {last.message}",
+                    f"({_DELIVERY}){some}. The last try: {last.message}",
                     topic=topic,
                     partition=number,
                     broker=last.broker,
-                ) from last
+                )
+                error.__cause__ = last
+                self._drop(partition, partition.head, error)
 
     def _expiry(self, partition: Partition) -> float:
         head = partition.head
