@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark_kafka_direct.records._choice import choose
 from pyspark_kafka_direct.records._columns import COLUMNS, arrow_schema
 from pyspark_kafka_direct.records._encoding import EncodedBatch, EncodeRequest, RecordEncoder
+from pyspark_kafka_direct.records._murmur2 import partition_of
 from pyspark_kafka_direct.records._protocol import (
     DEFAULT_LARGEST_BATCH,
     AbortedTransaction,
@@ -53,6 +54,7 @@ __all__ = [
     "arrow_schema",
     "create_decoder",
     "create_encoder",
+    "partition_of",
     "scan_leader_epoch",
     "scan_next_offset",
     "split",

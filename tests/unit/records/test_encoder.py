@@ -30,7 +30,7 @@ from tests.unit.records.kafka_python import DefaultRecordBatchBuilder
 
 from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError, RecordTooLargeError
 from pyspark_kafka_direct.records._encoding import EncodeRequest
-from pyspark_kafka_direct.records._python._murmur2 import partition_of
+from pyspark_kafka_direct.records._murmur2 import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

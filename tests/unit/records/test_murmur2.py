@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as by_kafka_python
 
-from pyspark_kafka_direct.records._python._murmur2 import murmur2, partition_of
+from pyspark_kafka_direct.records._murmur2 import murmur2, partition_of
 
 JAVA = {
     b"21": -973932308,

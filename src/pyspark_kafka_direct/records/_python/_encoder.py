@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark_kafka_direct.records._encoding import EncodedBatch, EncodeRequest, text_as_bytes
 from pyspark_kafka_direct.records._failures import encode_error
+from pyspark_kafka_direct.records._murmur2 import partition_of
 from pyspark_kafka_direct.records._python._batch_format import Codec
 from pyspark_kafka_direct.records._python._batch_writer import BatchWriter, fields
-from pyspark_kafka_direct.records._python._murmur2 import partition_of
 from pyspark_kafka_direct.records._python._row_reader import check_columns, read_rows
 
 if TYPE_CHECKING:
