@@ -20,6 +20,7 @@
     │   ├── OutcomeUnknownError               a transaction may have been committed, or not
     │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
     │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
+    ├── LogStateError (RuntimeError)          a log is asked for what it cannot do: not started, stopped, only read
     ├── ToolError (RuntimeError)              a program that the embedded Kafka needs is missing, too old, or failed
     └── RecordError (ValueError)              records that cannot be used
         ├── CorruptRecordError                malformed bytes or a wrong CRC
@@ -162,6 +163,10 @@ class UnsupportedBrokerError(BrokerError):
 
 class ProtocolError(BrokerError):
     """A broker's answer could not be understood, or carried an error code nothing can be done about."""
+
+
+class LogStateError(KafkaDirectError, RuntimeError):
+    """A log cannot do this now: it is not started, stopped, only read, or would wait for itself."""
 
 
 class ToolError(KafkaDirectError, RuntimeError):

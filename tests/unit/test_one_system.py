@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "pyspark_kafka_direct"
-ROOMS = ("wire", "reading", "writing", "planning", "runtime", "structured", "direct")
+ROOMS = ("wire", "reading", "writing", "planning", "runtime", "structured", "direct", "log")
 THE_ONE = "wire/system.py"
 
 MODULES = frozenset({"time", "random", "secrets", "select", "selectors", "sched", "asyncio", "multiprocessing"})
@@ -32,6 +32,8 @@ CALLS = {
 ALLOWED = {
     "direct/_stopping.py": {"threading.Condition"},  # waits for it through the system
     "direct/stream.py": {"uuid.uuid4"},  # the id of a stream in the checkpoint: unlike any other, simulated or not
+    "log/based_log.py": {"threading.Condition"},  # waits for it through the system
+    "log/table.py": {"wait_for"},  # the log's own, which waits through the system
     "runtime/commit_choice.py": {"uuid.uuid4"},  # one planner's name among the processes of a machine
     "runtime/committer.py": {"threading.Condition"},  # waits for it through the system
     "runtime/shared_folder.py": {"uuid.uuid4"},  # the name of a file that no other process writes

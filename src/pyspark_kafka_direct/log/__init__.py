@@ -1,0 +1,19 @@
+"""A compacted topic as a shared log (``KafkaBasedLog``), and as a dictionary (``KafkaTable``).
+
+::
+
+    from pyspark_kafka_direct.log import KafkaTable
+
+    with KafkaTable("settings", {"bootstrap.servers": "broker1:9092"}, create={"replication_factor": 3}) as table:
+        table.put(b"job-1", b'{"rate": 100}')
+        table.read_to_end().result(timeout=10)
+        print(table[b"job-1"])
+"""
+
+from __future__ import annotations
+
+from pyspark_kafka_direct.log.based_log import KafkaBasedLog
+from pyspark_kafka_direct.log.record import LogRecord
+from pyspark_kafka_direct.log.table import KafkaTable
+
+__all__ = ["KafkaBasedLog", "KafkaTable", "LogRecord"]
