@@ -25,6 +25,7 @@ from pyspark_kafka_direct.wire._socket import address_text, connect
 from pyspark_kafka_direct.wire._trouble import Circumstances, broken, not_kafka, speaks_tls, too_late
 from pyspark_kafka_direct.wire._versions import check_broker, intersect
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
+from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
-    from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.system import System
 
@@ -90,6 +90,9 @@ class Connection:
         self._process = os.getpid()
         self._client_id = settings.client_id.encode()
         self._buffer = bytearray(_FIRST_BUFFER)
+        self._prefix = bytearray(_PREFIX.size)
+        self._frame_size: int | None = None  # of the answer that is being read, once its prefix has come
+        self._frame_filled = 0
         self._kept_buffer = _KEPT_BUFFER
         self._correlation_id = 0
         self._outstanding: deque[tuple[int, str]] = deque()
@@ -251,16 +254,34 @@ class Connection:
         if not self._outstanding:
             raise ProtocolError("An answer was awaited, but no request is outstanding.", broker=self.broker)
         sock = self._open_socket()
-        correlation_id, name = self._outstanding[0]
+        name = self._outstanding[0][1]
         # A throttled client's requests wait at the broker (KIP-219): that time is the quota's, not the broker's.
         throttled = max(0.0, self._throttled_until - self.system.monotonic())
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000 + throttled)
         with self._closed_on_failure(name, deadline, throttled):
-            body = self._read_frame(sock, limit, correlation_id)
+            self._read_frame(sock, limit)
         self._outstanding.popleft()
         self._answered.add(name)
         self.last_used = self.system.monotonic()
-        return body
+        size, self._frame_size, self._frame_filled = self._frame_size, None, 0
+        return memoryview(self._buffer)[:size].toreadonly()
+
+    def gather(self) -> bool:
+        """Read what has come of the oldest answer still due, without waiting; tell whether ``receive`` has all of it.
+
+        Raises:
+            BrokerUnreachableError: The connection broke.
+            ProtocolError: What came cannot be an answer.
+        """
+        sock = self._open_socket()
+        deadline = Deadline.after(self.settings.request_timeout_ms / 1000, system=self.system)
+        with self._closed_on_failure(self._outstanding[0][1], deadline):
+            return self._read_frame(sock, None)
+
+    @property
+    def gathered(self) -> int:
+        """How many bytes of the next answer were read."""
+        return self._frame_filled
 
     def keep_room(self, size: int) -> None:
         """Keep a receive buffer for answers of about this size from one answer to the next; at least a few MiB."""
@@ -397,46 +418,68 @@ class Connection:
             self.close()
             raise
 
-    def _read_frame(self, sock: socket.socket, limit: Deadline, correlation_id: int) -> memoryview:
-        prefix = bytearray(_PREFIX.size)
-        try:
-            self._fill(sock, memoryview(prefix), limit)
-        except OSError:
-            if not speaks_tls(prefix):
-                raise
-        size, received_id = _PREFIX.unpack(prefix)
-        name = self._outstanding[0][1]
-        if not _SIZE.size <= size < largest_answer(name) or (not self._answered and speaks_tls(prefix)):
-            raise not_kafka(self._circumstances(name), bytes(prefix))
+    def _read_frame(self, sock: socket.socket, limit: Deadline | None) -> bool:
+        """Go on reading the next frame into the buffer, until it is whole; without a limit, what has come of it."""
+        if self._frame_size is None:
+            try:
+                self._fill(sock, memoryview(self._prefix)[self._frame_filled :], limit)
+            except OSError:
+                if not speaks_tls(self._prefix):
+                    raise
+                self._frame_filled = _PREFIX.size
+            if self._frame_filled < _PREFIX.size:
+                return False
+            self._frame_size = self._check_prefix()
+            self._frame_filled = 0
+            if self._frame_size <= self._kept_buffer < len(self._buffer):
+                self._buffer = bytearray(self._kept_buffer)  # an outsized record is over: give its memory back
+        while True:
+            end = min(self._frame_size, len(self._buffer))
+            self._fill(sock, memoryview(self._buffer)[self._frame_filled : end], limit)
+            if self._frame_filled < end:
+                return False
+            if end == self._frame_size:
+                return True
+            # Memory grows with what has arrived, not with what the size claims. A new bytearray, not a resized one:
+            # somebody may still hold a view of the old.
+            grown = bytearray(min(self._frame_size, max(2 * end, _GROWTH)))
+            grown[:end] = memoryview(self._buffer)[:end]
+            self._buffer = grown
+
+    def _check_prefix(self) -> int:
+        """Return the size of what follows the prefix."""
+        size, received_id = _PREFIX.unpack(self._prefix)
+        correlation_id, name = self._outstanding[0]
+        if not _SIZE.size <= size < largest_answer(name) or (not self._answered and speaks_tls(self._prefix)):
+            raise not_kafka(self._circumstances(name), bytes(self._prefix))
         if received_id != correlation_id:
             raise ProtocolError(
                 f"An answer to request {received_id} came, but {correlation_id} was due: the connection is out of "
                 "step.",
                 broker=self.broker,
             )
-        size -= _SIZE.size
-        if size <= self._kept_buffer < len(self._buffer):
-            self._buffer = bytearray(self._kept_buffer)  # an outsized record is over: give its memory back
-        filled = 0
-        while True:
-            end = min(size, len(self._buffer))
-            self._fill(sock, memoryview(self._buffer)[filled:end], limit)
-            filled = end
-            if filled == size:
-                return memoryview(self._buffer)[:size].toreadonly()
-            # Memory grows with what has arrived, not with what the size claims. A new bytearray, not a resized one:
-            # somebody may still hold a view of the old.
-            grown = bytearray(min(size, max(2 * filled, _GROWTH)))
-            grown[:filled] = memoryview(self._buffer)[:filled]
-            self._buffer = grown
+        return int(size) - _SIZE.size
 
-    def _fill(self, sock: socket.socket, view: memoryview, limit: Deadline) -> None:
+    def _fill(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
         while view:
-            sock.settimeout(_seconds_left(limit))
-            count = sock.recv_into(view)
+            sock.settimeout(0.0 if limit is None else _seconds_left(limit))
+            try:
+                count = sock.recv_into(view)
+            except OSError as error:
+                if limit is None and self._means_nothing_there(error):
+                    return
+                raise
             if count == 0:
                 raise ConnectionResetError
+            self._frame_filled += count
             view = view[count:]
+
+    def _means_nothing_there(self, error: OSError) -> bool:
+        if isinstance(error, BlockingIOError) or self.settings.security.tls is None:
+            return isinstance(error, BlockingIOError)
+        import ssl
+
+        return isinstance(error, ssl.SSLWantReadError)
 
 
 def _joined(parts: list[bytes | bytearray]) -> Iterator[bytes | bytearray]:
