@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TransientBrokerError
+from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.loss import LogState
 from pyspark_kafka_direct.reading._errands import Errands
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 # named (as with ranges: a broker whose record of epochs is lost refuses so for ever).
 _REFUSALS_OF_EPOCH = 5
 
-# A connection that was quiet for so many seconds is looked at before it is used: brokers close idle ones.
-_QUIET = 1.0
-
 
 class Leaders:
     """The brokers that a tail reads from.
@@ -61,6 +58,8 @@ class Leaders:
         self._partitions = partitions
         self._fail = fail
         self._errands = Errands(self._system)
+        # The same for all partitions: those that wait together are asked for together, not one long poll later.
+        self._jitter = jittered(1.0, self._system)
         self._links: dict[Node, TailLink] = {}
         self._looking = False
         self._unsure: dict[TailPartition, KafkaDirectError] = {}
@@ -73,10 +72,13 @@ class Leaders:
         for link in list(self._links.values()):
             if link.idle or not link.can_take:
                 continue
-            if link.has_answer():
+            try:
+                whole = link.gather()
+            except KafkaDirectError as error:
+                self.lose(link, error)
+                continue
+            if whole:
                 yield link
-            elif link.answer_due <= self._system.monotonic():
-                self.lose(link, BrokerTimeoutError("No answer to Fetch in time.", broker=str(link.node)))
 
     def ask(self) -> None:
         """Send all requests that can be sent now, and start what must come before."""
@@ -93,8 +95,8 @@ class Leaders:
             due = [each for each in link.partitions if not each.paused and each.not_before <= now]
             if not due:
                 continue
-            if link.connected and now - link.answered_at > _QUIET and link.has_answer():
-                link.drop()  # the broker has closed it
+            if link.was_closed:
+                link.drop()
             if not link.connected:
                 self._connect(link)
                 continue
@@ -116,7 +118,7 @@ class Leaders:
         """Try a partition again after a pause, a longer one each time; the error is its trouble."""
         settings = self._cluster.settings
         pause = settings.retry_backoff_ms / 1000 * 2.0 ** min(partition.tries, 16)
-        pause = jittered(min(pause, settings.retry_backoff_max_ms / 1000), self._system)
+        pause = min(pause, settings.retry_backoff_max_ms / 1000) * self._jitter
         partition.tries += 1
         partition.not_before = self._system.monotonic() + pause
         if error is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import AskedPartition, ManyFetchChannel
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.metadata import Node
 
 _REQUEST = "kafka.request.timeout.ms"
+
+# A connection that was quiet for so many seconds is looked at before it is used: brokers close idle ones.
+_QUIET = 1.0
 
 
 class Question(NamedTuple):
@@ -50,21 +54,19 @@ class TailLink:
         partitions: Those that it leads, the one that waits longest for records first: a broker fills its answer in this
             order.
         connecting: Whether an errand connects with it.
-        sent_at: When the request under way was sent.
-        answered_at: When the last answer came.
     """
 
     def __init__(self, cluster: Cluster, node: Node, fetch: FetchSettings) -> None:
         self.node = node
         self.partitions: dict[TailPartition, None] = {}
         self.connecting = False
-        self.sent_at = 0.0
-        self.answered_at = 0.0
         self._cluster = cluster
         self._system = cluster.pool.system
         self._fetch = fetch
         self._patience = cluster.settings.request_timeout_ms / 1000
         self._throttled_until = 0.0
+        self._heard_at = 0.0  # when something came last, or was asked
+        self._answered_at = 0.0
         self._channel: ManyFetchChannel | None = None
         self._asked: list[Question] = []
 
@@ -92,7 +94,7 @@ class TailLink:
     @property
     def answer_due(self) -> float:
         """When the answer must have come."""
-        return max(self.sent_at, self._throttled_until) + self._patience
+        return max(self._heard_at, self._throttled_until) + self._patience
 
     def use(self, connection: Connection) -> None:
         """Ask over this connection.
@@ -126,12 +128,35 @@ class TailLink:
             Question(each, each.fetch_from, each.version, sent.last_fetched_epoch >= 0)
             for each, sent in zip(partitions, asked, strict=True)
         ]
-        self.sent_at = self._system.monotonic()
-        self._channel.request(asked, Deadline(self.sent_at + self._patience, _REQUEST, self._system))
+        self._heard_at = self._system.monotonic()
+        self._channel.request(asked, Deadline(self._heard_at + self._patience, _REQUEST, self._system))
 
-    def has_answer(self) -> bool:
-        """Tell whether an answer, or the connection's end, can be read at once."""
-        return self._channel is not None and self._channel.connection.has_answer()
+    def gather(self) -> bool:
+        """Read what has come of the answer, without waiting for more; tell whether it is whole.
+
+        Raises:
+            BrokerError: The connection broke, what came is no answer, or it does not come in time.
+        """
+        connection = self.connection
+        before = connection.gathered
+        if connection.gather():
+            return True
+        now = self._system.monotonic()
+        if connection.gathered != before:
+            self._heard_at = now
+        elif self.answer_due <= now:
+            raise BrokerTimeoutError(
+                f"No answer to Fetch in time. The broker is overloaded or stuck, or the network drops packets; the "
+                f"limit is {_REQUEST}.",
+                broker=str(self.node),
+            )
+        return False
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the broker has closed the connection while nothing was asked."""
+        quiet = self._system.monotonic() - self._answered_at > _QUIET
+        return self._channel is not None and quiet and self._channel.connection.has_answer()
 
     def take(self) -> tuple[list[Question], FetchAnswer]:
         """Return what was asked, and the answer.
@@ -142,8 +167,8 @@ class TailLink:
         assert self._channel is not None
         answer = self._channel.response(Deadline(self.answer_due, _REQUEST, self._system))
         asked, self._asked = self._asked, []
-        self.answered_at = self._system.monotonic()
-        self._throttled_until = self.answered_at + answer.throttle_ms / 1000
+        self._answered_at = self._system.monotonic()
+        self._throttled_until = self._answered_at + min(answer.throttle_ms / 1000, self._patience)
         return asked, answer
 
     def serve_last(self, partition: TailPartition) -> None:

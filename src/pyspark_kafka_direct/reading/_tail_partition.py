@@ -49,6 +49,14 @@ class Decoding(NamedTuple):
 class TailPartition:
     """A partition.
 
+    Args:
+        name: Which one.
+        offset: Where to begin.
+        decoding: How records become rows.
+
+    Raises:
+        ValueError: What is in ``decoding`` is out of its range.
+
     Attributes:
         name: Which one.
         topic_id: The id of its topic; ``None`` while it is not known.
@@ -88,6 +96,7 @@ class TailPartition:
         self.recreated_as: UUID | None = None
         self._decoding = decoding
         self.go_to(offset)
+        self._make_decoder()  # finds what is out of range, and imports what is heavy, before records wait for it
 
     def go_to(self, offset: int) -> None:
         """Go on at another offset, and forget what was read."""

@@ -142,6 +142,8 @@ class FetchChannel:
 class ManyFetchChannel:
     """Fetches many partitions over one connection, one request at a time; see ``FetchChannel`` for the order.
 
+    It waits at the broker for one byte at least, whatever the settings say: else it would ask without a pause.
+
     Args:
         connection: Used by nobody else meanwhile.
         settings: Isolation level, waiting time and sizes.
@@ -168,7 +170,8 @@ class ManyFetchChannel:
         settings = self._settings
         self._version = self._versions[all(each.topic_id is not None for each in asked)]
         self._asked = asked
-        _send(self.connection, self._version, asked, _limits(settings, settings.fetch_max_wait_ms, ""), deadline)
+        limits = _limits(settings, settings.fetch_max_wait_ms, "")
+        _send(self.connection, self._version, asked, limits._replace(min_bytes=max(limits.min_bytes, 1)), deadline)
 
     def response(self, deadline: Deadline) -> FetchAnswer:
         """Wait for the answer to ``request``.
