@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark_kafka_direct.errors import KafkaDirectError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -75,6 +77,10 @@ class Errands:
             self._dropped.popleft()
             self._back.popleft()()
 
+    def abandon(self) -> None:
+        """Close what a forked child has of its parent's; the lock may be held by a thread that it has not."""
+        self._signal.close()
+
     def close(self) -> None:
         """Take nothing any more; what is being asked is discarded when it comes."""
         with self._lock:
@@ -93,3 +99,10 @@ class Errands:
                 self._signal.give()
                 return
         drop()
+
+
+def ours(error: Exception) -> KafkaDirectError:
+    """Return the error if it is one of ours; else it is a mistake in the code, and raised."""
+    if isinstance(error, KafkaDirectError):
+        return error
+    raise error

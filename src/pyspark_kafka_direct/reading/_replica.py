@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.pool import ConnectionPool
 
 # ListOffsets: from here on (Kafka 2.2) a new leader says so while it does not know its end yet (KIP-207).
-_ENDS_CERTAIN_FROM = 5
+ENDS_CERTAIN_FROM = 5
 
-_EARLIEST_LOCAL = -4  # ListOffsets: first offset on the broker's own disk, not in tiered storage (KIP-405)
+EARLIEST_LOCAL = -4  # ListOffsets: first offset on the broker's own disk, not in tiered storage (KIP-405)
 
 
 class Replica:
@@ -140,7 +140,7 @@ class Replica:
             BrokerError: The leader could not be asked.
         """
         try:
-            return self._list_offset(_EARLIEST_LOCAL, deadline)
+            return self._list_offset(EARLIEST_LOCAL, deadline)
         except (ProtocolError, UnsupportedBrokerError):
             return 0
 
@@ -174,7 +174,7 @@ class Replica:
         self.on_leader = node.id == leader.id
         self.broker = str(node)
         connection = self._cluster.connect(node, deadline)
-        self.end_may_lag = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < _ENDS_CERTAIN_FROM
+        self.end_may_lag = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < ENDS_CERTAIN_FROM
         self._channel = FetchChannel(
             connection,
             topic=self._partition.topic,

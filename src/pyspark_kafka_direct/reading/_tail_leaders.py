@@ -1,6 +1,6 @@
 """Finds the leaders of a tail's partitions, keeps a connection with each, and asks them for records.
 
-A partition has no link while its leader is looked for: at the beginning, and after trouble. What takes long is an
+A partition has no home while its leader is looked for: at the beginning, and after trouble. What takes long is an
 errand; what comes of it is applied here, in the owner's thread, unless the owner has sought the partition meanwhile.
 """
 
@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning.loss import LogState
-from pyspark_kafka_direct.reading._errands import Errands
+from pyspark_kafka_direct.reading._errands import ours
 from pyspark_kafka_direct.reading._tail_link import TailLink
-from pyspark_kafka_direct.reading._tail_partition import UNKNOWN_EPOCH
-from pyspark_kafka_direct.reading._tail_verdicts import is_about, judge_refusal, judge_topic
+from pyspark_kafka_direct.reading._tail_verdicts import is_about, judge_topic
 from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire.system import jittered
@@ -23,16 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pyspark_kafka_direct.errors import TopicNotFoundError
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.reading._errands import Errands
     from pyspark_kafka_direct.reading._tail_partition import TailPartition
     from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import Cluster, Node, TopicMetadata
     from pyspark_kafka_direct.wire.connection import Connection
     from pyspark_kafka_direct.wire.fetch import CurrentLeader
-
-# How often in a row the leader must refuse an offset that its log has, before the epoch of what was read is no longer
-# named (as with ranges: a broker whose record of epochs is lost refuses so for ever).
-_REFUSALS_OF_EPOCH = 5
 
 
 class Leaders:
@@ -41,6 +34,7 @@ class Leaders:
     Args:
         cluster: Knows the leaders, and connects with them.
         fetch: How to fetch.
+        errands: Look for leaders, and connect with them, in threads of their own.
         partitions: The partitions of the tail.
         fail: Called with what does not pass by itself, and the partition, if it is about one.
     """
@@ -49,6 +43,7 @@ class Leaders:
         self,
         cluster: Cluster,
         fetch: FetchSettings,
+        errands: Errands,
         partitions: Collection[TailPartition],
         fail: Callable[[TailPartition | None, KafkaDirectError], None],
     ) -> None:
@@ -57,18 +52,18 @@ class Leaders:
         self._fetch = fetch
         self._partitions = partitions
         self._fail = fail
-        self._errands = Errands(self._system)
+        self._errands = errands
         # The same for all partitions: those that wait together are asked for together, not one long poll later.
         self._jitter = jittered(1.0, self._system)
         self._links: dict[Node, TailLink] = {}
+        self._homes: dict[TailPartition, TailLink] = {}  # the broker that each is read from, unless it is looked for
         self._looking = False
-        self._unsure: dict[TailPartition, KafkaDirectError] = {}
-        self._asking_logs = False
+        self._max_age = cluster.settings.metadata_max_age_ms / 1000
+        self._refresh_at = self._system.monotonic() + self._max_age
         self._apart: set[str] = set()  # topics that are looked up alone, as they gave trouble
 
     def answered(self) -> Iterator[TailLink]:
         """Yield the brokers whose answers can be taken now."""
-        self._errands.take()
         for link in list(self._links.values()):
             if link.idle or not link.can_take:
                 continue
@@ -84,9 +79,9 @@ class Leaders:
         """Send all requests that can be sent now, and start what must come before."""
         now = self._system.monotonic()
         self._look_up(now)
-        self._ask_logs()
+        self._refresh(now)
         for link in list(self._links.values()):
-            if not link.idle or link.connecting:
+            if not link.idle or link.connecting or link.not_before > now:
                 continue
             if not link.partitions:
                 link.drop()
@@ -111,6 +106,8 @@ class Leaders:
         waiting = [link for link in self._links.values() if not link.idle]
         times = [until, *(link.answer_due for link in waiting)]
         times += [each.not_before for each in self._partitions if each.not_before > now and not each.paused]
+        times += [link.not_before for link in self._links.values() if link.not_before > now]
+        times.append(self._refresh_at)
         descriptors = [self._errands.fileno(), *wake, *(link.connection.fileno() for link in waiting)]
         self._system.wait_readable(descriptors, max(min(times) - now, 0.0))
 
@@ -124,9 +121,9 @@ class Leaders:
         if error is not None:
             partition.trouble = error
 
-    def leave(self, partition: TailPartition, error: KafkaDirectError, told: CurrentLeader | None = None) -> None:
+    def moved(self, partition: TailPartition, error: KafkaDirectError, told: CurrentLeader | None = None) -> None:
         """Believe no longer that a broker leads a partition, but that the one does that was told, if any (KIP-951)."""
-        self._unlink(partition)
+        self.leave(partition)
         node = None if told is None else self._cluster.nodes.get(told.leader_id)
         if told is not None and node is not None and told.leader_epoch > partition.leader_epoch >= 0:
             partition.trouble = error
@@ -140,37 +137,53 @@ class Leaders:
         self._links.pop(link.node, None)
         transient = isinstance(error, TransientBrokerError)
         for partition in link.partitions:
-            partition.link = None
+            del self._homes[partition]
             self.delay(partition, error if transient else None)
         link.partitions.clear()
         if not transient:
             self._fail(None, error)
 
-    def ask_log(self, partition: TailPartition, error: KafkaDirectError) -> None:
-        """Ask the leader, looked up anew, which offsets its log has, as it refused ours."""
-        self._unlink(partition)
-        partition.trouble = error
-        partition.asking = True
-        self._unsure[partition] = error
+    def leave(self, partition: TailPartition) -> None:
+        """Take a partition from its broker; its leader is looked for again, once nothing else is asked about it."""
+        link = self._homes.pop(partition, None)
+        if link is not None:
+            del link.partitions[partition]
+
+    def place(self, partition: TailPartition, topic: TopicMetadata | None) -> None:
+        """Give a partition to its leader."""
+        denial = judge_topic(partition.name, partition.topic_id, topic)
+        if denial is not None:
+            self._after_denial(partition, denial)
+            return
+        assert topic is not None
+        partition.denials = 0
+        partition.topic_id = topic.topic_id
+        metadata = topic.partitions[partition.name.partition]
+        node = None if metadata.leader is None else self._cluster.nodes.get(metadata.leader)
+        if node is None:
+            name, number = partition.name
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            self.delay(partition, error_for(code, "looking for its leader", topic=name, partition=number))
+        else:
+            self._assign(partition, node, metadata.leader_epoch)
+
+    def abandon(self) -> None:
+        """Close a forked child's side of the connections."""
+        for link in self._links.values():
+            link.abandon()
 
     def close(self) -> None:
         """Give the connections back."""
-        self._errands.close()
         for link in self._links.values():
             link.drop()
         self._links.clear()
-
-    def _unlink(self, partition: TailPartition) -> None:
-        if partition.link is not None:
-            partition.link.partitions.pop(partition, None)
-            partition.link = None
 
     def _assign(self, partition: TailPartition, node: Node, epoch: int) -> None:
         link = self._links.get(node)
         if link is None:
             link = self._links[node] = TailLink(self._cluster, node, self._fetch)
         link.partitions[partition] = None
-        partition.link = link
+        self._homes[partition] = link
         partition.leader_epoch = epoch
         partition.compare = True
 
@@ -191,7 +204,7 @@ class Leaders:
 
         def failed(error: Exception) -> None:
             link.connecting = False
-            self.lose(link, _ours(error))
+            self.lose(link, ours(error))
 
         self._errands.start(lambda: self._cluster.connect(link.node, deadline), found, failed, self._cluster.give_back)
 
@@ -201,7 +214,7 @@ class Leaders:
         due = [
             (each, each.version)
             for each in self._partitions
-            if each.link is None and not each.asking and not each.paused and each.not_before <= now
+            if each not in self._homes and not each.asking and not each.paused and each.not_before <= now
         ]
         names = {each.name.topic for each, _ in due}
         if names - self._apart:
@@ -217,37 +230,48 @@ class Leaders:
             self._looking = False
             self._apart -= names
             for partition, version in due:
-                if partition.version == version and partition.link is None:
-                    self._place(partition, topics.get(partition.name.topic))
+                if partition.version == version and partition not in self._homes:
+                    self.place(partition, topics.get(partition.name.topic))
 
         def failed(error: Exception) -> None:
             self._looking = False
-            self._after_failed_look_up(_ours(error), [each for each, version in due if each.version == version])
+            self._after_failed_look_up(ours(error), [each for each, version in due if each.version == version])
 
         self._errands.start(lambda: self._ask_topics(names), found, failed)
+
+    def _refresh(self, now: float) -> None:
+        """Look now and then whether others lead by now: one that was cut off may not know, and have nothing new."""
+        if now < self._refresh_at or self._looking:
+            return
+        self._refresh_at = now + self._max_age
+        led = dict(self._homes)
+        names = {each.name.topic for each in led}
+        if not names:
+            return
+        self._looking = True
+
+        def found(topics: Mapping[str, TopicMetadata]) -> None:
+            self._looking = False
+            for partition, link in led.items():
+                if link.leads(partition) and self._has_moved(partition, link, topics.get(partition.name.topic)):
+                    self.leave(partition)
+
+        def failed(error: Exception) -> None:
+            self._looking = False
+            ours(error)  # those that cannot be read on have trouble of their own
+
+        self._errands.start(lambda: self._ask_topics(names), found, failed)
+
+    def _has_moved(self, partition: TailPartition, link: TailLink, topic: TopicMetadata | None) -> bool:
+        if topic is None or judge_topic(partition.name, partition.topic_id, topic) is not None:
+            return True
+        metadata = topic.partitions[partition.name.partition]
+        return metadata.leader not in (None, link.node.id) and metadata.leader_epoch >= partition.leader_epoch
 
     def _ask_topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
         """Ask once; the pauses between tries are ours."""
         deadline = self._cluster.deadline()
         return self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
-
-    def _place(self, partition: TailPartition, topic: TopicMetadata | None) -> None:
-        """Give a partition to its leader."""
-        denial = judge_topic(partition.name, partition.topic_id, topic)
-        if denial is not None:
-            self._after_denial(partition, denial)
-            return
-        assert topic is not None
-        partition.denials = 0
-        partition.topic_id = topic.topic_id
-        metadata = topic.partitions[partition.name.partition]
-        node = None if metadata.leader is None else self._cluster.nodes.get(metadata.leader)
-        if node is None:
-            name, number = partition.name
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-            self.delay(partition, error_for(code, "looking for its leader", topic=name, partition=number))
-        else:
-            self._assign(partition, node, metadata.leader_epoch)
 
     def _after_denial(self, partition: TailPartition, error: TopicNotFoundError) -> None:
         self._cluster.ask_another()
@@ -268,63 +292,3 @@ class Leaders:
             self._apart.add(error.topic)
         if not transient:
             self._fail(concerned[0] if concerned and error.topic is not None else None, error)
-
-    def _ask_logs(self) -> None:
-        if self._asking_logs or not self._unsure:
-            return
-        refused = [(each, each.version, error) for each, error in self._unsure.items()]
-        self._unsure.clear()
-        self._asking_logs = True
-
-        def ask() -> tuple[dict[str, TopicMetadata], dict[TopicPartition, LogState]]:
-            topics = self._ask_topics({each.name.topic for each, _, _ in refused})
-            there = [
-                each.name
-                for each, _, _ in refused
-                if judge_topic(each.name, each.topic_id, topics.get(each.name.topic)) is None
-            ]
-            deadline = self._cluster.deadline()
-            # Uncommitted, so that the end of the log is the high watermark.
-            first = self._cluster.offsets(dict.fromkeys(there, EARLIEST), deadline=deadline)
-            end = self._cluster.offsets(dict.fromkeys(there, LATEST), deadline=deadline)
-            return topics, {name: LogState(first[name], end[name]) for name in there}
-
-        def found(answer: tuple[dict[str, TopicMetadata], dict[TopicPartition, LogState]]) -> None:
-            self._asking_logs = False
-            topics, logs = answer
-            for partition, version, error in refused:
-                if partition.version != version:
-                    continue
-                partition.asking = False
-                log = logs.get(partition.name)
-                if log is None:
-                    self._place(partition, topics.get(partition.name.topic))
-                else:
-                    self._after_refusal(partition, log, error)
-
-        def failed(trouble: Exception) -> None:
-            self._asking_logs = False
-            error = _ours(trouble)
-            for partition, version, _ in refused:
-                if partition.version == version:
-                    partition.asking = False
-                    self.delay(partition, error)
-
-        self._errands.start(ask, found, failed)
-
-    def _after_refusal(self, partition: TailPartition, log: LogState, error: KafkaDirectError) -> None:
-        verdict = judge_refusal(partition.name, partition.fetch_from, log, confirmed=partition.confirmed)
-        if verdict is not None:
-            self._fail(partition, verdict)
-            return
-        partition.refusals += 1
-        if partition.refusals >= _REFUSALS_OF_EPOCH:
-            partition.last_epoch = UNKNOWN_EPOCH
-        self.delay(partition, error)
-
-
-def _ours(error: Exception) -> KafkaDirectError:
-    """Return the error if it is one of ours; else it is a mistake in the code, and raised."""
-    if isinstance(error, KafkaDirectError):
-        return error
-    raise error

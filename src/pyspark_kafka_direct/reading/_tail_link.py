@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.reading._replica import ENDS_CERTAIN_FROM
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import AskedPartition, ManyFetchChannel
+from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,12 @@ _REQUEST = "kafka.request.timeout.ms"
 
 # A connection that was quiet for so many seconds is looked at before it is used: brokers close idle ones.
 _QUIET = 1.0
+
+# An answer that came in this part of fetch.max.wait.ms was not waited for; and the pauses, in seconds, where such ones
+# come with nothing, one after the other. Kafka does so while an offset lies behind the end that may be read.
+_QUICK = 0.1
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.5
 
 
 class Question(NamedTuple):
@@ -41,7 +49,7 @@ class Question(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """Whether the answer is of no use any more: the partition was sought, or is not read from here."""
+        """Whether the answer is of no use any more: the partition was sought, or what came before waits still."""
         partition = self.partition
         return partition.version != self.version or partition.fetch_from != self.offset or not partition.drained
 
@@ -54,17 +62,21 @@ class TailLink:
         partitions: Those that it leads, the one that waits longest for records first: a broker fills its answer in this
             order.
         connecting: Whether an errand connects with it.
+        not_before: When to ask again: where a broker answers at once with nothing, again and again.
     """
 
     def __init__(self, cluster: Cluster, node: Node, fetch: FetchSettings) -> None:
         self.node = node
         self.partitions: dict[TailPartition, None] = {}
         self.connecting = False
+        self.not_before = 0.0
         self._cluster = cluster
         self._system = cluster.pool.system
         self._fetch = fetch
         self._patience = cluster.settings.request_timeout_ms / 1000
         self._throttled_until = 0.0
+        self._empty = 0  # how many answers in a row came at once, with nothing
+        self._asked_at = 0.0
         self._heard_at = 0.0  # when something came last, or was asked
         self._answered_at = 0.0
         self._channel: ManyFetchChannel | None = None
@@ -128,8 +140,13 @@ class TailLink:
             Question(each, each.fetch_from, each.version, sent.last_fetched_epoch >= 0)
             for each, sent in zip(partitions, asked, strict=True)
         ]
-        self._heard_at = self._system.monotonic()
+        self._asked_at = self._heard_at = self._system.monotonic()
         self._channel.request(asked, Deadline(self._heard_at + self._patience, _REQUEST, self._system))
+
+    @property
+    def end_may_lag(self) -> bool:
+        """Whether a broker of this age tells too low an end of its log right after it was elected."""
+        return self.connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < ENDS_CERTAIN_FROM
 
     def gather(self) -> bool:
         """Read what has come of the answer, without waiting for more; tell whether it is whole.
@@ -169,7 +186,12 @@ class TailLink:
         asked, self._asked = self._asked, []
         self._answered_at = self._system.monotonic()
         self._throttled_until = self._answered_at + min(answer.throttle_ms / 1000, self._patience)
+        self._slow_down(answer)
         return asked, answer
+
+    def leads(self, partition: TailPartition) -> bool:
+        """Tell whether a partition is read from here."""
+        return partition in self.partitions
 
     def serve_last(self, partition: TailPartition) -> None:
         """Put a partition that got records behind the others."""
@@ -182,3 +204,16 @@ class TailLink:
         self._asked = []
         if channel is not None:
             self._cluster.give_back(channel.connection)
+
+    def abandon(self) -> None:
+        """Close a forked child's side of the connection, which is its parent's."""
+        if self._channel is not None:
+            self._channel.connection.close()
+
+    def _slow_down(self, answer: FetchAnswer) -> None:
+        """Do not ask without a pause where there is nothing and a broker does not wait for it."""
+        quick = self._answered_at - self._asked_at < self._fetch.fetch_max_wait_ms / 1000 * _QUICK
+        told = any(each.records or each.error_code for each in answer.partitions.values())
+        self._empty = self._empty + 1 if quick and not told and answer.throttle_ms <= 0 else 0
+        if self._empty > 1:
+            self.not_before = self._answered_at + min(_FIRST_PAUSE * 2.0 ** min(self._empty - 2, 16), _LONGEST_PAUSE)

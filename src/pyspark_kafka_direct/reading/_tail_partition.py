@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.reading._tail_link import TailLink
     from pyspark_kafka_direct.records import RecordDecoder
     from pyspark_kafka_direct.wire.fetch import FetchedPartition
 
@@ -63,7 +62,6 @@ class TailPartition:
         position: The next offset after what was handed out.
         fetch_from: The next offset to ask for; later than the position while decoded records wait.
         paused: Whether its owner wants nothing of it now.
-        link: The broker that it is read from; ``None`` while its leader is looked for.
         leader_epoch: Counts the leaders.
         last_epoch: Leader epoch of the last batch before ``fetch_from``.
         compare: Whether the broker has to look whether its log has that batch.
@@ -84,7 +82,6 @@ class TailPartition:
         self.name = name
         self.topic_id: UUID | None = None
         self.paused = False
-        self.link: TailLink | None = None
         self.leader_epoch = UNKNOWN_EPOCH
         self.compare = False
         self.version = 0
@@ -129,9 +126,10 @@ class TailPartition:
 
     def rewind(self) -> None:
         """Forget what was fetched and not handed out."""
-        confirmed = self.confirmed
+        epoch = self.last_epoch if self.fetch_from == self.position else UNKNOWN_EPOCH
+        confirmed, refusals = self.confirmed, self.refusals
         self.go_to(self.position)
-        self.confirmed = confirmed
+        self.last_epoch, self.confirmed, self.refusals = epoch, confirmed, refusals
 
     @property
     def drained(self) -> bool:

@@ -30,7 +30,9 @@ from pyspark_kafka_direct.reading._answers import (
     after_error,
     after_nothing_yet,
 )
+from pyspark_kafka_direct.reading._errands import Errands
 from pyspark_kafka_direct.reading._tail_leaders import Leaders
+from pyspark_kafka_direct.reading._tail_logs import Logs
 from pyspark_kafka_direct.reading._tail_partition import Decoding, TailPartition
 from pyspark_kafka_direct.reading._tail_verdicts import cut
 from pyspark_kafka_direct.records import COLUMNS
@@ -110,9 +112,11 @@ class Tail:
         self._partitions = {
             name: TailPartition(name, _checked(name, offset), decoding) for name, offset in starts.items()
         }
-        self._leaders = Leaders(cluster, fetch, self._partitions.values(), self._fail)
+        self._errands = Errands(self._system)
+        self._leaders = Leaders(cluster, fetch, self._errands, self._partitions.values(), self._fail)
+        self._logs = Logs(cluster, self._errands, self._leaders, self._fail)
         self._ready: deque[TailPartition] = deque()  # with something to decode
-        self._failures: deque[tuple[TailPartition | None, int, KafkaDirectError]] = deque()
+        self._failures: dict[TailPartition | None, KafkaDirectError] = {}
         self._moved = False
         self._closed = False
 
@@ -177,13 +181,19 @@ class Tail:
         """Go on at another offset. After ``TopicRecreatedError`` it is one of the new topic."""
         each = self._named(partition)
         each.seek(_checked(partition, offset))
+        self._failures.pop(each, None)
 
     def close(self) -> None:
         """Give the connections back. Waits for nothing."""
         if not self._closed:
             self._closed = True
             self._ready.clear()
-            self._leaders.close()
+            if self._process == os.getpid():
+                self._errands.close()
+                self._leaders.close()
+            else:
+                self._errands.abandon()
+                self._leaders.abandon()
 
     def _named(self, name: TopicPartition) -> TailPartition:
         try:
@@ -198,24 +208,22 @@ class Tail:
             raise RuntimeError("the tail belongs to the parent process")
 
     def _raise_failure(self) -> None:
-        while self._failures:
-            partition, version, error = self._failures.popleft()
-            if partition is None or partition.version == version:
-                raise error
+        for partition in self._failures:
+            raise self._failures.pop(partition)
 
     def _fail(self, partition: TailPartition | None, error: KafkaDirectError) -> None:
         """Have an error raised that does not pass by itself; what was not handed out is asked for again."""
-        version = 0
         if partition is not None:
             partition.rewind()
             self._leaders.delay(partition)
-            version = partition.version
-        self._failures.append((partition, version, error))
+        self._failures[partition] = error
 
     def _turn(self) -> None:
         """Take what came, and ask for more."""
+        self._errands.take()
         for link in self._leaders.answered():
             self._take_answer(link)
+        self._logs.ask()
         self._leaders.ask()
 
     def _hand_out(self) -> tuple[list[Polled], bool]:
@@ -254,7 +262,7 @@ class Tail:
         empty = not any(fetched.records for fetched in answer.partitions.values())
         for question in questions:
             partition = question.partition
-            if question.stale or partition.link is not link:
+            if question.stale or not link.leads(partition):
                 continue
             fetched = answer.of(partition.name)
             try:
@@ -285,13 +293,13 @@ class Tail:
             case TryAgain(error, throttled=True):
                 partition.trouble = error
             case TryAgain(error, look_up=True):
-                self._leaders.leave(partition, error, fetched.current_leader)
+                self._leaders.moved(partition, error, fetched.current_leader)
             case TryAgain(error):
                 self._leaders.delay(partition, error)
             case GoTo():
                 self._leaders.delay(partition, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching", **asked.place))
             case AskLeader(error):
-                self._leaders.ask_log(partition, error)
+                self._logs.after_refusal(partition, error, end_may_lag=link.end_may_lag)
             case Hole() as hole if empty:
                 self._wait_or_believe(partition, hole)
             case Hole():
@@ -307,13 +315,17 @@ class Tail:
         if silence < _SILENCE_TO_BELIEVE:
             self._leaders.delay(partition, hole.error)
             return
-        _log.warning(
-            "offsets [%d, %d) of %s are taken for a hole of compaction at the log's end: for %.1f s its leader sent no "
-            "records, although the log goes on",
-            *(partition.position, hole.end, partition.name, silence),
-        )
-        partition.skip_to(hole.end)
-        self._moved = True
+
+        def believe() -> None:
+            _log.warning(
+                "offsets [%d, %d) of %s are taken for a hole of compaction at the log's end: for %.1f s its leader "
+                "sent no records, although the log goes on",
+                *(partition.position, hole.end, partition.name, silence),
+            )
+            partition.skip_to(hole.end)
+            self._moved = True
+
+        self._logs.after_silence(partition, hole.error, believe)
 
 
 def _checked(partition: TopicPartition, offset: int) -> int:
