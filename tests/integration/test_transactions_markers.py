@@ -19,7 +19,8 @@ from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.topics import topic_config
-from pyspark_kafka_direct.writing.markers import CONFIGS, MarkerStore
+from pyspark_kafka_direct.writing.compacted import CONFIGS
+from pyspark_kafka_direct.writing.markers import MarkerStore
 
 if TYPE_CHECKING:
     from tests.integration.workbench import Workbench

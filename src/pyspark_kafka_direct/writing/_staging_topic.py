@@ -103,6 +103,7 @@ class TopicLocation:
         return 0
 
     def _values(self, staged: InTopic) -> Iterator[bytes]:
+        from pyspark_kafka_direct.reading.range_reader import read_range
         from pyspark_kafka_direct.reading.request import RangeRequest
 
         request = RangeRequest(
@@ -110,7 +111,9 @@ class TopicLocation:
             columns=("key", "value"),
             poll_timeout=self._poll_timeout,
         )
-        for value in values_of(staged.key, self._cluster, FetchSettings(), request):
+        cluster = self._cluster
+        batches = read_range(cluster.settings, FetchSettings(), request, pool=cluster.pool)
+        for value in values_of(staged.key, batches):
             yield value or b""
 
 
@@ -129,8 +132,8 @@ class _TopicSpill:
         )
 
     def write(self, data: bytes) -> None:
-        parts = [data[start : start + _RECORD] for start in range(0, len(data), _RECORD)]
-        rows = rows_of(self._key, parts, self._partition.partition, self._system)
+        parts = [(self._key, data[start : start + _RECORD]) for start in range(0, len(data), _RECORD)]
+        rows = rows_of(parts, self._partition.partition, self._system)
         for batch in self._encoder.add(rows):
             self._producer.send(self._partition.topic, batch)
 

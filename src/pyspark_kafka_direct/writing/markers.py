@@ -1,24 +1,15 @@
 """Markers: the newest record of a key in a compacted topic, written within transactions and read back for certain.
 
-"There is no marker" is a strong statement, as a batch is sent again by it. So whatever cannot be read completely, up to
-the end that the log had when reading began, is an error.
+"There is no marker" is a strong statement, as a batch is sent again by it: see ``compacted.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.errors import (
-    AuthorizationError,
-    BrokerError,
-    BrokerTimeoutError,
-    DeliveryRefusedError,
-    TopicNotFoundError,
-)
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafka_direct.settings.fetch import FetchSettings
-from pyspark_kafka_direct.wire.topics import create_topic, topic_config
-from pyspark_kafka_direct.writing._keyed import rows_of, values_of
+from pyspark_kafka_direct.errors import BrokerError, DeliveryRefusedError
+from pyspark_kafka_direct.writing._keyed import values_of
+from pyspark_kafka_direct.writing.compacted import CompactedPartition, Wording
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
@@ -26,19 +17,16 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.deadline import Deadline
 
-# Small segments, cleaned soon: all of the topic is read when a query starts. A MiB is the least that Kafka 4 allows.
-CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    "segment.bytes": "1048576",
-    "segment.ms": "3600000",
-    "min.cleanable.dirty.ratio": "0.1",
-}
-"""How a topic of markers is created."""
-
 # A marker is one record and its transaction one more; the newest of a key is near the end where few queries write.
 _NEAR_THE_END: Final = 200
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
+_WORDING: Final = Wording(
+    topic="topic of markers",
+    loss="the marker of a query that is quiet for a while",
+    content="What was sent last",
+    apart="A markerTopic of its own keeps a query out of the way of others.",
+    refusal=DeliveryRefusedError,
+)
 
 
 class Found(NamedTuple):
@@ -68,7 +56,8 @@ class MarkerStore:
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.topic = topic
         self._cluster = cluster
-        self.partition = TopicPartition(topic, 0)
+        self._log = CompactedPartition(cluster, topic, _WORDING)
+        self.partition = self._log.partition
 
     def ensure(self, deadline: Deadline | None = None) -> None:
         """Create the topic if it is not there, and check that it keeps the newest record of each key.
@@ -81,20 +70,7 @@ class MarkerStore:
             DeliveryRefusedError: It loses records by time or size.
             BrokerError: The cluster could not be asked.
         """
-        deadline = deadline or self._cluster.deadline()
-        try:
-            if self.topic not in self._cluster.topics([self.topic], deadline=deadline):
-                create_topic(self._cluster, self.topic, 1, CONFIGS, deadline)
-        except AuthorizationError as error:
-            raise AuthorizationError(
-                f"The topic of markers may not be seen, or is not there and may not be created: {error.message} Grant "
-                "the principal CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on it, or create it and grant the "
-                "others: "
-                f"{self._command()}",
-                topic=self.topic,
-                broker=error.broker,
-            ) from error
-        self._check_policy(deadline)
+        self._log.ensure(deadline or self._cluster.deadline())
 
     def read(self, key: str, deadline: Deadline | None = None) -> bytes | None:
         """Return the newest committed value of a key; see ``find``."""
@@ -120,8 +96,8 @@ class MarkerStore:
             KafkaDirectError: It could not be read to its end.
         """
         deadline = deadline or self._cluster.deadline()
-        end = self._end(deadline)
-        start = self._cluster.offsets({self.partition: EARLIEST}, deadline=deadline)[self.partition]
+        end = self._log.stable_end(deadline)
+        start = self._log.start(deadline)
         middle = max(start, end - _NEAR_THE_END)
         for first, until in ((middle, end), (start, middle)):
             found, value = self._newest(key.encode(), first, until, deadline, from_earliest=first == start)
@@ -167,35 +143,8 @@ class MarkerStore:
             key: The key.
             value: The marker; ``None`` takes the one that is there away.
         """
-        from pyspark_kafka_direct.records import create_encoder
-
-        row = rows_of(key.encode(), [value], self.partition.partition, self._cluster.pool.system)
-        encoder = create_encoder(topic=self.topic, partitions=1)
-        (batch,) = (*encoder.add(row), *encoder.flush())
+        (batch,) = self._log.encode([(key.encode(), value)])
         return batch
-
-    def _end(self, deadline: Deadline) -> int:
-        """Return the end of the log, once nothing before it belongs to a transaction that is open."""
-        partition = self.partition
-        end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
-        pause = _SHORTEST_PAUSE
-        while True:
-            wanted = {partition: LATEST}
-            stable = self._cluster.offsets(wanted, isolation_level="read_committed", deadline=deadline)[partition]
-            if stable >= end:
-                return end
-            if deadline.remaining() <= pause:
-                raise BrokerTimeoutError(
-                    f"What was sent last cannot be read: a transaction of another writer is open from offset {stable} "
-                    f"on, before the end at {end} ({deadline.setting}). It ends with its writer's next commit, or by "
-                    "its transaction.timeout.ms; one that hangs is found and ended by kafka-transactions.sh. A "
-                    "markerTopic of its own keeps a query out of the way of others.",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    offset=stable,
-                )
-            deadline.system.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _newest(
         self,
@@ -208,44 +157,7 @@ class MarkerStore:
         from_earliest: bool = False,
     ) -> tuple[bool, bytes | None]:
         """Return whether a range has a record of the key, and the newest one's value."""
-        from pyspark_kafka_direct.reading.request import RangeRequest
-
-        if first >= until:
-            return False, None
-        request = RangeRequest(
-            offsets=OffsetRange(self.topic, 0, first, until),
-            columns=("key", "value"),
-            from_earliest=from_earliest,
-            poll_timeout=max(deadline.remaining(), _LONGEST_PAUSE),
-        )
-        fetch = FetchSettings(isolation_level=isolation)
         found: tuple[bool, bytes | None] = (False, None)
-        for value in values_of(key, self._cluster, fetch, request):
+        for value in values_of(key, self._log.read(first, until, deadline, isolation, from_earliest=from_earliest)):
             found = (True, value)
         return found
-
-    def _check_policy(self, deadline: Deadline) -> None:
-        from pyspark_kafka_direct.settings.sink import warn_once  # a process plans many batches
-
-        try:
-            policy = topic_config(self._cluster, self.topic, ["cleanup.policy"], deadline).get("cleanup.policy")
-        except AuthorizationError as error:
-            warn_once(
-                f"It is not known whether the topic of markers {self.topic} is compacted: {error.message} Grant the "
-                "principal DESCRIBE_CONFIGS on it."
-            )
-            return
-        except TopicNotFoundError:
-            # The broker that was asked may not know a new topic yet; what we created is as it should be.
-            return
-        if policy != "compact":
-            raise DeliveryRefusedError(
-                f"The topic of markers has cleanup.policy={policy}, and so loses the marker of a query that is quiet "
-                "for a while. Set it to compact: kafka-configs.sh --alter --entity-type topics --entity-name "
-                f"{self.topic} --add-config cleanup.policy=compact",
-                topic=self.topic,
-            )
-
-    def _command(self) -> str:
-        configs = " ".join(f"--config {name}={value}" for name, value in CONFIGS.items())
-        return f"kafka-topics.sh --create --topic {self.topic} --partitions 1 {configs}"
