@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark_kafka_direct.errors import OffsetPlanError
 
@@ -105,6 +105,16 @@ class OffsetRange:
     def count(self) -> int:
         """Return the number of offsets; records may be fewer (compaction holes, control and aborted records)."""
         return self.until_offset - self.from_offset
+
+
+class OffsetStore(Protocol):
+    """Where a job keeps how far it has come, so that it goes on from there when it is started again."""
+
+    def load(self) -> Mapping[TopicPartition, int]:
+        """Return the next offset to read of each partition; empty at the first start."""
+
+    def save(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep the next offsets to read; durable when it returns. Partitions that are not named stay as they are."""
 
 
 def partition_offsets_to_json(offsets: Mapping[TopicPartition, int]) -> str:

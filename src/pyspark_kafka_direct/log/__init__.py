@@ -1,4 +1,4 @@
-"""A compacted topic as a shared log (``KafkaBasedLog``), and as a dictionary (``KafkaTable``).
+"""A compacted topic as a shared log (``KafkaBasedLog``), as a dictionary (``KafkaTable``), and as a store of offsets.
 
 ::
 
@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 from pyspark_kafka_direct.log.based_log import KafkaBasedLog
+from pyspark_kafka_direct.log.offset_store import KafkaOffsetStore
 from pyspark_kafka_direct.log.record import LogRecord
 from pyspark_kafka_direct.log.table import KafkaTable
 
-__all__ = ["KafkaBasedLog", "KafkaTable", "LogRecord"]
+__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord"]
