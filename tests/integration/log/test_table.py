@@ -1,0 +1,174 @@
+"""KafkaTable on a real broker."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.log.logs import PATIENCE, done, params, tp, wait_for_no_thread
+from tests.integration.transactions import transaction, transactional
+
+from pyspark_kafka_direct.errors import LogStateError, TopicNotFoundError, TopicRecreatedError
+from pyspark_kafka_direct.log import KafkaTable
+
+if TYPE_CHECKING:
+    from tests.integration.workbench import Workbench
+
+
+def test_the_latest_value_of_each_key(bench: Workbench) -> None:
+    topic = f"{bench.make_topic()}-table"
+    with KafkaTable(topic, params(bench.bootstrap_servers), create={"partitions": 3}) as table:
+        assert dict(table) == {}
+        for number in range(100):
+            table.put(b"k%d" % (number % 10), b"%d" % number)
+        receipt = done(table.delete(b"k3"))
+        table.wait_for(receipt, PATIENCE)
+        done(table.read_to_end())
+        expected = {b"k%d" % key: b"%d" % (90 + key) for key in range(10) if key != 3}
+        assert dict(table) == table.snapshot() == expected
+        assert len(table) == 9
+        assert table[b"k4"] == b"94"
+        assert b"k3" not in table
+        assert table.get(b"k3") is None
+        with pytest.raises(KeyError):
+            table[b"k3"]
+        assert set(table) == set(table.keys()) == set(expected)
+        assert sorted(table.values()) == sorted(expected.values())
+        assert sorted(table.items()) == sorted(expected.items())
+        assert repr(table) == f"KafkaTable('{topic}', 9 keys)"
+    wait_for_no_thread(topic)
+    assert len(table) == 9  # what was read stays
+    with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as again:
+        assert again == expected
+        with pytest.raises(LogStateError, match="only read"):
+            again.put(b"k", b"v")
+
+
+def test_a_snapshot_is_not_changed_and_does_not_mind_changes(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
+        table.put(b"a", b"1")
+        table.wait_for(done(table.put(b"b", b"1")), PATIENCE)
+        before = table.snapshot()
+        keys = []
+        for key in table:  # while it is iterated over it changes
+            keys.append(key)
+            table.wait_for(done(table.delete(key)), PATIENCE)
+        assert (before, keys, dict(table)) == ({b"a": b"1", b"b": b"1"}, [b"a", b"b"], {})
+
+
+def test_deleted_and_written_again_in_one_batch(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    producer = bench.producer()
+    for key, value in [
+        (b"a", b"1"),
+        (b"a", None),
+        (b"a", b"2"),
+        (b"b", b"1"),
+        (b"b", None),
+        (None, b"x"),
+        (None, None),
+    ]:
+        producer.produce(topic, value, key, 0)
+    assert producer.flush(30) == 0
+    with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
+        assert dict(table) == {b"a": b"2"}  # records without a key have no place in it
+
+
+def test_waiting_passes_over_what_shows_nothing(bench: Workbench) -> None:
+    """Markers, aborted records and holes count: the position is what is waited for."""
+    topic = bench.make_topic()
+    producer = transactional(bench, topic)
+    given = params(bench.bootstrap_servers, isolation_level="read_committed")
+    with KafkaTable(topic, given) as table:
+        transaction(producer, topic, [b"x", b"y"])
+        producer.abort_transaction(30)
+        table.wait_for({0: 2}, PATIENCE)  # the marker
+        table.wait_for({tp(topic): 1}, 0)
+        assert dict(table) == {}
+
+
+def test_many_keys_and_compaction(bench: Workbench, compacted: str) -> None:
+    with KafkaTable(compacted, params(bench.bootstrap_servers)) as table:
+        assert table[b"key-7"] == b"value-599"
+        assert {table[b"key-%d" % key] for key in range(7)} == {b"value-%d" % offset for offset in range(293, 300)}
+
+
+def test_a_topic_that_is_created_anew_empties_the_table(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
+        table.wait_for(done(table.put(b"old", b"1")), PATIENCE)
+        waits: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                table.wait_for({0: 99}, PATIENCE)
+            except BaseException as error:
+                waits.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        bench.recreate_topic(topic)
+        thread.join(PATIENCE)
+        assert isinstance(waits[0], (TopicRecreatedError, TopicNotFoundError))
+        bench.wait_until(lambda: not table, "an empty table", PATIENCE)
+        receipt = done(table.put(b"new", b"2"))
+        table.wait_for(receipt, PATIENCE)
+        assert dict(table) == {b"new": b"2"}
+
+
+def test_threads_may_use_it_together(bench: Workbench) -> None:
+    topic = bench.make_topic(3)
+    failures: list[BaseException] = []
+    with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
+
+        def use(name: int) -> None:
+            try:
+                for number in range(30):
+                    key = b"%d-%d" % (name, number % 3)
+                    receipt = done(table.put(key, b"%d" % number))
+                    table.wait_for(receipt, PATIENCE)
+                    assert table[key] == b"%d" % number
+                    assert len(table.snapshot()) <= 12
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=use, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert failures == []
+        assert len(table) == 12
+
+
+def test_a_table_of_a_forked_process_is_refused(bench: Workbench) -> None:
+    topic = bench.make_topic()
+    with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
+        child = os.fork()
+        if child == 0:
+            try:
+                table.read_to_end()
+            except LogStateError:
+                os._exit(42)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+        done(table.read_to_end())
+
+
+def test_a_hundred_thousand_keys_are_read_in_a_moment(bench: Workbench) -> None:
+    topic = bench.make_topic(3)
+    producer = bench.producer(linger_ms=5)
+    for number in range(100_000):
+        producer.produce(topic, b"value-%d" % number, b"key-%d" % number, number % 3)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    began = time.monotonic()
+    with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as table:
+        assert time.monotonic() - began < 10
+        assert len(table) == 100_000
+        assert table[b"key-77777"] == b"value-77777"
