@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from tests.integration.java_process import JavaProcess
+
 from pyspark_kafka_direct.broker._jars import kafka_jars
-from pyspark_kafka_direct.broker._java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +75,7 @@ class Producers:
         writer: Writer
         if family == "java":
             if self._java is None:
-                self._java = JavaProcess(self.version)
+                self._java = JavaProcess("Produce.java", kafka_jars(self.version))
             writer = _JavaWriter(plan, self._java, f"producer-{len(self._writers)}")
         elif family == "librdkafka":
             writer = _LibrdkafkaWriter(plan)
@@ -102,36 +100,6 @@ def can_write(family: Family, record: Record) -> bool:
         return all(_is_text(name) for name, _ in record.headers) and record.timestamp != 0
     nulls = record.key is None and record.value is None
     return not nulls and all(value is not None for _, value in record.headers)
-
-
-class JavaProcess:
-    """The process that runs ``Produce.java``; the format of orders and answers stands there."""
-
-    def __init__(self, version: str) -> None:
-        jars = kafka_jars(version)[0].parent
-        source = Path(__file__).parents[1] / "java" / "Produce.java"
-        command = [find_java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", f"{jars}/*", source]
-        self._process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-        )
-
-    def order(self, **order: object) -> dict[str, Any]:
-        # pytest's time limit ends a wait for a process that is stuck.
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "the process has ended"}')
-        assert "error" not in answer, answer
-        return answer
-
-    def close(self) -> None:
-        self._process.communicate(timeout=_DEADLINE)
 
 
 @dataclass(frozen=True, slots=True)
