@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -122,13 +122,16 @@ class Writer:
             self._acknowledged += 1
 
 
-def create_topic(servers: str, topic: str, partitions: int, replicas: int = 1) -> None:
+def create_topic(
+    servers: str, topic: str, partitions: int, replicas: int = 1, config: Mapping[str, str] | None = None
+) -> None:
     """Create it, with a client that is gone afterwards: a broker that dies later is no trouble of its."""
     admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())
     deadline = time.monotonic() + _DEADLINE
     while True:
         try:
-            admin.create_topics([NewTopic(topic, partitions, replicas)], operation_timeout=30)[topic].result(30)
+            wanted = NewTopic(topic, partitions, replicas, config=dict(config or {}))
+            admin.create_topics([wanted], operation_timeout=30)[topic].result(30)
             return
         except KafkaException:  # one of this name may still be on its way out
             assert time.monotonic() < deadline, f"{topic} could not be created"
