@@ -113,6 +113,10 @@ bench-streams: $(VENV)  ## streaming queries against Spark's JVM connector: ten 
 bench-sink: $(VENV)  ## writing, against Spark's JVM sink and confluent-kafka: a quarter of an hour
 	$(BIN)/python -m bench --only sink
 
+.PHONY: bench-log
+bench-log: $(VENV)  ## loading a log of a million keys, against Python's clients: three minutes
+	$(BIN)/python -m bench.log
+
 .PHONY: fmt
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,123 @@
+"""``python -m bench.log``: loading a topic of a million keys, by KafkaTable, KafkaBasedLog and Python's clients."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import log_peers, machine, topics
+from bench.client_peers import Clients, clients
+from bench.errors import BenchError
+from bench.host import Host
+from bench.log_peers import LOG, TABLE, WAYS
+from bench.run import say_to_stderr, turn
+from bench.session import KAFKA_VERSION
+from bench.summary import KAFKA_PYTHON, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.measure import Sample
+
+RESULTS = Path(__file__).parent / "results"
+GOAL = 10.0
+"""Times kafka-python's records/s."""
+
+Verdict = tuple[str, str, str, bool]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the tables, write JSON and Markdown."""
+    parser = argparse.ArgumentParser(prog="python -m bench.log", description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000, help="of the topic, one of each key (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="measured runs of each way (%(default)s)")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the results (%(default)s)")
+    chosen = parser.parse_args(arguments)
+    topic = topics.Topic(100, "none", chosen.records, padding=0, purpose="log")
+    try:
+        series, environment = measure(topic, chosen.rounds)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    text = render(series)
+    print(text)
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    found = {"machine": environment, "series": [asdict(each) for each in series]}
+    (chosen.output / "log.json").write_text(json.dumps(found, indent=1) + "\n")
+    (chosen.output / "log.md").write_text(f"# Loading a log\n\n{text}\n")
+    return 0
+
+
+def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], dict[str, Any]]:
+    """Run all ways in turn, each round begun by another one; the first round is not counted.
+
+    Raises:
+        BenchError: One of them failed.
+    """
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+    environment = machine.describe(java="of the broker only", kafka=KAFKA_VERSION, jars=())
+    samples: dict[str, list[Sample]] = {way: [] for way in WAYS}
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as scratch,
+        EmbeddedKafka(version=KAFKA_VERSION, heap="1g", reuse_running=False) as kafka,
+    ):
+        say_to_stderr(f"Loading {topic.records:,} records of {topic.label}")
+        log_peers.fill(topic, kafka.bootstrap_servers)
+        make = partial(clients, Clients(kafka.bootstrap_servers, kafka.pids[1]))
+        with Host(make, Path(scratch) / "clients.log") as host:
+            for number in range(rounds + 1):
+                for way in turn(WAYS, number):
+                    cost = host.call(log_peers.load, way, topic)
+                    if number:
+                        samples[way].append(cost)
+                say_to_stderr(f"Round {number} of {rounds}")
+    series = [
+        Series(topic.label, "log", way, topic.records, topic.value_bytes, topic.codec, tuple(taken))
+        for way, taken in samples.items()
+    ]
+    return series, environment
+
+
+def render(series: Sequence[Series]) -> str:
+    """The tables, as Markdown."""
+    by_way = {each.peer: each for each in series}
+    first = series[0]
+    lines = [
+        f"{first.records:,} keys, {first.topic}, {len(first.samples)} runs each",
+        "",
+        "| way | seconds | M records/s | core-us/record | vs kafka-python |",
+        "|---|---|---|---|---|",
+    ]
+    for each in series:
+        speed, times = each.records_per_second, _times(by_way, each.peer)
+        lines.append(
+            f"| {each.peer} | {each.seconds:.2f} | {speed / 1e6:.2f} | {each.core_us_per_record:.2f} | {times:.1f}x |"
+        )
+    lines += ["", "| goal | wanted | measured | reached |", "|---|---|---|---|"]
+    for name, wanted, measured, reached in judge(by_way):
+        lines.append(f"| {name} | {wanted} | {measured} | {'yes' if reached else 'no'} |")
+    return "\n".join(lines)
+
+
+def judge(by_way: dict[str, Series]) -> list[Verdict]:
+    """Hold what was measured against the goals: reported, never asserted."""
+    verdicts = []
+    for way in (TABLE, LOG):
+        times = _times(by_way, way)
+        verdicts.append((f"{way} against kafka-python", f">= {GOAL:.0f}x", f"{times:.1f}x", times >= GOAL))
+    return verdicts
+
+
+def _times(by_way: dict[str, Series], way: str) -> float:
+    return by_way[way].records_per_second / by_way[KAFKA_PYTHON].records_per_second
+
+
+if __name__ == "__main__":
+    sys.exit(main())

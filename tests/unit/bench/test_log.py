@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from bench.log import judge, render
+from bench.log_peers import LOG, TABLE, WAYS
+from bench.measure import Sample
+from bench.summary import KAFKA_PYTHON, Series
+
+
+def series(**seconds: float) -> list[Series]:
+    """One run of each way over 1 M records, a second long unless told otherwise."""
+    return [
+        Series("100 B none", "log", way, 1_000_000, 100, "none", (Sample(seconds.get(way, 1.0), 2.0),)) for way in WAYS
+    ]
+
+
+def test_goals_are_judged_by_ratios() -> None:
+    assert [reached for *_, reached in judge({each.peer: each for each in series()})] == [False, False]
+    slower = series(**{KAFKA_PYTHON: 12.0, LOG: 2.0})
+    assert judge({each.peer: each for each in slower}) == [
+        (f"{TABLE} against kafka-python", ">= 10x", "12.0x", True),
+        (f"{LOG} against kafka-python", ">= 10x", "6.0x", False),
+    ]
+
+
+def test_the_table_names_every_way() -> None:
+    text = render(series(**{KAFKA_PYTHON: 12.5}))
+    assert all(f"| {way} |" in text for way in WAYS)
+    assert "1,000,000 keys, 100 B none, 1 runs each" in text
+    assert f"| {TABLE} | 1.00 | 1.00 | 2.00 | 12.5x |" in text
