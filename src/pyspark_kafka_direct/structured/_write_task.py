@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -169,7 +170,7 @@ class AtLeastOnceTask(WriteTask):
         half = max(1, self.produce.buffer_bytes // 2)
         producer = Producer(cluster, dataclasses.replace(self.produce, buffer_bytes=half))
         try:
-            self.encode(batches, place, cluster, producer.send)
+            self.encode(batches, place, cluster, functools.partial(producer.send, more=True))
             written = {partition: PartitionWritten(*each) for partition, each in producer.flush().items()}
         finally:
             producer.close()

@@ -225,8 +225,9 @@ class _CommitStep:
         try:
             for topic, batch in batches:
                 time.check(len(batch.data))
-                session.send(topic, batch)
-            session.send(store.topic, store.encode(self._delivery.transactional_id, marker.to_json().encode()))
+                session.send(topic, batch, more=True)
+            named = store.encode(self._delivery.transactional_id, marker.to_json().encode())
+            session.send(store.topic, named, more=True)
             written = session.flush()
             place = written.pop(store.partition)
             store.check_newest(self._delivery.transactional_id, found, place.first_offset)

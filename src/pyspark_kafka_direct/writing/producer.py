@@ -120,6 +120,7 @@ class Producer:
         self._announced: set[TopicPartition] = set()
         self._too_large: dict[str, int] = {}
         self._held = 0
+        self._gathered = 0
         self._written: dict[TopicPartition, Written] = {}
         self._failure: KafkaDirectError | None = None
         self._closed = False
@@ -135,7 +136,13 @@ class Producer:
         return 0 if found is None else found.waiting
 
     def send(
-        self, topic: str, batch: EncodedBatch, recipient: Recipient | None = None, *, since: float | None = None
+        self,
+        topic: str,
+        batch: EncodedBatch,
+        recipient: Recipient | None = None,
+        *,
+        since: float | None = None,
+        more: bool = False,
     ) -> None:
         """Take a record batch; wait only while more than ``buffer.memory`` is not acknowledged.
 
@@ -144,6 +151,7 @@ class Producer:
             batch: The batch; it is changed, and not to be used again.
             recipient: Is told what became of it, in this call or a later one; it must not call the producer.
             since: When ``delivery.timeout.ms`` began for it, by the system's monotonic clock.
+            more: Whether others follow at once, or ``flush``: a small batch waits for them, to share their request.
 
         Raises:
             TopicNotFoundError: There is no such topic or partition.
@@ -156,6 +164,8 @@ class Producer:
         with self._failing():
             size = len(batch.data)
             self._add(TopicPartition(topic, batch.partition), batch.records, batch.data, 0, recipient, since)
+            if more and self._gathers(batch):
+                return
             self._turn()
             while self._held > max(self._settings.buffer_bytes, size):
                 self._wait()
@@ -230,6 +240,15 @@ class Producer:
                     if batch.recipient is not None:
                         batch.recipient.failed(batch.first, batch.records, outcome(error, in_doubt=batch.in_doubt))
             raise
+
+    def _gathers(self, batch: EncodedBatch) -> bool:
+        """Tell whether a batch is to wait for company, and count it if so."""
+        self._gathered += len(batch.data)
+        small = batch.raw_bytes < self._settings.batch_bytes // 2 and self._held <= self._settings.buffer_bytes
+        if small and self._gathered < self._settings.max_request_bytes:
+            return True
+        self._gathered = 0
+        return False
 
     def _add(
         self,

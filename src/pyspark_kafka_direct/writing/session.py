@@ -83,12 +83,13 @@ class TransactionalSession:
         self._started = Started(producer, self._transactions.bumps_epochs(deadline))
         self._open = True
 
-    def send(self, topic: str, batch: EncodedBatch) -> None:
+    def send(self, topic: str, batch: EncodedBatch, *, more: bool = False) -> None:
         """Send a record batch within the transaction; see ``Producer.send``.
 
         Args:
             topic: Its topic.
             batch: The batch; it is changed, and not to be used again.
+            more: Whether others follow at once, or ``flush``.
 
         Raises:
             FencedError: Another writer has taken over, or the transaction was open for too long.
@@ -103,7 +104,7 @@ class TransactionalSession:
                 before_first=None if started.bumps_epochs else self._add,
             )
         with self._fencing():
-            self._producer.send(topic, batch)
+            self._producer.send(topic, batch, more=more)
 
     def flush(self) -> dict[TopicPartition, Written]:
         """Wait until everything that was sent is acknowledged; see ``Producer.flush``."""

@@ -91,7 +91,7 @@ class Session:
         self._kafka.step("init")
         self._epoch, self._is_open = self._kafka.take_over(), False
 
-    def send(self, topic: str, batch: EncodedBatch) -> None:
+    def send(self, topic: str, batch: EncodedBatch, *, more: bool = False) -> None:
         self._kafka.step("send")
         self._is_open = True
         self._offset = self._kafka.take(self._epoch, topic, bytes(batch.data))

@@ -89,6 +89,44 @@ def test_a_request_has_one_batch_of_each_partition_up_to_its_size() -> None:
     assert [sorted(each.batches) for each in brokers.sent] == [[0], [1, 2, 3], [0], [4], [1]]
 
 
+def test_small_batches_of_several_partitions_share_a_request() -> None:
+    brokers = Brokers(lambda _: Answer(1.0))
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    for partition in range(3):
+        producer.send("t", batch(partition), more=True)
+    assert not brokers.sent
+    assert len(producer.flush()) == 3
+    assert [sorted(each.batches) for each in brokers.sent] == [[0, 1, 2]]
+
+
+def test_a_large_batch_waits_for_no_company_and_takes_the_others_along() -> None:
+    brokers = Brokers(lambda _: Answer(1.0))
+    producer = Producer(brokers, ProduceSettings(batch_bytes=202))  # type: ignore[arg-type]
+    producer.send("t", batch(0), more=True)
+    producer.send("t", batch(1)._replace(raw_bytes=101), more=True)
+    producer.send("t", batch(2), more=True)
+    assert [sorted(each.batches) for each in brokers.sent] == [[0, 1]]
+    producer.flush()
+    assert [sorted(each.batches) for each in brokers.sent] == [[0, 1], [2]]
+
+
+def test_small_batches_wait_until_there_is_a_request_of_them() -> None:
+    brokers = Brokers(lambda _: Answer(1.0))
+    producer = Producer(brokers, ProduceSettings(max_request_bytes=3 * SIZE))  # type: ignore[arg-type]
+    for partition in range(7):
+        producer.send("t", batch(partition), more=True)
+    assert [sorted(each.batches) for each in brokers.sent] == [[0, 1, 2], [3, 4, 5]]
+    assert producer.unacknowledged_bytes == 7 * SIZE
+
+
+def test_batches_that_wait_for_company_are_bounded_too() -> None:
+    brokers = Brokers(lambda _: Answer(1.0))
+    producer = Producer(brokers, ProduceSettings(buffer_bytes=3 * SIZE))  # type: ignore[arg-type]
+    for _ in range(20):
+        producer.send("t", batch(), more=True)
+        assert producer.unacknowledged_bytes <= 3 * SIZE
+
+
 def test_bytes_that_are_held_are_bounded() -> None:
     brokers = Brokers(lambda _: Answer(1.0))
     producer = Producer(brokers, ProduceSettings(buffer_bytes=3 * SIZE))  # type: ignore[arg-type]
