@@ -10,8 +10,8 @@ A frame is one record batch, with what is known of it beside its bytes. All numb
     UINT16 length of the topic's name, and the name
     the record batch
 
-Frames follow one another. Whoever keeps them also keeps their whole size and the CRC-32 over all of it, so that nothing
-is lost at the end.
+Frames follow one another. Whoever keeps them also keeps their whole size, and the CRC-32 over the first eight bytes of
+each, which stand for the rest: so nothing is lost at the end, and every byte is looked at once.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _HEAD = struct.Struct(">iiqH")
 
 
 class Sum(NamedTuple):
-    """What tells whether bytes are complete.
+    """What tells whether frames are complete.
 
     Attributes:
-        size: How many there are.
-        crc: Their CRC-32.
+        size: How many bytes they take.
+        crc: The CRC-32 of their first eight bytes, of one frame after the other.
     """
 
     size: int = 0
     crc: int = 0
 
-    def add(self, data: bytes | bytearray | memoryview) -> Sum:
-        """Return the sum with these bytes behind the others."""
-        return Sum(self.size + len(data), zlib.crc32(data, self.crc))
+    def add(self, framed: bytes | memoryview) -> Sum:
+        """Return the sum with one more frame behind the others."""
+        return Sum(self.size + len(framed), zlib.crc32(framed[: _PREFIX.size], self.crc))
 
 
 def frame(topic: str, batch: EncodedBatch) -> bytes:
@@ -68,22 +68,24 @@ def frames(chunks: Iterable[bytes | memoryview], wanted: Sum, where: str) -> Ite
     Raises:
         CorruptRecordError: They are damaged or incomplete; batches before the damage were handed out.
     """
-    seen = Sum()
+    seen, size = Sum(), 0
     waiting = bytearray()
     for chunk in chunks:
-        seen = seen.add(chunk)
+        size += len(chunk)
         waiting += chunk
         position = 0
         while (end := _end_of_frame(waiting, position)) is not None:
-            yield _parse(memoryview(waiting)[position:end].toreadonly(), where)
+            framed = memoryview(waiting)[position:end].toreadonly()
+            seen = seen.add(framed)
+            yield _parse(framed, where)
             position = end
         if position:
             waiting = waiting[position:]
-        if seen.size > wanted.size or _claimed(waiting) > wanted.size:
+        if size > wanted.size or _claimed(waiting) > wanted.size:
             break  # damage must not fill the memory
     if waiting or seen != wanted:
         raise CorruptRecordError(
-            f"Staged records are incomplete or damaged: {where} has {seen.size} bytes with CRC {seen.crc:08x}, and "
+            f"Staged records are incomplete or damaged: {where} has {size} bytes with CRC {seen.crc:08x}, and "
             f"{wanted.size} with CRC {wanted.crc:08x} were written."
         )
 

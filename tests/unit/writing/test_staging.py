@@ -41,8 +41,11 @@ def made(number: int, size: int = 100) -> Pair:
     return "flights", EncodedBatch(number, 3, size, bytearray(bytes([number]) * size))
 
 
-def sum_of(data: bytes) -> Sum:
-    return Sum().add(data)
+def sum_of(framed: Iterable[bytes]) -> Sum:
+    total = Sum()
+    for each in framed:
+        total = total.add(each)
+    return total
 
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
@@ -52,31 +55,39 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 @given(pairs, st.lists(st.integers(0, 10_000), max_size=8))
 def test_frames_come_back_however_the_bytes_are_cut(wanted: list[Pair], places: list[int]) -> None:
-    data = b"".join(frame(*each) for each in wanted)
-    assert list(frames(cut(data, places), sum_of(data), "here")) == wanted
+    framed = [frame(*each) for each in wanted]
+    assert list(frames(cut(b"".join(framed), places), sum_of(framed), "here")) == wanted
 
 
 @given(pairs.filter(bool), st.integers(0, 10_000), st.integers(1, 255))
 def test_a_changed_byte_is_seen(wanted: list[Pair], place: int, change: int) -> None:
-    data = bytearray(b"".join(frame(*each) for each in wanted))
-    total = sum_of(bytes(data))
+    framed = [frame(*each) for each in wanted]
+    data = bytearray(b"".join(framed))
     data[place % len(data)] ^= change
     with pytest.raises(CorruptRecordError):
-        list(frames([bytes(data)], total, "here"))
+        list(frames([bytes(data)], sum_of(framed), "here"))
 
 
 @given(pairs.filter(bool), st.integers(1, 10_000))
 def test_a_lost_end_is_seen(wanted: list[Pair], lost: int) -> None:
     """Also one that loses whole frames."""
-    data = b"".join(frame(*each) for each in wanted)
+    framed = [frame(*each) for each in wanted]
+    data = b"".join(framed)
     with pytest.raises(CorruptRecordError, match="incomplete or damaged: here has"):
-        list(frames([data[: max(0, len(data) - lost)]], sum_of(data), "here"))
+        list(frames([data[: max(0, len(data) - lost)]], sum_of(framed), "here"))
+
+
+def test_a_frame_in_the_place_of_another_is_seen() -> None:
+    first, second = frame(*made(1)), frame(*made(2))
+    for damaged in (second + first, first + first):
+        with pytest.raises(CorruptRecordError, match="incomplete or damaged: here has"):
+            list(frames([damaged], sum_of([first, second]), "here"))
 
 
 def test_bytes_behind_the_end_are_seen() -> None:
     data = frame(*made(1))
     with pytest.raises(CorruptRecordError):
-        list(frames([data + data], sum_of(data), "here"))
+        list(frames([data + data], sum_of([data]), "here"))
 
 
 def test_damage_is_seen_before_all_is_in_memory() -> None:
@@ -85,7 +96,7 @@ def test_damage_is_seen_before_all_is_in_memory() -> None:
     for damaged in (b"\xff" * 4 + data[4:], data):
         rest = iter([bytes(1 << 20)] * 50)
         with pytest.raises(CorruptRecordError, match="damaged"):
-            list(frames(itertools.chain([damaged], rest), sum_of(data), "here"))
+            list(frames(itertools.chain([damaged], rest), sum_of([data]), "here"))
         assert len(list(rest)) >= 49
 
 
@@ -142,7 +153,7 @@ def test_beyond_the_threshold_all_is_in_a_file(location: FileLocation, tmp_path:
     assert isinstance(staged, InFile)
     assert files(tmp_path) == {"run-1.5-0-17.staged"}
     assert os.stat(staged.path).st_size == staged.sum.size
-    found = StagedBatches([staged, Inline(frame(*made(9)), sum_of(frame(*made(9))), 3)], location)
+    found = StagedBatches([staged, Inline(frame(*made(9)), sum_of([frame(*made(9))]), 3)], location)
     assert list(found) == list(found) == [made(number) for number in (0, 1, 2, 3, 4, 9)]
     assert (found.records, found.bytes) == (18, staged.sum.size + len(frame(*made(9))))
 
