@@ -38,6 +38,7 @@ class CommitStep:
         produce: How to write records.
         staging: Where tasks have left them.
         prefix: What the transactional id begins with.
+        topic: The topic of all rows; ``None``: rows name theirs.
         marker_topic: Where the marker of the last batch is.
         timeout_ms: After how long the broker aborts a transaction.
         reset_token: The token of a refusal that is overruled.
@@ -48,6 +49,7 @@ class CommitStep:
     produce: ProduceSettings
     staging: Staging
     prefix: str
+    topic: str | None
     marker_topic: str
     timeout_ms: int
     reset_token: str | None
@@ -95,6 +97,8 @@ class CommitStep:
         tasks = _checked(messages, batch_id)
         attempt = self._with_digest(tasks[0].attempt)
         cluster = Cluster(self.connection)
+        # One question for what several would ask: the brokers, and the leaders of all that is read and written.
+        cluster.topics([self.marker_topic] if self.topic is None else [self.marker_topic, self.topic])
         location = self.staging.open(cluster, attempt.run)
         batches = StagedBatches([task.staged for task in tasks], location)
         store = MarkerStore(cluster, self.marker_topic)

@@ -190,6 +190,7 @@ def _commit_step(options: SinkOptions, checkpoint: str | None) -> CommitStep:
         produce=options.produce,
         staging=Staging(f"{prefix}.sink", options.staging_threshold, options.staging_location),
         prefix=prefix,
+        topic=options.topic,
         marker_topic=options.marker_topic,
         timeout_ms=options.transaction_timeout_ms,
         reset_token=options.reset_delivery,

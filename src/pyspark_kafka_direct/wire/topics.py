@@ -96,7 +96,8 @@ def broker_config(cluster: Cluster, names: Collection[str], deadline: Deadline |
         BrokerError: No broker could be asked.
     """
     deadline = deadline or cluster.deadline()
-    cluster.reach(deadline=deadline)
+    if not cluster.nodes:
+        cluster.reach(deadline=deadline)
     retry = _retry(cluster, deadline)
     while True:
         for node in cluster.nodes.values():  # each answers for itself only
@@ -109,6 +110,7 @@ def broker_config(cluster: Cluster, names: Collection[str], deadline: Deadline |
             except TransientBrokerError as error:
                 failure = error
         retry.after(failure)
+        cluster.reach(deadline=deadline)
 
 
 class _BadReplicationError(Exception):

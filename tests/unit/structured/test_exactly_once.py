@@ -60,6 +60,7 @@ def commit_step(location: str | None = None) -> CommitStep:
         produce=ProduceSettings(),
         staging=Staging("p.sink", 1000, location),
         prefix="p",
+        topic="t",
         marker_topic="markers",
         timeout_ms=1000,
         reset_token=None,
