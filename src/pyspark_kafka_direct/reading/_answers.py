@@ -163,6 +163,18 @@ def after_nothing(asked: Asked, fetched: FetchedPartition) -> Step:
     return Hole(end, _nothing_came(asked, end))
 
 
+def is_quiet(position: int, fetched: FetchedPartition, *, read_committed: bool) -> bool:
+    """Tell whether an answer says that the log ends at the position, and nothing else; most answers do."""
+    return (
+        not fetched.error_code
+        and position == fetched.high_watermark
+        and (not read_committed or position == fetched.last_stable_offset)
+        and not fetched.records
+        and fetched.diverging_epoch is None
+        and fetched.preferred_read_replica < 0
+    )
+
+
 def after_nothing_yet(asked: Asked, fetched: FetchedPartition) -> Step | None:
     """Decide as ``after_nothing``, but at a log's end, where records are still to come; ``None``: wait for them.
 

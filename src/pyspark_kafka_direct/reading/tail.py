@@ -29,6 +29,7 @@ from pyspark_kafka_direct.reading._answers import (
     TryAgain,
     after_error,
     after_nothing_yet,
+    is_quiet,
 )
 from pyspark_kafka_direct.reading._errands import Errands
 from pyspark_kafka_direct.reading._tail_leaders import Leaders
@@ -265,6 +266,9 @@ class Tail:
             if question.stale or not link.leads(partition):
                 continue
             fetched = answer.of(partition.name)
+            if is_quiet(question.offset, fetched, read_committed=self._read_committed):
+                partition.well()
+                continue
             try:
                 if not fetched.error_code and partition.feed(fetched):
                     partition.well()

@@ -44,7 +44,6 @@ Versions 17 and 18 add fields for followers only, tagged, which we leave out.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -70,6 +69,7 @@ _PARTITION_9 = struct.Struct(">iiqqi")
 _PARTITION_12 = struct.Struct(">iiqiqi")
 _ANSWERED_4 = struct.Struct(">hqq")
 _ANSWERED_5 = struct.Struct(">hqqq")
+_QUIET_12 = struct.Struct(">hqqqBiBB")
 _LIMITS = struct.Struct(">iiib")
 _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_REPLICA = struct.pack(">i", -1)
@@ -131,8 +131,7 @@ class CurrentLeader(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class FetchedPartition(NamedTuple):
     """A broker's answer for one partition.
 
     Attributes:
@@ -296,6 +295,15 @@ def _read_topic(cursor: Cursor, version: int, names: dict[str | bytes | None, st
 
 def _parse_partition(cursor: Cursor, version: int, throttle_ms: int) -> FetchedPartition:
     flexible = version >= FLEXIBLE_FROM
+    if flexible and cursor.left >= _QUIET_12.size:
+        # Most of many partitions have nothing new: no aborted transactions, no records, no tags.
+        error_code, high_watermark, last_stable_offset, log_start_offset, aborts, replica, size, tags = cursor.unpack(
+            _QUIET_12
+        )
+        if aborts <= 1 and size <= 1 and not tags:
+            ends = (error_code, high_watermark, last_stable_offset, log_start_offset)
+            return FetchedPartition(*ends, (), replica, None, None, throttle_ms, cursor.bytes(0))
+        cursor.position -= _QUIET_12.size
     if version >= 5:
         error_code, high_watermark, last_stable_offset, log_start_offset = cursor.unpack(_ANSWERED_5)
     else:

@@ -222,6 +222,7 @@ class Brokers:
         self.error: Callable[[TopicPartition], int] = lambda _: 0
         self.throttled = 0
         self.local_start = 0
+        self._encoded: dict[int, tuple[Batch, bytes]] = {}
 
     def tail(
         self,
@@ -287,6 +288,12 @@ class Brokers:
             connection.close()
 
     # What a test does with it.
+
+    def encoded(self, batch: Batch) -> bytes:
+        """The bytes of a batch, made once."""
+        if id(batch) not in self._encoded:
+            self._encoded[id(batch)] = (batch, batch.encode())
+        return self._encoded[id(batch)][1]
 
     def changed(self) -> None:
         """Answers requests that wait for records."""
@@ -466,7 +473,7 @@ class Wire:
         for batch in log.batches:
             if last_offset(batch) < asked.fetch_offset or batch.base_offset >= visible:
                 continue
-            encoded = batch.encode()
+            encoded = brokers.encoded(batch)
             if len(records) + len(encoded) > most and not (first and not records):
                 break
             records += encoded

@@ -65,10 +65,12 @@ def at_end(brokers: Brokers, tail: Tail) -> Callable[[], bool]:
 def failure(tail: Tail, kind: type[Exception], seconds: float = 600.0) -> Any:
     """Polls until an error of this kind, and returns it."""
     limit = tail._system.monotonic() + seconds
-    with pytest.raises(kind) as caught:
-        while tail._system.monotonic() < limit:
+    while tail._system.monotonic() < limit:
+        try:
             tail.poll(limit - tail._system.monotonic())
-    return caught.value
+        except kind as error:
+            return error
+    raise AssertionError(f"no {kind.__name__}")
 
 
 def test_records_come_of_all_partitions(brokers: Brokers) -> None:
@@ -393,13 +395,13 @@ def test_a_leader_that_was_cut_off_is_found_out(brokers: Brokers) -> None:
 
 
 def test_all_partitions_get_their_turn() -> None:
-    """An answer has room for one of them only."""
+    """An answer has room for a few of them only."""
     names = [TopicPartition("flights", number) for number in range(200)]
     brokers = Brokers(names)
     for log in brokers.logs.values():
         for _ in range(3):
             log.append(10, size=1000)
-    with brokers.tail(fetch={"fetch_max_bytes": 1, "max_partition_fetch_bytes": 1}) as tail:
+    with brokers.tail(fetch={"fetch_max_bytes": 150_000, "max_partition_fetch_bytes": 1}) as tail:
         for round_ in range(3):
             seen: list[TopicPartition] = []
             while len(seen) < 200:
