@@ -348,7 +348,9 @@ def _read_tags(cursor: Cursor) -> tuple[CurrentLeader | None, EpochEnd | None]:
 
 
 def _count(number: int, flexible: bool) -> bytes:
-    return unsigned_varint(number + 1) if flexible else _INT32.pack(number)
+    if not flexible:
+        return _INT32.pack(number)
+    return bytes((number + 1,)) if number < 0x7F else unsigned_varint(number + 1)
 
 
 def _string(text: str, flexible: bool) -> bytes:
