@@ -461,8 +461,7 @@ class Producer:
         partition.dropped(batch)
         self._held -= len(batch.data)
         if partition.settled:
-            del self._unsettled[partition]
-            self._troubled.pop(partition, None)
+            del self._unsettled[partition]  # it stays among the troubled: what comes next waits for its pause too
         batch.recipient.failed(batch.first, batch.records, outcome(error, in_doubt=batch.in_doubt))
 
     def _give_up(self, partition: Partition, error: KafkaDirectError) -> None:
