@@ -203,13 +203,15 @@ class Work:
         A log that only reads committed records thus waits for the ends of these transactions.
         """
         wanted = dict.fromkeys(self.positions, LATEST)
-        ends = self._cluster.offsets(
-            wanted, isolation_level="read_uncommitted", deadline=self._cluster.deadline(_QUESTION)
-        )
+        deadline = self._cluster.deadline(_QUESTION)
+        ends = self._cluster.offsets(wanted, isolation_level="read_uncommitted", deadline=deadline)
         self._progress_at = self._system.monotonic()
         shorter = cut_back(self._ends, ends)
         self._ends = {**self._ends, **ends}
-        if shorter:  # what that means for what was read, the reader will find out
+        if shorter and look_at(self._cluster, self._topic, self._wanted, deadline).topic_id != self._topic_id:
+            self._close_reader()
+            self._open()
+        elif shorter:  # what that means for what was read, the reader will find out
             self._tell(self._requests.failed(), _truncated(*next(iter(shorter.items()))))
         elif self._requests.ends is None:
             self._requests.ends = ends
@@ -300,7 +302,6 @@ class Work:
             self._reader = None
 
     def _taken_back(self, error: KafkaDirectError) -> bool:
-        _logger.warning("%s", error)
         self._ends = {}
         self._tell(self._requests.failed(), error)
         return self._handlers.reset(error)

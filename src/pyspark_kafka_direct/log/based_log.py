@@ -43,6 +43,7 @@ START_TIMEOUT: Final = 300.0
 STOP_TIMEOUT: Final = 30.0
 """Seconds that a stop takes at most, unless told otherwise."""
 
+_FAILED_START: Final = 2.0  # seconds that cleaning up after a failed start may take
 _EXPLANATION: Final = 2.0  # seconds that may be spent on finding out why a start took too long
 
 
@@ -172,7 +173,7 @@ class KafkaBasedLog:
                 raise self._late()
             loaded.result()
         except BaseException:
-            self._stop(0.0)
+            self._stop(_FAILED_START)
             raise
         with self._changed:
             if self._state == "starting":
@@ -345,10 +346,9 @@ class KafkaBasedLog:
         with self._changed:
             self._state = "stopped"
         self._work.stop()
-        outbox, self._outbox = self._outbox, None
         try:
-            if outbox is not None:
-                outbox.close(deadline.remaining())
+            if self._outbox is not None:
+                self._outbox.close(deadline.remaining())
         finally:
             if not self._is_own_thread():  # it ends when the callback has returned
                 self._join(deadline)

@@ -319,6 +319,19 @@ def test_a_topic_that_is_created_anew_is_read_from_its_beginning(cluster: FakeCl
     assert len(bench.resets) == 1
 
 
+def test_a_topic_that_is_created_anew_is_noticed_by_its_end_too(cluster: FakeCluster, bench: Bench) -> None:
+    read_five(cluster, bench)
+    cluster.recreate(partitions=2)
+    cluster.write(1)
+    bench.reader.most = 0
+    waiter = bench.ask()
+    bench.turns()
+    assert isinstance(waiter.exception(0), TopicRecreatedError)
+    bench.until(bench.ask())
+    assert bench.handed == [(0, 0)]
+    assert len(bench.resets) == 1
+
+
 def test_a_topic_that_is_gone_fails_those_who_wait_and_is_found_again(cluster: FakeCluster, bench: Bench) -> None:
     read_five(cluster, bench)
     before, cluster.topic_id = cluster.topic_id, None
