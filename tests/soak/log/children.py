@@ -62,15 +62,18 @@ class Child:
         self._process.kill()
         self._ended()
 
+    def ask_to_end(self) -> None:
+        """End its input."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def end(self) -> int:
-        """End its input, wait until it has ended, and return its exit code.
+        """Ask it to end, wait until it has ended, and return its exit code.
 
         Raises:
             subprocess.TimeoutExpired: It did not end.
         """
-        assert self._process.stdin is not None
-        if self.alive:
-            self._process.stdin.close()
+        self.ask_to_end()
         return self._ended()
 
     def last_words(self) -> str:

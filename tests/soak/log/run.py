@@ -199,6 +199,8 @@ class LogRun:
                 raise SoakError(f"{what}: not within {_DEADLINE:.0f} s")
 
     def _finish(self) -> None:
+        for writer in self._writers:
+            writer.ask_to_end()
         for number, writer in enumerate(self._writers):
             if code := writer.end():
                 raise SoakError(f"writer {number} ({kind_of(number)}) failed, exit code {code}:\n{writer.last_words()}")
@@ -208,9 +210,10 @@ class LogRun:
         )
         contents: dict[int, Contents] = {}
         summaries = []
-        for number, keeper in enumerate(self._keepers):
-            path = self._folder / f"tables-{number}.json"
+        paths = [self._folder / f"tables-{number}.json" for number in range(_PROCESSES)]
+        for keeper, path in zip(self._keepers, paths, strict=True):
             keeper.tell(f"finish {path}")
+        for keeper, path in zip(self._keepers, paths, strict=True):
             if code := keeper.end():
                 raise SoakError(f"a process with tables failed, exit code {code}:\n{keeper.last_words()}")
             found = json.loads(path.read_text())
