@@ -131,7 +131,7 @@ class Log:
 
     @property
     def end(self) -> int:
-        return max(last_offset(self.batches[-1]) + 1 if self.batches else self.start, self.empty_until)
+        return max(last_offset(self.batches[-1]) + 1 if self.batches else 0, self.start, self.empty_until)
 
     @property
     def high_watermark(self) -> int:
