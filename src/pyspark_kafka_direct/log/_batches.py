@@ -6,8 +6,9 @@
                                 {"batchWatermarkMs":0,"batchTimestampMs":1795346400000,...}
                                 {"flights":{"0":123,"1":98}}
 
-After the two first lines there is one for each source of the query, ``-`` where it has no offset. Sources that are not
-Kafka's write other JSON, and are passed over. The file is read with Hadoop's file systems, as Spark wrote it.
+After the two first lines there is one for each source of the query, ``-`` where it has no offset; in ``v2`` with a
+name and a colon before it. Sources that are not Kafka's write other JSON, and are passed over. The file is read with
+Hadoop's file systems, as Spark wrote it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
 
-_VERSION: Final = "v1"
+_PLAIN, _NAMED = "v1", "v2"
 _NO_OFFSET: Final = "-"
 
 
@@ -124,15 +125,15 @@ def parse_ends(text: str, place: str) -> dict[TopicPartition, int]:
         OffsetPlanError: It is of another version, or no source in it is Kafka's.
     """
     version, *lines = text.splitlines()
-    if version != _VERSION:
+    if version not in (_PLAIN, _NAMED):
         raise OffsetPlanError(
-            f"{place} is of version {version!r}, and only {_VERSION} is understood: leave "
+            f"{place} is of version {version!r}, and {_PLAIN} and {_NAMED} are understood: leave "
             "spark.sql.streaming.offsetLog.formatVersion as it is"
         )
     ends: dict[TopicPartition, int] = {}
     sources = 0
     for line in lines[1:]:
-        if (found := _kafka_offsets(line)) is not None:
+        if (found := _kafka_offsets(line.partition(":")[2] if version == _NAMED else line)) is not None:
             sources += 1
             for tp, offset in found.items():
                 ends[tp] = min(offset, ends.get(tp, offset))

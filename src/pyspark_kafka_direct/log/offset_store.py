@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
-from pyspark_kafka_direct.errors import DataLossError, OffsetPlanError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError, TopicRecreatedError
 from pyspark_kafka_direct.log._store_log import StoreLog
 from pyspark_kafka_direct.log._stored_offsets import Run, StoredOffset
 from pyspark_kafka_direct.offsets import (
@@ -130,7 +130,7 @@ class KafkaOffsetStore:
             OptionError: The topic loses records by time or size.
             TopicNotFoundError: The topic is not there, and is not to be created.
             AuthorizationError: The principal may not do it; the message says what is needed.
-            DataLossError: A topic was created anew since its offsets were saved.
+            TopicRecreatedError: A topic was created anew since its offsets were saved.
             BrokerTimeoutError: A transaction of another writer stayed open in the topic.
             KafkaDirectError: It was not possible.
         """
@@ -304,14 +304,14 @@ class KafkaOffsetStore:
         known |= {tp: stored[tp].offset for tp in stored if stored[tp].topic_id is None}
         for name in sorted({tp.topic for tp in stored.keys() - known.keys()}):
             text = partition_offsets_to_json({tp: stored[tp].offset for tp in stored if tp.topic == name})
-            what = (
-                f"The topic was deleted and created anew (its id is {ids[name]}) since its offsets were saved: {text}."
-            )
+            what = f"The topic was deleted and created anew since its offsets were saved: {text}."
             if not self._forgets:
-                raise DataLossError(
+                error = TopicRecreatedError(
                     f'{what} They mean nothing in it. With recreated="forget" the topic is read as an unknown one.',
                     topic=name,
                 )
+                error.topic_id = ids[name]
+                raise error
             _log.warning("%s They are forgotten.", what)
         return known
 

@@ -15,12 +15,12 @@ from tests.integration.log.stores import new_name, records, store_of
 from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerTimeoutError,
-    DataLossError,
     FencedError,
     OffsetPlanError,
     OptionError,
     RecordError,
     TopicNotFoundError,
+    TopicRecreatedError,
 )
 from pyspark_kafka_direct.log import KafkaOffsetStore
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -265,8 +265,9 @@ def test_a_topic_created_anew_is_told(bench: Workbench, make: Make) -> None:
     with make() as store:
         store.save({TopicPartition(flights, 0): 5, TopicPartition(other, 0): 6})
     bench.recreate_topic(flights)
-    with pytest.raises(DataLossError, match=r'deleted and created anew.*"0":5.*recreated="forget"'):
+    with pytest.raises(TopicRecreatedError, match=r'deleted and created anew.*"0":5.*recreated="forget"') as caught:
         make().open()
+    assert caught.value.topic_id == bench.topic_id(flights)
     with make(recreated="forget") as store:
         assert store.load() == {TopicPartition(other, 0): 6}
         assert f'"{flights}":{{"0":-1}}' in store.starting_offsets_json([flights, other], "latest")

@@ -1,0 +1,263 @@
+"""The offset store and structured queries: where each batch ends is saved when the batch is done."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from tests.integration.log.stores import new_name, store_of
+from tests.integration.stream_queries import DEADLINE, produce
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.log import KafkaOffsetStore
+
+
+@dataclass
+class Job:
+    """A query over a topic that knows its place by the store; each start is a run of its own.
+
+    Attributes:
+        seen: The numbers of each batch that was worked on.
+    """
+
+    spark: SparkSession
+    servers: str
+    topic: str
+    offsets: str = field(default_factory=new_name)
+    seen: list[list[int]] = field(default_factory=list)
+
+    def store(self, **more: Any) -> KafkaOffsetStore:
+        return store_of(self.servers, self.offsets, "job", **more)
+
+    def put(self, *numbers: int) -> None:
+        produce(self.servers, self.topic, numbers)
+
+    def load(self, starting: str, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", self.servers)
+        reader = reader.option("subscribe", self.topic).option("startingOffsets", starting).options(**options)
+        return reader.load().selectExpr("cast(cast(value as string) as int) number")
+
+    def run(
+        self,
+        checkpoint: Path,
+        function: Callable[[DataFrame, int], None] | None = None,
+        *,
+        unknown: Any = "earliest",
+        frame: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+        named: object = None,
+        **options: str,
+    ) -> dict[TopicPartition, int]:
+        """Read all there is; returns what is stored then."""
+        with self.store() as store:
+            source = self.load(store.starting_offsets_json(self.topic, unknown), **options)
+            to_store = store.foreach_batch(function or self.work, str(named or checkpoint))
+            writer = frame(source).writeStream.foreachBatch(to_store).option("checkpointLocation", str(checkpoint))
+            query = writer.trigger(availableNow=True).start()
+            try:
+                assert query.awaitTermination(DEADLINE), "the query did not end"
+            finally:
+                query.stop()
+            return store.load()
+
+    def work(self, frame: DataFrame, _: int) -> None:
+        self.seen.append(sorted(row.number for row in frame.select("number").collect()))
+
+    def fail(self, frame: DataFrame, number: int) -> None:
+        self.work(frame, number)
+        raise RuntimeError("died after the results were written")
+
+    @property
+    def all(self) -> list[int]:
+        return sorted(number for some in self.seen for number in some)
+
+
+@pytest.fixture
+def job(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> Job:
+    return Job(spark, kafka.bootstrap_servers, make_topic(2))
+
+
+def test_a_query_goes_on_on_another_directory(job: Job, tmp_path: Path) -> None:
+    job.put(*range(10))
+    saved = job.run(tmp_path / "one")
+    assert saved == {TopicPartition(job.topic, 0): 5, TopicPartition(job.topic, 1): 5}
+    job.put(*range(10, 14))
+    assert set(job.run(tmp_path / "two").values()) == {7}
+    assert job.seen == [list(range(10)), list(range(10, 14))]
+
+
+def test_each_batch_is_saved(job: Job, tmp_path: Path) -> None:
+    """Not only the last one: a query that dies in its third batch begins with that."""
+    job.put(*range(12))
+
+    def die_in_the_third(frame: DataFrame, number: int) -> None:
+        if number == 2:
+            raise RuntimeError("died")
+        job.work(frame, number)
+
+    with pytest.raises(StreamingQueryException, match="died"):
+        job.run(tmp_path / "one", die_in_the_third, maxOffsetsPerTrigger="4")
+    assert job.seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    job.run(tmp_path / "two")
+    assert job.all == list(range(12))
+
+
+def test_a_batch_that_was_not_saved_comes_again(job: Job, tmp_path: Path) -> None:
+    job.put(*range(4))
+    with pytest.raises(StreamingQueryException, match="died after the results were written"):
+        job.run(tmp_path / "one", job.fail)
+    job.run(tmp_path / "two")
+    assert job.seen == [list(range(4))] * 2
+
+
+def test_a_batch_that_spark_repeats_after_it_was_saved_does_no_harm(job: Job, tmp_path: Path) -> None:
+    """The driver died between the save and Spark's own commit."""
+    job.put(*range(4))
+    job.run(tmp_path / "one")
+    job.put(4, 5)
+    saved = job.run(tmp_path / "one")
+    undo_commit(tmp_path / "one", 1)
+    assert job.run(tmp_path / "one") == saved
+    assert job.seen == [list(range(4)), [4, 5], [4, 5]]
+    job.put(6)
+    job.run(tmp_path / "two")
+    assert job.seen[3:] == [[6]]
+
+
+def test_the_first_batch_is_empty_when_spark_repeats_it_after_it_was_saved(job: Job, tmp_path: Path) -> None:
+    """A query's first start is in no checkpoint: it is looked up in the store again."""
+    job.put(*range(4))
+    saved = job.run(tmp_path / "one")
+    undo_commit(tmp_path / "one", 0)
+    job.put(4)
+    assert sum(job.run(tmp_path / "one").values()) == sum(saved.values()) + 1
+    assert job.seen == [list(range(4)), [], [4]]
+
+
+def undo_commit(checkpoint: Path, number: int) -> None:
+    for name in (f"{number}", f".{number}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+def test_where_latest_was_is_kept(job: Job, tmp_path: Path) -> None:
+    """It is saved with the empty first batch, so what comes while the job is down is not missed."""
+    job.put(1, 2)
+    assert set(job.run(tmp_path / "one", unknown="latest").values()) == {1}
+    job.put(3, 4)
+    job.run(tmp_path / "two", unknown="latest")
+    assert job.all == [3, 4]
+
+
+def test_a_second_job_stops_the_first(job: Job, tmp_path: Path) -> None:
+    job.put(*range(4))
+
+    def take_over(frame: DataFrame, number: int) -> None:
+        job.work(frame, number)
+        job.store().open().close()
+
+    with pytest.raises(StreamingQueryException, match=r"FencedError.*taken over by run"):
+        job.run(tmp_path / "one", take_over)
+    with job.store() as store:
+        assert store.load() == {}
+
+
+def test_several_sources_in_one_query(job: Job, tmp_path: Path, make_topic: MakeTopic) -> None:
+    """Those of Kafka are saved; of two that read one topic the one that is behind."""
+    other = make_topic(1)
+    produce(job.servers, other, [100])
+    job.put(1, 2, 3, 4)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("200\n")
+
+    def union(frame: DataFrame) -> DataFrame:
+        files = job.spark.readStream.format("text").load(str(folder)).selectExpr("cast(value as int) number")
+        reader = job.spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", job.servers)
+        reader = reader.option("startingOffsets", "earliest")
+        second = reader.option("subscribe", other).load().selectExpr("cast(cast(value as string) as int) number")
+        slow = reader.option("subscribe", job.topic).option("maxOffsetsPerTrigger", "1").load()
+        behind = slow.selectExpr("cast(cast(value as string) as int) number").where("number < 0")
+        return frame.unionAll(files).unionAll(second).unionAll(behind)
+
+    ends: list[dict[TopicPartition, int]] = []
+    with job.store() as store:
+        saved = store.save
+
+        def save(offsets: Any) -> None:
+            ends.append(dict(offsets))
+            saved(offsets)
+
+        store.save = save  # type: ignore[method-assign]
+        source = union(job.load(store.starting_offsets_json(job.topic)))
+        writer = source.writeStream.foreachBatch(store.foreach_batch(job.work, str(tmp_path / "one")))
+        query = writer.option("checkpointLocation", str(tmp_path / "one")).trigger(availableNow=True).start()
+        assert query.awaitTermination(DEADLINE)
+    assert job.all == [1, 2, 3, 4, 100, 200]
+    both = [TopicPartition(job.topic, number) for number in (0, 1)]
+    assert ends[-1] == {**dict.fromkeys(both, 2), TopicPartition(other, 0): 1}
+    assert [ends[0][tp] for tp in both] == [1, 1]
+
+
+def test_another_checkpoint_is_refused(job: Job, tmp_path: Path) -> None:
+    job.put(1)
+    with pytest.raises(
+        StreamingQueryException, match=r"There is no .*/offsets/0: give foreach_batch the checkpointLoc"
+    ):
+        job.run(tmp_path / "one", named=tmp_path / "other")
+    job.run(tmp_path / "two")
+    with pytest.raises(StreamingQueryException, match=r"two is the checkpoint of the query .*, and this is"):
+        job.run(tmp_path / "three", named=tmp_path / "two")
+    assert job.seen == [[1]]
+
+
+def test_a_checkpoint_that_is_behind_the_store_counts_and_is_told(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a job comes back to a machine after it ran on another one."""
+    job.put(1, 2)
+    job.run(tmp_path / "one")
+    job.put(3, 4)
+    job.run(tmp_path / "two")
+    job.put(5, 6)
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_direct.log"):
+        job.run(tmp_path / "two")
+        assert not caplog.messages
+        job.put(7, 8)
+        saved = job.run(tmp_path / "one")
+    assert any("goes on at" in each and "The checkpoint counts" in each for each in caplog.messages)
+    assert job.seen == [[1, 2], [3, 4], [5, 6], [3, 4, 5, 6, 7, 8]]
+    assert set(saved.values()) == {4}
+
+
+def test_an_offset_log_with_named_sources(job: Job, tmp_path: Path) -> None:
+    job.put(1, 2)
+    name = "spark.sql.streaming.offsetLog.formatVersion"
+    job.spark.conf.set(name, "2")
+    try:
+        saved = job.run(tmp_path / "one")
+    finally:
+        job.spark.conf.unset(name)
+    assert (tmp_path / "one" / "offsets" / "0").read_text().startswith("v2")
+    assert set(saved.values()) == {1}
+
+
+def test_what_is_in_an_offset_log(job: Job, tmp_path: Path) -> None:
+    """What foreach_batch relies on."""
+    job.put(1, 2)
+    job.run(tmp_path / "one")
+    version, metadata, *lines = (tmp_path / "one" / "offsets" / "0").read_text().splitlines()
+    assert version == "v1"
+    assert "batchTimestampMs" in json.loads(metadata)
+    assert [json.loads(line) for line in lines] == [{job.topic: {"0": 1, "1": 1}}]

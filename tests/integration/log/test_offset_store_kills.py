@@ -1,0 +1,159 @@
+"""Jobs that are killed on one directory and go on in another: nothing is lost, and the sink sees each record once.
+
+And what is left of a store whose run is killed at each step of a save, or of taking over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.log.stores import new_name, records, store_of
+from tests.integration.stream_queries import produce
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+APP = Path(__file__).with_name("store_app.py")
+STEPS = Path(__file__).with_name("store_steps.py")
+DEADLINE = 240  # seconds
+
+
+@dataclass
+class Job:
+    """The program under test, and what it has written."""
+
+    kind: str
+    servers: str
+    topic: str
+    folder: Path
+    store: str = field(default_factory=new_name)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    def start(self, directory: str) -> None:
+        place = self.folder / directory
+        place.mkdir(parents=True)
+        self.results.mkdir(exist_ok=True)
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        told = (self.kind, self.servers, self.topic, self.store, str(place), str(self.results))
+        with (self.folder / "output").open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", str(APP), *told],
+                stdout=output, stderr=output, env=environment, cwd=place, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)  # its JVM and its workers as well
+        self.process.wait(30)
+
+    def stop(self) -> None:
+        assert self.process is not None
+        (self.results / "stop").touch()
+        assert self.process.wait(DEADLINE) == 0, self.output()
+
+    def wait(self, enough: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not enough():
+            assert self.process is not None
+            assert self.process.poll() is None, self.output()
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(0.1)
+
+    def written(self) -> list[int]:
+        """All numbers in the sink."""
+        return sorted(int(file.read_text() or -1) for file in self.results.glob("*-*"))
+
+    def log(self, directory: str) -> list[int]:
+        """What was written from a directory, again and again."""
+        lines = [line.split() for line in (self.results / "log").read_text().splitlines()]
+        return sorted(int(line[1]) for line in lines if line[0] == directory)
+
+    def saved(self) -> int:
+        """The sum of the offsets in the store; reading them fences nobody."""
+        found = {}
+        for key, value in records(self.servers, self.store):
+            if len(key) == 3:
+                found[tuple(key)] = value["offset"]
+        return sum(found.values())
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text()[-6000:]
+
+
+@pytest.mark.spark_app
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["structured", "direct"])
+def test_a_killed_job_goes_on_from_another_directory(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, kind: str
+) -> None:
+    job = Job(kind, kafka.bootstrap_servers, make_topic(2), tmp_path)
+    try:
+        produce(job.servers, job.topic, range(20))
+        job.start("one")
+        job.wait(lambda: job.written() == list(range(20)))
+        job.wait(lambda: job.saved() == 20)
+        (job.results / "hold").touch()
+        produce(job.servers, job.topic, range(20, 40))
+        job.wait(lambda: job.written() == list(range(40)))
+        job.kill()  # the results are there, their offsets are not
+        assert job.saved() == 20
+        shutil.rmtree(tmp_path / "one")
+        produce(job.servers, job.topic, range(40, 50))
+        (job.results / "hold").unlink()
+        job.start("two")
+        job.wait(lambda: job.written() == list(range(50)))
+        job.stop()
+    finally:
+        if job.process is not None and job.process.poll() is None:
+            job.kill()
+    assert job.log("one") == list(range(40))
+    assert job.log("two") == list(range(20, 50))  # what was saved did not come again
+    assert job.saved() == 50
+
+
+STORE_STEPS = ["init", "read", "send", "flush", "before-commit", "after-commit"]
+
+
+@pytest.mark.parametrize("step", STORE_STEPS)
+@pytest.mark.parametrize("doing", ["open", "save"])
+def test_a_run_that_is_killed_leaves_what_was_saved(kafka: EmbeddedKafka, doing: str, step: str) -> None:
+    """``kill -9`` at the step; the next run waits for nothing."""
+    servers, topic = kafka.bootstrap_servers, new_name()
+    place = TopicPartition("t", 0)
+    with store_of(servers, topic) as store:
+        store.save({place: 1})
+    run = subprocess.run(
+        [sys.executable, str(STEPS), servers, topic, doing, step],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    passes_by = doing == "save" and step in ("init", "read")  # a save does neither
+    assert run.returncode == (0 if passes_by else -signal.SIGKILL), run.stderr
+    began = time.monotonic()
+    with store_of(servers, topic) as store:
+        assert store.load() == {place: 2 if passes_by or (doing, step) == ("save", "after-commit") else 1}
+        store.save({place: 3})
+    assert time.monotonic() - began < 20  # and not transaction_timeout_ms
+    with store_of(servers, topic) as store:
+        assert store.load() == {place: 3}
