@@ -58,14 +58,13 @@ class Handlers:
 
     def failed(self, error: BaseException) -> None:
         """Tell of an error of reading."""
-        if self.on_error is None or not isinstance(error, KafkaDirectError):
-            _logger.error("reading failed, and is tried again: %s", error, exc_info=error)
-            return
-        _logger.warning("reading failed, and is tried again: %s", error)
-        try:
-            self.on_error(error)
-        except BaseException:
-            _logger.exception("on_error raised an error")
+        known = isinstance(error, KafkaDirectError)
+        _logger.warning("reading failed, and is tried again: %s", error, exc_info=None if known else error)
+        if self.on_error is not None and isinstance(error, KafkaDirectError):
+            try:
+                self.on_error(error)
+            except BaseException:
+                _logger.exception("on_error raised an error")
 
     def reset(self, error: KafkaDirectError) -> bool:
         """Tell that records were taken back; return whether to read everything from the beginning."""

@@ -6,7 +6,6 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.writing.outbox import Outbox
 from tests.integration.waiting import wait_until
 from tests.integration.writing import cluster
 
@@ -14,6 +13,7 @@ from pyspark_kafka_direct.log import KafkaBasedLog
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.settings.produce import ProduceSettings
+from pyspark_kafka_direct.writing.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,10 +29,10 @@ from pyspark_kafka_direct.errors import LogStateError, OptionError, RecordTooLar
 from pyspark_kafka_direct.log import KafkaBasedLog
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.writing.outbox import Receipt
     from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.log import LogRecord
+    from pyspark_kafka_direct.writing.outbox import Receipt
 
 
 def test_start_and_stop(bench: Workbench) -> None:
@@ -97,7 +97,7 @@ def test_send_and_read_to_end(bench: Workbench) -> None:
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen) as log:
         for number in range(20):
             key = b"k%d" % number
-            log.send(key, b"%d" % number, lambda *how, key=key: settled.append((key, *how)))  # type: ignore[misc]
+            log.send(key, b"%d" % number, lambda *how, key=key: settled.append((key, *how)))
         log.send(b"last", b"")
         told: list[BaseException | None] = []
         end = log.read_to_end(told.append)
@@ -138,9 +138,9 @@ def test_a_record_has_its_fields(bench: Workbench) -> None:
     with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen, read_only=True):
         pass
     first, second = seen.records
-    assert first == (b"k", b"v", 0, 0, 1_700_000_000_123, (("a", b"1"), ("a", None)), topic)
-    assert second == (b"k", None, 0, 1, 1_700_000_000_124, (), topic)
     assert (first.key, second.value, second.offset, first.topic) == (b"k", None, 1, topic)
+    assert tuple(first) == (b"k", b"v", 0, 0, 1_700_000_000_123, (("a", b"1"), ("a", None)), topic)
+    assert tuple(second) == (b"k", None, 0, 1, 1_700_000_000_124, (), topic)
 
 
 def test_trouble_with_a_poll_during_the_start_is_survived(bench: Workbench) -> None:
@@ -225,7 +225,7 @@ def test_the_ends_are_looked_up_once_for_each_who_asks(bench: Workbench) -> None
 def test_existing_clients_are_used_and_closed(bench: Workbench) -> None:
     topic = bench.make_topic()
     with Network(lambda _: Fate.PASS) as network:
-        initialized = []
+        initialized: list[Any] = []
         log = behind(network, bench.bootstrap_servers, topic, initializer=initialized.append)
         clients = log._clients
         assert clients.outbox is not None

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
     TruncatedError,
+    UnsupportedBrokerError,
 )
 
 if TYPE_CHECKING:
@@ -381,6 +382,21 @@ def test_a_topic_that_never_comes_is_an_error(cluster: FakeCluster) -> None:
     with pytest.raises(TopicNotFoundError, match="Create it"):
         loaded.result()
     assert 30 <= cluster.system.now - began < 35
+
+
+def test_a_broker_that_cannot_tell_the_end_is_asked_once(cluster: FakeCluster) -> None:
+    """There is no fallback to an end that is another one."""
+    bench = Bench(cluster)
+    error = UnsupportedBrokerError("too old")
+    loaded = bench.ask()
+    bench.turns()
+    bench.until(loaded)
+    cluster.questions.clear()
+    cluster.failures = [error]
+    waiter = bench.ask()
+    bench.until(waiter)
+    assert waiter.exception() is error
+    assert cluster.questions == ["end"]
 
 
 def test_a_filter_that_leaves_nothing_is_an_error(cluster: FakeCluster) -> None:

@@ -112,6 +112,12 @@ def test_each_leader_gets_one_request_and_all_are_sent_before_an_answer_is_await
     assert cluster.lent == 0
 
 
+def test_who_asks_for_nothing_gets_nothing_and_no_leader_is_asked() -> None:
+    cluster, request = Cluster({}), Doubling()
+    assert ask_leaders(cluster, request, {}, retry()) == {}
+    assert request.log == []
+
+
 def test_what_moved_is_asked_again_at_its_new_leader_and_nothing_else() -> None:
     cluster = Cluster({A: ONE, B: ONE}, {A: ONE, B: TWO})
     request = Doubling({B: [ErrorCode.NOT_LEADER_OR_FOLLOWER]})

@@ -57,3 +57,38 @@ def test_no_pause_reaches_beyond_the_deadline() -> None:
     with pytest.raises(BrokerUnreachableError):
         Retry(Deadline.after(0.05, system=system), None, 10.0, 10.0).after(BrokerUnreachableError("down"))
     assert system.slept == []
+
+
+def attempt(outcomes: list[BrokerUnreachableError | None], seconds: float, pause: float) -> tuple[int, Sleepless]:
+    """Try until an outcome is none; return after how many tries, and who slept."""
+    system = Sleepless()
+    retry = Retry(Deadline.after(seconds, system=system), None, pause, pause)
+    for outcome in outcomes:
+        if outcome is None:
+            return retry.tries, system
+        retry.after(outcome)
+    raise AssertionError("there is no end")
+
+
+def test_a_try_that_succeeds_at_once_is_the_only_one() -> None:
+    assert attempt([None], 100, 0.1)[0] == 1
+    assert attempt([None], 0, 0.1)[0] == 1  # with no time at all too
+
+
+def test_tries_that_succeed_in_the_end() -> None:
+    tries, system = attempt([ERROR, ERROR, None], 100, 0.1)
+    assert (tries, len(system.slept)) == (3, 2)
+
+
+def test_without_a_pause_it_is_tried_again_at_once() -> None:
+    tries, system = attempt([ERROR, ERROR, None], 100, 0)
+    assert (tries, system.slept) == (3, [0, 0])
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0, 0.1), (0, 0), (0.01, 0.1)], ids=["time", "both", "long-pause"])
+def test_without_time_for_another_try_there_is_none(seconds: float, pause: float) -> None:
+    error = BrokerUnreachableError("down")
+    with pytest.raises(BrokerUnreachableError) as caught:
+        attempt([error, None], seconds, pause)
+    assert caught.value is error
+    assert not hasattr(error, "__notes__")
