@@ -179,11 +179,10 @@ class Log:
         return [(offset, value) for offset, value in found if offset >= self.start]
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one, and where it ends."""
-        known = sorted({batch.leader_epoch for batch in self.batches} | {self.epoch})
-        found = max((each for each in known if each <= epoch), default=-1)
-        later = [batch.base_offset for batch in self.batches if batch.leader_epoch > found]
-        return found, min(later, default=self.end)
+        """The largest epoch up to this one, and where it ends; of one before all others, where these begin."""
+        known = {batch.leader_epoch for batch in self.batches} | {self.epoch}
+        later = [batch.base_offset for batch in self.batches if batch.leader_epoch > epoch]
+        return max((each for each in known if each <= epoch), default=epoch), min(later, default=self.end)
 
 
 class Brokers:
