@@ -41,6 +41,24 @@ def test_a_topic_that_is_there_is_left_as_it_is(cluster: Cluster) -> None:
     assert topic_config(cluster, name, ["cleanup.policy"]) == {"cleanup.policy": "compact"}
 
 
+def test_a_topic_that_is_there_may_have_fewer_partitions(cluster: Cluster) -> None:
+    name = new_name()
+    create_topic(cluster, name, 1, {})
+    create_topic(cluster, name, 3, {}, cluster.deadline(10))
+    assert sorted(cluster.topics([name])[name].partitions) == [0]
+
+
+def test_a_topic_has_as_many_replicas_as_were_asked_for(cluster: Cluster) -> None:
+    with EmbeddedKafka(3, properties={"default.replication.factor": "1"}) as kafka:
+        three = Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+        for replicas, count in ((2, 2), (None, 1)):
+            name = new_name()
+            create_topic(three, name, 1, {}, replicas=replicas)
+            assert len(three.topics([name])[name].partitions[0].replicas) == count
+    with pytest.raises(BrokerError, match="INVALID_REPLICATION_FACTOR while creating the topic"):
+        create_topic(cluster, new_name(), 1, {}, replicas=9)
+
+
 def test_defaults_of_the_cluster_are_told(cluster: Cluster) -> None:
     name = new_name()
     create_topic(cluster, name, 1, {})

@@ -26,12 +26,17 @@ _MOST_REPLICAS = 3
 
 
 def create_topic(
-    cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str], deadline: Deadline | None = None
+    cluster: Cluster,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    deadline: Deadline | None = None,
+    *,
+    replicas: int | None = None,
 ) -> None:
     """Create a topic and wait until its partitions have leaders; fine if there is one of that name already.
 
-    It gets as many replicas as the cluster's default says. Where that cannot be it gets three, or as many as there are
-    brokers.
+    One that is there is left as it is, however many partitions and replicas it has.
 
     Args:
         cluster: The cluster.
@@ -39,6 +44,8 @@ def create_topic(
         partitions: How many.
         configs: Its configuration.
         deadline: End of the wait instead of ``default.api.timeout.ms``.
+        replicas: How many; ``None``: as the cluster's default says, and where that cannot be three, or as many as there
+            are brokers.
 
     Raises:
         AuthorizationError: The principal may not create it.
@@ -47,11 +54,11 @@ def create_topic(
     deadline = deadline or cluster.deadline()
     cluster.reach(deadline=deadline)
     try:
-        _create(cluster, name, partitions, _CLUSTERS_CHOICE, configs, deadline)
+        is_new = _create(cluster, name, partitions, replicas or _CLUSTERS_CHOICE, configs, deadline)
     except _BadReplicationError:
-        _create(cluster, name, partitions, min(_MOST_REPLICAS, len(cluster.nodes)), configs, deadline)
+        is_new = _create(cluster, name, partitions, min(_MOST_REPLICAS, len(cluster.nodes)), configs, deadline)
     retry = _retry(cluster, deadline)
-    for number in range(partitions):
+    for number in range(partitions if is_new else 1):
         while True:  # brokers hear of a new topic a moment later than the controller
             try:
                 cluster.leader(TopicPartition(name, number), deadline=deadline)
@@ -119,7 +126,8 @@ class _BadReplicationError(Exception):
 
 def _create(
     cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str], deadline: Deadline
-) -> None:
+) -> bool:
+    """Return whether there was no such topic yet."""
     topic = {
         "name": name,
         "num_partitions": partitions,
@@ -127,20 +135,22 @@ def _create(
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
 
-    def ask(connection: Connection, limit: Deadline) -> None:
+    def ask(connection: Connection, limit: Deadline) -> bool:
         wait_ms = min(cluster.settings.request_timeout_ms, int(limit.remaining() * 1000))
         response = connection.call(CREATE_TOPICS, {"topics": [topic], "timeout_ms": wait_ms}, limit)
         if [each.name for each in response.topics] != [name]:
             connection.close()
             raise ProtocolError("The answer to CreateTopics lacks the topic.", topic=name, broker=connection.broker)
         code, detail = response.topics[0].error_code, response.topics[0].error_message
-        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return
+        if code == ErrorCode.NONE:
+            return True
+        if code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
         if code == ErrorCode.INVALID_REPLICATION_FACTOR and replicas == _CLUSTERS_CHOICE:
             raise _BadReplicationError
         raise _judged(code, "creating the topic", name, connection.broker, detail)
 
-    _ask(cluster, ask, deadline)
+    return _ask(cluster, ask, deadline)
 
 
 def _describe(
