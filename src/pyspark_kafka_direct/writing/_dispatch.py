@@ -33,7 +33,7 @@ _log = logging.getLogger("pyspark_kafka_direct.writing")
 
 _DELIVERY: Final = "kafka.delivery.timeout.ms"
 _IDLE: Final = 60.0  # seconds after which the loop turns without a reason
-_SPREAD: Final = 1.0  # a record batch expires with its oldest record, so it has none that is so many seconds younger
+_SPREAD: Final = 1.0  # a record batch expires with its oldest record, so none in it is so many seconds younger
 
 
 class Receipt(NamedTuple):
@@ -151,6 +151,7 @@ class Dispatcher:
         self._settle = settle
         self._claim = claim
         self._linger = linger
+        self._spread = _SPREAD + linger
         self._hurry = False
         self._delivery = settings.delivery_timeout_ms / 1000
         self._topics: dict[str, _Topic] = {}
@@ -260,7 +261,7 @@ class Dispatcher:
         ready = [lane for lane in self._lanes.values() if self._is_ripe(lane, before)]
         while ready:
             for lane in ready:
-                self._send(self._claim(lane.take(self._settings.batch_bytes)))
+                self._send(self._claim(lane.take(self._settings.batch_bytes, self._spread)))
             ready = [lane for lane in ready if self._is_ripe(lane, before)]
 
     def _is_ripe(self, lane: _Lane, before: float) -> bool:
@@ -388,11 +389,11 @@ class _Lane:
         self.records.append(record)
         self.size += record.size
 
-    def take(self, size: int) -> list[Outgoing]:
-        """Return the next ones, together up to so many bytes, but one at least."""
+    def take(self, size: int, spread: float) -> list[Outgoing]:
+        """Return the next ones, together up to so many bytes, none so many seconds younger; but one at least."""
         taken = [self.records.popleft()]
         room = size - taken[0].size
-        youngest = taken[0].since + _SPREAD
+        youngest = taken[0].since + spread
         while self.records and self.records[0].size <= room and self.records[0].since <= youngest:
             taken.append(self.records.popleft())
             room -= taken[-1].size

@@ -217,8 +217,7 @@ class Outbox:
             timestamp = int(self._system.wall_time() * 1000)
         elif not 0 <= timestamp <= _LARGEST_TIME:
             raise ValueError(f"timestamp must be from 0 to {_LARGEST_TIME}, got {timestamp}")
-        future: Future[Receipt] = Future()
-        future.set_running_or_notify_cancel()
+        future = _Promise()
         now = self._system.monotonic()
         return Outgoing(topic, key, value, headers, partition, timestamp, now, size, future)
 
@@ -345,6 +344,14 @@ class Outbox:
     def _check_thread(self, what: str) -> None:
         if self._thread == threading.get_ident():
             raise RuntimeError(f"{what} within a callback of a record would wait for itself")
+
+
+class _Promise(Future[Receipt]):
+    """A future that is not cancelled: what is sent is sent."""
+
+    def cancel(self) -> bool:
+        """Return that it cannot be."""
+        return False
 
 
 def _cost(record: Outgoing) -> int:

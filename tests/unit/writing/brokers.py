@@ -63,6 +63,8 @@ class Brokers:
         leader: Which broker metadata says leads all partitions; ``None``: none does.
         missing: How often metadata still denies the topic.
         lookups: How often metadata was asked for anew.
+        partitions: How many each topic has.
+        asked: The topics that were asked for.
         refuses: Brokers that cannot be connected with.
     """
 
@@ -77,6 +79,8 @@ class Brokers:
         self.missing = 0
         self.lookups = 0
         self.refuses: set[int] = set()
+        self.partitions = {"t": 1}
+        self.asked: list[str] = []
         self.sent: list[Sent] = []
         self.end: dict[int, int] = {}
 
@@ -89,6 +93,13 @@ class Brokers:
             raise TopicNotFoundError("denied", topic=next(iter(partitions)).topic)
         found = None if self.leader is None else PartitionLeader(self.nodes[self.leader], 0)
         return dict.fromkeys(partitions, found)
+
+    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
+        self.asked += names
+        return {name: topic for name, topic in self.all_topics().items() if name in names}
+
+    def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, Any]:
+        return {name: SimpleNamespace(partitions=range(count)) for name, count in self.partitions.items()}
 
     def ask_another(self) -> None:
         """Any will do."""
