@@ -16,5 +16,6 @@ from pyspark_kafka_direct.log.based_log import KafkaBasedLog
 from pyspark_kafka_direct.log.offset_store import KafkaOffsetStore
 from pyspark_kafka_direct.log.record import LogRecord
 from pyspark_kafka_direct.log.table import KafkaTable
+from pyspark_kafka_direct.writing.outbox import Receipt
 
-__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord"]
+__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord", "Receipt"]

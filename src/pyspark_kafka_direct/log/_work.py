@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log._requests import Requests
     from pyspark_kafka_direct.log._topic import Found
     from pyspark_kafka_direct.wire.cluster import Cluster
+    from pyspark_kafka_direct.wire.deadline import Deadline
     from pyspark_kafka_direct.wire.system import Signal
 
 _logger = logging.getLogger("pyspark_kafka_direct.log")
@@ -43,7 +44,8 @@ _logger = logging.getLogger("pyspark_kafka_direct.log")
 # Whoever wants something wakes the thread, so these are no delays.
 _LONGEST_POLL: Final = 30.0
 
-# How long one question to the brokers may take before the thread looks whether it is to stop.
+# How long a question to the brokers may take before the thread looks around, the first time; doubled by each failure,
+# up to default.api.timeout.ms, as there are slow clusters.
 _QUESTION: Final = 5.0
 
 # While somebody waits and nothing comes, the ends are looked up again: a log may have been cut back.
@@ -171,12 +173,12 @@ class Work:
         if self._reader is None:
             self._open()
         if counted or self._stalled():
-            self._look_up_ends()
+            self._look_up_ends(counted=counted)
             self._denials = 0
 
     def _open(self) -> None:
         """Begin to read, or go on where that was, if it is still the same topic."""
-        deadline = self._cluster.deadline(_QUESTION)
+        deadline = self._deadline()
         found = look_at(self._cluster, self._topic, self._wanted, deadline)
         if self._topic_id not in (None, found.topic_id):
             self._told_anew(found)
@@ -197,13 +199,13 @@ class Work:
         self.positions = {}
         self._taken_back(error)
 
-    def _look_up_ends(self) -> None:
-        """Look up the ends for those who are counted: the high watermarks, with open transactions before them too.
+    def _look_up_ends(self, *, counted: bool) -> None:
+        """Look up the ends: the high watermarks, with open transactions before them too.
 
         A log that only reads committed records thus waits for the ends of these transactions.
         """
         wanted = dict.fromkeys(self.positions, LATEST)
-        deadline = self._cluster.deadline(_QUESTION)
+        deadline = self._deadline()
         ends = self._cluster.offsets(wanted, isolation_level="read_uncommitted", deadline=deadline)
         self._progress_at = self._system.monotonic()
         shorter = cut_back(self._ends, ends)
@@ -213,7 +215,7 @@ class Work:
             self._open()
         elif shorter:  # what that means for what was read, the reader will find out
             self._tell(self._requests.failed(), _truncated(*next(iter(shorter.items()))))
-        elif self._requests.ends is None:
+        elif counted:
             self._requests.ends = ends
 
     def _stalled(self) -> bool:
@@ -242,6 +244,10 @@ class Work:
             if failure is not None:
                 self._tell(self._requests.failed(), failure)
 
+    def _deadline(self) -> Deadline:
+        longest = self._cluster.settings.default_api_timeout_ms / 1000
+        return self._cluster.deadline(min(_QUESTION * 2.0 ** min(self._asking.tries, 16), longest))
+
     def _wakers(self) -> list[int]:
         return [] if self._signal is None else [self._signal.fileno()]
 
@@ -261,7 +267,7 @@ class Work:
         if isinstance(verdict, TruncatedError) and verdict.cut_at is not None:
             self._cut(verdict, verdict.cut_at)
             return
-        deadline = self._cluster.deadline(_QUESTION)
+        deadline = self._deadline()
         start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
         end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
         position = self._reader.positions[partition]
@@ -332,12 +338,13 @@ class _Pace:
 
     Attributes:
         trouble: The last failure; ``None`` after a success.
+        tries: How many failed since the last success.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._settings = cluster.settings
         self._system = cluster.pool.system
-        self._tries = 0
+        self.tries = 0
         self._not_before = 0.0
         self.trouble: BaseException | None = None
 
@@ -353,15 +360,15 @@ class _Pace:
 
     def failed(self, error: BaseException) -> None:
         """Try again later."""
-        pause = min(self._settings.retry_backoff_ms * 2.0 ** min(self._tries, 16), self._settings.retry_backoff_max_ms)
+        pause = min(self._settings.retry_backoff_ms * 2.0 ** min(self.tries, 16), self._settings.retry_backoff_max_ms)
         self.trouble = error
-        self._tries += 1
+        self.tries += 1
         self._not_before = self._system.monotonic() + jittered(pause / 1000, self._system)
 
     def succeeded(self) -> None:
         """Forget the trouble."""
         self.trouble = None
-        self._tries = 0
+        self.tries = 0
 
 
 def _truncated(partition: TopicPartition, end: int) -> TruncatedError:

@@ -53,6 +53,7 @@ class FakeCluster:
         topic_id: ``None``: there is no topic.
         failures: Raised by the next questions, one by each.
         questions: What was asked, in order: "topics", "start", "end".
+        patience: How many seconds each question had.
         readers: All that were opened.
     """
 
@@ -66,9 +67,11 @@ class FakeCluster:
         self.topic_id: UUID | None = UUID(int=1)
         self.failures: list[BaseException] = []
         self.questions: list[str] = []
+        self.patience: list[float] = []
         self.readers: list[FakeReader] = []
 
     def deadline(self, seconds: float) -> Deadline:
+        self.patience.append(seconds)
         return Deadline.after(seconds, system=self.system)
 
     def ask_another(self) -> None:

@@ -112,6 +112,21 @@ def test_nobody_is_counted_before_what_they_sent_is_settled(cluster: FakeCluster
     assert bench.handed == [(0, 0), (0, 1)]
 
 
+def test_ends_that_were_looked_up_for_nobody_are_waited_for_by_nobody(cluster: FakeCluster, bench: Bench) -> None:
+    """While what was sent is not settled, ends are looked up to see whether the log was cut back, no more."""
+    cluster.write(5)
+    cluster.stable[tp(0)] = 2
+    waiter = bench.ask(sent=1)
+    bench.turns(10)
+    assert cluster.questions.count("end") >= 2
+    assert bench.requests.ends is None
+    bench.settled = 1
+    bench.turns()
+    assert bench.requests.ends == {tp(0): 5, tp(1): 0}
+    cluster.stable.clear()
+    bench.until(waiter)
+
+
 def test_an_open_transaction_is_waited_for(cluster: FakeCluster, bench: Bench) -> None:
     cluster.write(5)
     cluster.stable[tp(0)] = 2
@@ -132,6 +147,14 @@ def test_trouble_that_passes_is_tried_again_and_who_asks_meanwhile_joins(cluster
     assert (first.exception(), second.exception()) == (None, None)
     assert cluster.questions == ["end"] * 4
     assert bench.errors == []
+
+
+def test_patience_grows_with_a_slow_cluster(cluster: FakeCluster, bench: Bench) -> None:
+    cluster.failures = [BrokerTimeoutError("slow")] * 6
+    cluster.patience.clear()
+    bench.until(bench.ask())
+    bench.until(bench.ask())
+    assert cluster.patience == [5, 10, 20, 40, 60, 60, 60, 5]
 
 
 def test_reading_goes_on_while_the_end_cannot_be_looked_up(cluster: FakeCluster, bench: Bench) -> None:
