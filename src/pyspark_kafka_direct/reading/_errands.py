@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_kafka_direct.errors import KafkaDirectError
 
@@ -22,6 +22,11 @@ _T = TypeVar("_T")
 _NAME = "pyspark-kafka-direct-tail"
 
 
+class _Answered(NamedTuple):
+    take: Callable[[], None]
+    drop: Callable[[], None]
+
+
 class Errands:
     """What one owner has asked for.
 
@@ -33,8 +38,7 @@ class Errands:
         self._system = system
         self._lock = threading.Lock()
         self._signal = system.signal()
-        self._back: deque[Callable[[], None]] = deque()
-        self._dropped: deque[Callable[[], None]] = deque()
+        self._back: deque[_Answered] = deque()
         self._closed = False
 
     def fileno(self) -> int:
@@ -72,10 +76,12 @@ class Errands:
         """Call ``found`` or ``failed`` for each question that was answered."""
         if not self._back:
             return
-        self._signal.take()
-        while self._back:
-            self._dropped.popleft()
-            self._back.popleft()()
+        with self._lock:  # so that the signal is given whenever something is back, and only then
+            self._signal.take()
+            back = [each.take for each in self._back]
+            self._back.clear()
+        for take in back:
+            take()
 
     def abandon(self) -> None:
         """Close what a forked child has of its parent's; the lock may be held by a thread that it has not."""
@@ -86,16 +92,13 @@ class Errands:
         with self._lock:
             self._closed = True
             self._signal.close()
-        for drop in self._dropped:
-            drop()
-        self._dropped.clear()
-        self._back.clear()
+        while self._back:
+            self._back.popleft().drop()
 
     def _bring(self, take: Callable[[], None], drop: Callable[[], None]) -> None:
         with self._lock:
             if not self._closed:
-                self._dropped.append(drop)
-                self._back.append(take)
+                self._back.append(_Answered(take, drop))
                 self._signal.give()
                 return
         drop()

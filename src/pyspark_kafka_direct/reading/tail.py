@@ -260,12 +260,13 @@ class Tail:
         except KafkaDirectError as error:
             self._leaders.lose(link, error)
             return
-        empty = not any(fetched.records for fetched in answer.partitions.values())
+        room = True  # a broker sends the first of the partitions that have records at least one batch (KIP-74)
         for question in questions:
             partition = question.partition
+            fetched = answer.of(partition.name)
+            had_room, room = room, room and not fetched.records
             if question.stale or not link.leads(partition):
                 continue
-            fetched = answer.of(partition.name)
             if is_quiet(question.offset, fetched, read_committed=self._read_committed):
                 partition.well()
                 continue
@@ -275,11 +276,11 @@ class Tail:
                     link.serve_last(partition)
                     self._ready.append(partition)
                 else:
-                    self._act(link, question, fetched, empty=empty)
+                    self._act(link, question, fetched, had_room=had_room)
             except KafkaDirectError as error:
                 self._fail(partition, error)
 
-    def _act(self, link: TailLink, question: Question, fetched: FetchedPartition, *, empty: bool) -> None:
+    def _act(self, link: TailLink, question: Question, fetched: FetchedPartition, *, had_room: bool) -> None:
         """Do with a partition that nothing came of what the answer means."""
         partition = question.partition
         asked = Asked(
@@ -304,10 +305,10 @@ class Tail:
                 self._leaders.delay(partition, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching", **asked.place))
             case AskLeader(error):
                 self._logs.after_refusal(partition, error, end_may_lag=link.end_may_lag)
-            case Hole() as hole if empty:
+            case Hole() as hole if had_room:
                 self._wait_or_believe(partition, hole)
             case Hole():
-                partition.well()  # the answer was full
+                partition.well()  # others' records filled the answer
             case Cut(offset):
                 raise cut(partition.name, partition.position, offset)
 

@@ -6,7 +6,7 @@ Importing it imports nothing more. Its faces are
 - ``wire.leaders``: requests about many partitions, sent to their leaders;
 - ``wire.coordinator``: requests to the coordinator of a group or a transactional id;
 - ``wire.transactions``: transactions of a transactional id; ``wire.topics``: creating topics, and their configuration;
-- ``wire.fetch``: fetch requests of one partition;
+- ``wire.fetch``: fetch requests of one partition, or of many;
 - ``wire.pool``: the process's connections; ``wire.connection``: one of them;
 - ``wire.system``: clocks, pauses, chance and sockets.
 

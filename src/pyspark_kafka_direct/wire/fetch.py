@@ -142,7 +142,8 @@ class FetchChannel:
 class ManyFetchChannel:
     """Fetches many partitions over one connection, one request at a time; see ``FetchChannel`` for the order.
 
-    It waits at the broker for one byte at least, whatever the settings say: else it would ask without a pause.
+    It waits at the broker for one byte at least, whatever the settings say: else it would ask without a pause. And it
+    waits there for less than ``request.timeout.ms``, after which a broker is given up.
 
     Args:
         connection: Used by nobody else meanwhile.
@@ -170,7 +171,8 @@ class ManyFetchChannel:
         settings = self._settings
         self._version = self._versions[all(each.topic_id is not None for each in asked)]
         self._asked = asked
-        limits = _limits(settings, settings.fetch_max_wait_ms, "")
+        wait = min(settings.fetch_max_wait_ms, self.connection.settings.request_timeout_ms // 2)
+        limits = _limits(settings, wait, "")
         _send(self.connection, self._version, asked, limits._replace(min_bytes=max(limits.min_bytes, 1)), deadline)
 
     def response(self, deadline: Deadline) -> FetchAnswer:

@@ -23,15 +23,16 @@ class Taker:
     Args:
         bench: The cluster.
         starts: Where to begin, by topic for its partition 0, or by partition.
-        fields: Settings under Java's names, with underscores for dots; ``columns`` and the like go to the tail.
+        fields: Settings under Java's names, with underscores for dots.
     """
 
-    def __init__(self, bench: Workbench, starts: Mapping[Any, int], **fields: Any) -> None:
-        of_tail = {name: fields.pop(name) for name in ("columns", "max_rows", "max_bytes") if name in fields}
+    def __init__(
+        self, bench: Workbench, starts: Mapping[str, int] | Mapping[TopicPartition, int], **fields: Any
+    ) -> None:
         settings = bench.settings(**fields)
         self.cluster = Cluster(settings.connection)
-        places = {name if isinstance(name, tuple) else TopicPartition(name, 0): at for name, at in starts.items()}
-        self.tail = Tail(self.cluster, settings.fetch, places, **({"columns": ("offset", "value")} | of_tail))
+        places = {TopicPartition(name, 0) if isinstance(name, str) else name: at for name, at in starts.items()}
+        self.tail = Tail(self.cluster, settings.fetch, places, columns=("offset", "value"))
         self.rows: dict[TopicPartition, list[tuple[int, bytes]]] = {name: [] for name in places}
         self.failures: list[Exception] = []
 

@@ -89,7 +89,12 @@ def test_what_is_new_is_handed_out_when_it_comes(brokers: Brokers) -> None:
     with brokers.tail() as tail:
         assert tail.poll(5.0) == []
         assert world.now == pytest.approx(1005.0)
-        world.at(1005.3, lambda: (brokers.logs[TWO].append(1), brokers.changed()))  # type: ignore[arg-type, func-returns-value]
+
+        def appended() -> None:
+            brokers.logs[TWO].append(1)
+            brokers.changed()
+
+        world.at(1005.3, appended)
         assert offsets(tail.poll(5.0)) == {TWO: [0]}
         assert world.now == pytest.approx(1005.3 + LATENCY)
 
@@ -265,7 +270,12 @@ def test_what_cannot_be_read_is_refused(brokers: Brokers) -> None:
     with pytest.raises(ValueError, match="flights-0 cannot be read from offset -1"):
         brokers.tail({ONE: -1})
     with brokers.tail({ONE: 0}) as tail:
-        for use in (lambda: tail.seek(TWO, 0), lambda: tail.pause([TWO]), lambda: tail.resume([TWO])):
+        uses: list[Callable[[], None]] = [
+            lambda: tail.seek(TWO, 0),
+            lambda: tail.pause([TWO]),
+            lambda: tail.resume([TWO]),
+        ]
+        for use in uses:
             with pytest.raises(ValueError, match="flights-1 is not read by this tail"):
                 use()
         with pytest.raises(ValueError, match="offset -2"):
@@ -657,6 +667,31 @@ def test_a_hole_is_not_believed_of_what_is_slow_to_come(brokers: Brokers) -> Non
         assert tail.positions[ONE] == 9
 
 
+def test_a_hole_is_believed_although_others_get_records_all_the_time(brokers: Brokers) -> None:
+    log = brokers.logs[ONE]
+    log.append(5)
+    log.empty_until = 9
+    with brokers.tail({ONE: 0, TWO: 0}) as tail:
+        take(tail, lambda: tail.positions[ONE] == 5)
+        for _ in range(1000):
+            brokers.logs[TWO].append(1)
+            brokers.changed()
+            brokers.world.wait_readable([], 0.1)
+            tail.poll(1)
+        assert tail.positions[ONE] == 9
+
+
+def test_what_finds_no_room_in_an_answer_is_not_silent(brokers: Brokers) -> None:
+    brokers.logs[ONE].append(1, size=100)
+    for _ in range(300):
+        brokers.logs[TWO].append(1, size=10)
+        brokers.logs[THREE].append(1, size=10)
+    with brokers.tail(fetch={"fetch_max_bytes": 1}) as tail:
+        take(tail, at_end(brokers, tail))
+        assert tail.trouble == {}
+    assert brokers.world.now < 1002
+
+
 # What is refused, and what is nonsense.
 
 
@@ -665,7 +700,7 @@ def test_what_may_not_be_read_is_raised_and_tried_again(brokers: Brokers) -> Non
     brokers.logs[TWO].append(2)
     with brokers.tail({ONE: 0, TWO: 0}) as tail:
         error = failure(tail, AuthorizationError)
-        assert (error.topic, error.partition) == ONE
+        assert TopicPartition(error.topic, error.partition) == ONE
         assert tail.trouble == {}
         brokers.logs[ONE].append(1)
         brokers.error = lambda _: 0
@@ -727,7 +762,7 @@ def test_an_answer_that_is_nonsense_costs_the_connection_and_nothing_else(broker
     brokers.logs[ONE].append(1)
     with brokers.tail({ONE: 0}) as tail:
         tail.poll(1)
-        brokers.connections[0]._encode = lambda _: b"\xff" * 60  # type: ignore[method-assign]
+        brokers.connections[0]._encode = lambda answers: b"\xff" * 60  # type: ignore[method-assign]
         brokers.logs[ONE].append(1)
         brokers.changed()
         error = failure(tail, ProtocolError)
@@ -780,6 +815,26 @@ def test_times_are_waited_for_together(brokers: Brokers) -> None:
         count = len(brokers.requests)
         tail.poll(0.2)
         assert [len(request.topics[0].partitions) for request in brokers.requests[count:]] == [3]
+
+
+def test_nothing_is_waited_for_in_circles(brokers: Brokers) -> None:
+    """Metadata is due again while somebody looks for a leader, and that takes long."""
+    with brokers.tail(fetch={"fetch_max_wait_ms": 15_000}) as tail:
+        tail.poll(290)
+        brokers.world.holding = True
+        brokers.break_connections()
+        tail.poll(5)
+        brokers.world.waits.clear()
+        tail.poll(60)
+        assert len(brokers.world.waits) < 10
+
+
+def test_a_broker_is_not_asked_to_wait_longer_than_we_do(brokers: Brokers) -> None:
+    with brokers.tail(fetch={"fetch_max_wait_ms": 50_000}) as tail:
+        tail.poll(100)
+        assert tail.trouble == {}
+    assert len(brokers.connections) == 1
+    assert {request.max_wait_ms for request in brokers.requests} == {15_000}
 
 
 def test_trouble_is_told_while_it_lasts(brokers: Brokers) -> None:
