@@ -257,17 +257,17 @@ class Dispatcher:
 
     def _hand_over(self) -> None:
         """Give the producer record batches of the partitions that it has none of to send."""
-        before = self._system.monotonic() - self._linger
-        ready = [lane for lane in self._lanes.values() if self._is_ripe(lane, before)]
+        now = self._system.monotonic()
+        ready = [lane for lane in self._lanes.values() if self._is_ripe(lane, now)]
         while ready:
             for lane in ready:
                 self._send(self._claim(lane.take(self._settings.batch_bytes, self._spread)))
-            ready = [lane for lane in ready if self._is_ripe(lane, before)]
+            ready = [lane for lane in ready if self._is_ripe(lane, now)]
 
-    def _is_ripe(self, lane: _Lane, before: float) -> bool:
+    def _is_ripe(self, lane: _Lane, now: float) -> bool:
         if not lane.records or self._producer.waiting(lane.name):
             return False
-        return self._hurry or lane.records[0].since <= before or lane.size >= self._settings.batch_bytes
+        return self._hurry or lane.records[0].since + self._linger <= now or lane.size >= self._settings.batch_bytes
 
     def _send(self, records: Sequence[Outgoing]) -> None:
         """Encode records of one partition, and send them."""
@@ -316,9 +316,9 @@ class Dispatcher:
 
     def _expire(self) -> None:
         """Give up what has waited for too long behind others of its partition."""
-        until = self._system.monotonic() - self._delivery
+        now = self._system.monotonic()
         for lane in self._lanes.values():
-            expired = lane.take_until(until)
+            expired = lane.expired(now, self._delivery)
             if expired:
                 error = BrokerTimeoutError(
                     f"Records waited {self._delivery:g} s ({_DELIVERY}) for those before them in their partition.",
@@ -400,10 +400,10 @@ class _Lane:
         self.size -= size - room
         return taken
 
-    def take_until(self, since: float) -> list[Outgoing]:
-        """Return those that have waited since then, or for longer."""
+    def expired(self, now: float, seconds: float) -> list[Outgoing]:
+        """Take out those that have waited for so long."""
         taken = []
-        while self.records and self.records[0].since <= since:
+        while self.records and self.records[0].since + seconds <= now:
             taken.append(self.records.popleft())
             self.size -= taken[-1].size
         return taken
