@@ -124,7 +124,7 @@ def parse_ends(text: str, place: str) -> dict[TopicPartition, int]:
     Raises:
         OffsetPlanError: It is of another version, or no source in it is Kafka's.
     """
-    version, *lines = text.splitlines()
+    version, *lines = text.split("\n")
     if version not in (_PLAIN, _NAMED):
         raise OffsetPlanError(
             f"{place} is of version {version!r}, and {_PLAIN} and {_NAMED} are understood: leave "
