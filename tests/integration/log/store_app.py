@@ -80,4 +80,5 @@ def write(results: Path, records: Iterable[tuple[int, int, bytes]], folder: Path
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], Path(sys.argv[5]), Path(sys.argv[6]))
+    told = sys.argv[1:]
+    main(told[0], told[1], told[2], told[3], Path(told[4]), Path(told[5]))

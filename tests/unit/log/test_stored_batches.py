@@ -78,7 +78,7 @@ class Batch:
 
 
 def test_batches_that_follow_one_another_are_saved() -> None:
-    store, done = Memory(), []
+    store, done = Memory(), list[Any]()
     run_and_save(store, done.append, Batch(OffsetRange("a", 0, 5, 8), OffsetRange("a", 1, 0, 0)))
     run_and_save(
         store, done.append, Batch(OffsetRange("a", 0, 8, 9), OffsetRange("a", 1, 0, 2), OffsetRange("b", 0, 0, 1))
@@ -101,7 +101,7 @@ def test_where_a_stream_begins_is_saved_before_its_first_batch() -> None:
 
 def test_a_batch_after_one_that_failed_is_refused() -> None:
     """Or its end would be saved, and the failed one lost."""
-    store, done = Memory(), []
+    store, done = Memory(), list[Any]()
     store.offsets = {A0: 5, A1: 1}
     with pytest.raises(
         OffsetPlanError, match=r"begins at offset 8, and 5 is the next one by the offset store"
