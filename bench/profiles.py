@@ -128,7 +128,7 @@ def streams(profile: Profile) -> Profile:
 
 def sink(profile: Profile) -> Profile:
     """Only writing: a quarter of an hour."""
-    records = {100: 2_000_000, 1024: 400_000}
+    records = {100: 4_000_000, 1024: 600_000}
     cases = [
         _writing(Topic(size, codec, count, padding=0)) for size, count in records.items() for codec in _WRITTEN_CODECS
     ]
