@@ -28,18 +28,20 @@ from pyspark_kafka_direct.planning.delivery import Attempt, Marker
 from pyspark_kafka_direct.settings.produce import ProduceSettings
 from pyspark_kafka_direct.wire._retry import Retry
 from pyspark_kafka_direct.wire.messages import END_TXN
+from pyspark_kafka_direct.wire.produce import ProduceChannel
 from pyspark_kafka_direct.writing.exactly_once import Delivered, Delivery, deliver, prepare
 from pyspark_kafka_direct.writing.markers import MarkerStore
 from pyspark_kafka_direct.writing.session import TransactionalSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tests.conftest import MakeTopic
     from tests.integration.workbench import Workbench
 
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.wire.deadline import Deadline
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,21 @@ def test_offsets_that_were_written_are_told(first: Deliverer) -> None:
         TopicPartition(first.topic, 0): 2,
         TopicPartition(first.topic, 1): 2,
     }
+
+
+def test_a_small_batch_and_its_marker_share_a_request(first: Deliverer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each request a broker asks the coordinator anew, which takes longer than all else."""
+    requests: list[set[TopicPartition]] = []
+    send = ProduceChannel.request
+
+    def counted(channel: ProduceChannel, batches: Mapping[TopicPartition, bytearray], deadline: Deadline) -> None:
+        requests.append(set(batches))
+        send(channel, batches, deadline)
+
+    monkeypatch.setattr(ProduceChannel, "request", counted)
+    assert first.commit(0).sent
+    places = {TopicPartition(first.topic, 0), TopicPartition(first.topic, 1), TopicPartition(first.markers, 0)}
+    assert requests == [places]
 
 
 def test_a_batch_replayed_after_a_restart_is_skipped(first: Deliverer) -> None:
