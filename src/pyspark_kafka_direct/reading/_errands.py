@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.errors import BrokerUnreachableError, KafkaDirectError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,11 @@ class Errands:
             else:
                 self._bring(lambda: found(answer), lambda: discard(answer))
 
-        self._system.start(run, _NAME)
+        try:
+            self._system.start(run, _NAME)
+        except (RuntimeError, MemoryError) as error:  # no thread is to be had now; the owner would wait for ever
+            trouble = BrokerUnreachableError(f"No thread could be started to ask the brokers: {error}")
+            self._bring(lambda: failed(trouble), lambda: None)
 
     def take(self) -> None:
         """Call ``found`` or ``failed`` for each question that was answered."""
