@@ -107,7 +107,7 @@ class Leaders:
         times = [until, *(link.answer_due for link in waiting)]
         times += [each.not_before for each in self._partitions if each.not_before > now and not each.paused]
         times += [link.not_before for link in self._links.values() if link.not_before > now]
-        if not self._looking:
+        if not self._looking:  # else it waits for that look
             times.append(self._refresh_at)
         descriptors = [self._errands.fileno(), *wake, *(link.connection.fileno() for link in waiting)]
         self._system.wait_readable(descriptors, max(min(times) - now, 0.0))

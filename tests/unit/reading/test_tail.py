@@ -404,6 +404,27 @@ def test_a_leader_that_was_cut_off_is_found_out(brokers: Brokers) -> None:
         assert brokers.world.now - now == pytest.approx(300, abs=2)  # metadata.max.age.ms
 
 
+def test_a_look_at_the_leaders_that_is_due_during_another_one_waits_for_it() -> None:
+    """It must not keep the poll awake, though its time has come."""
+    brokers = Brokers([ONE], brokers=2, metadata_max_age_ms=10_000)
+    world = brokers.world
+    with brokers.tail() as tail:
+        tail.poll(1.0)
+        world.holding = True
+        brokers.down.add(1)
+        brokers.break_connections()
+        world.waits.clear()
+        for _ in range(1000):  # the look-up takes longer than the leaders are believed
+            if world.now >= 1031:
+                break
+            tail._leaders.wait(1031, [])
+            tail._turn()
+        assert world.now >= 1031
+        assert len(world.waits) < 50
+        world.holding = False
+        world.run_errands()
+
+
 def test_all_partitions_get_their_turn() -> None:
     """An answer has room for a few of them only."""
     names = [TopicPartition("flights", number) for number in range(200)]
