@@ -68,6 +68,11 @@ def boxes() -> Iterator[list[Outbox]]:
     yield made
     for box in made:
         box.close(SECONDS)
+    wait_for_the_end()
+
+
+def wait_for_the_end() -> None:
+    """Wait until no outbox has a thread."""
     end = time.monotonic() + SECONDS
     while any("outbox" in thread.name for thread in threading.enumerate()):
         assert time.monotonic() < end
@@ -250,7 +255,7 @@ def test_nothing_lingers_for_a_flush(boxes: list[Outbox]) -> None:
     assert future.result(0).offset == 0
 
 
-def test_close_fails_what_is_left_and_returns_in_time(boxes: list[Outbox]) -> None:
+def test_close_fails_what_is_left_and_returns_in_time(boxes: list[Outbox], caplog: pytest.LogCaptureFixture) -> None:
     """Even where the thread hangs; that ends as soon as it can."""
     brokers = Held()
     box = make(boxes, brokers)
@@ -270,6 +275,21 @@ def test_close_fails_what_is_left_and_returns_in_time(boxes: list[Outbox]) -> No
     box.close(0)
     box.flush(0)
     brokers.go.set()
+    wait_for_the_end()
+    assert not caplog.records, "nobody gave a future a second outcome"
+
+
+def test_what_close_has_given_up_is_not_sent(boxes: list[Outbox]) -> None:
+    brokers = Held()
+    brokers.partitions = {"t": 2}
+    box = make(boxes, brokers, linger=0.3)
+    futures = [box.send("t", b"k", b"v", partition=partition) for partition in (0, 1)]
+    assert brokers.held.wait(SECONDS)
+    box.close(0)
+    assert [IN_DOUBT in str(future.exception(0)) for future in futures] == [True, False]
+    brokers.go.set()
+    wait_for_the_end()
+    assert [sorted(each.batches) for each in brokers.sent] == [[0]]
 
 
 def test_close_waits_for_what_was_sent(boxes: list[Outbox]) -> None:
