@@ -61,12 +61,14 @@ class SavedBatches:
 
     def _compare(self, files: _Files, batch_id: int, ends: Mapping[TopicPartition, int]) -> None:
         """Warn where the checkpoint goes on somewhere else than the store says: to Spark the checkpoint counts."""
+        text = files.text(files.place(batch_id - 1)) if batch_id else None
         stored = self._store.load()
-        if batch_id == 0:
-            return
-        text = files.text(files.place(batch_id - 1))
-        begins = ends if text is None else parse_ends(text, files.place(batch_id - 1))
-        apart = {tp: at for tp, at in stored.items() if tp in begins and at not in (begins[tp], ends.get(tp))}
+        if text is None:  # where the query began is not in its checkpoint
+            begins = ends
+            apart = {tp: at for tp, at in stored.items() if at > ends.get(tp, at)}
+        else:
+            begins = parse_ends(text, files.place(batch_id - 1))
+            apart = {tp: at for tp, at in stored.items() if tp in begins and at not in (begins[tp], ends.get(tp))}
         if apart:
             _log.warning(
                 "The checkpoint %s goes on at %s, and the offset store is at %s. The checkpoint counts. Where the "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError, TopicRecreatedError
 from pyspark_kafka_direct.log._store_log import StoreLog
 from pyspark_kafka_direct.log._stored_offsets import Run, StoredOffset
+from pyspark_kafka_direct.log._topic import parse_creation
 from pyspark_kafka_direct.offsets import (
     EARLIEST,
     LATEST,
@@ -44,8 +45,6 @@ _WORDING: Final = Wording(
 
 CREATE: Final[Mapping[str, Any]] = {}
 """Create the topic where it is not there, with as many replicas as the cluster's default says."""
-
-_CREATE_NAMES: Final = ("replication_factor", "configs")
 
 
 class KafkaOffsetStore:
@@ -93,14 +92,14 @@ class KafkaOffsetStore:
                 raise OptionError(f"{name} must be a name, got {text!r}")
         if recreated not in ("error", "forget"):
             raise OptionError(f"recreated must be error or forget, got {recreated!r}")
-        if unknown := sorted(set(create or ()) - set(_CREATE_NAMES)):
-            raise OptionError(f"create takes {' and '.join(_CREATE_NAMES)}, got {', '.join(unknown)}")
+        self._creation = None if create is None else parse_creation(create)
+        if self._creation is not None and self._creation.partitions != 1:
+            raise OptionError(f"the topic of an offset store has one partition, not {self._creation.partitions}")
         settings = parse_log_params(params)
         for warning in settings.warnings:
             warn_once(warning)
         self.topic = topic
         self.query = query
-        self._create = create
         self._forgets = recreated == "forget"
         self._cluster = Cluster(settings.connection)
         self._partition = CompactedPartition(self._cluster, topic, _WORDING)
@@ -285,16 +284,15 @@ class KafkaOffsetStore:
         )
 
     def _ensure_topic(self) -> None:
-        deadline = self._cluster.deadline()
-        if self._create is None:
-            if self.topic not in self._cluster.topics([self.topic], deadline=deadline):
-                raise TopicNotFoundError(
-                    "The topic of the offset store does not exist, or may not be seen.", topic=self.topic
-                )
-            self._partition.ensure(deadline)
+        deadline, creation = self._cluster.deadline(), self._creation
+        if creation is not None:
+            self._partition.ensure(deadline, {**CONFIGS, **creation.configs}, replicas=creation.replicas)
             return
-        configs = {name: str(value) for name, value in self._create.get("configs", {}).items()}
-        self._partition.ensure(deadline, {**CONFIGS, **configs})
+        if self.topic not in self._cluster.topics([self.topic], deadline=deadline):
+            raise TopicNotFoundError(
+                "The topic of the offset store does not exist, or may not be seen.", topic=self.topic
+            )
+        self._partition.ensure(deadline)
 
     def _checked_topics(self) -> dict[TopicPartition, int]:
         """Return the offsets that are those of the topics as they are now."""

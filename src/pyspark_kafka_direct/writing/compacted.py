@@ -74,12 +74,13 @@ class CompactedPartition:
         self._cluster = cluster
         self._wording = wording
 
-    def ensure(self, deadline: Deadline, configs: Mapping[str, str] = CONFIGS) -> None:
+    def ensure(self, deadline: Deadline, configs: Mapping[str, str] = CONFIGS, *, replicas: int | None = None) -> None:
         """Create the topic if it is not there, and check that it keeps the newest record of each key.
 
         Args:
             deadline: End of the wait.
             configs: How to create it.
+            replicas: How many; ``None``: as the cluster's default says.
 
         Raises:
             AuthorizationError: It is not there, and the principal may not create it.
@@ -88,7 +89,7 @@ class CompactedPartition:
         topic = self.partition.topic
         try:
             if topic not in self._cluster.topics([topic], deadline=deadline):
-                create_topic(self._cluster, topic, 1, configs, deadline)
+                create_topic(self._cluster, topic, 1, configs, deadline, replicas=replicas)
         except AuthorizationError as error:
             raise AuthorizationError(
                 f"The {self._wording.topic} may not be seen, or is not there and may not be created: {error.message} "

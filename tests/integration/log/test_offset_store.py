@@ -233,7 +233,7 @@ def leave_open(store: KafkaOffsetStore, offsets: dict[TopicPartition, int]) -> N
 
 
 def test_the_topic_is_created_as_it_should_be(kafka: EmbeddedKafka, topic: str, make: Make) -> None:
-    make(create={"configs": {"segment.ms": 60_000}}).open()
+    make(create={"replication_factor": 1, "configs": {"segment.ms": 60_000}}).open()
     cluster = cluster_of(kafka.bootstrap_servers)
     assert topic_config(cluster, topic, CONFIGS) == {**CONFIGS, "segment.ms": "60000"}
     assert len(cluster.topics([topic])[topic].partitions) == 1
@@ -377,6 +377,7 @@ def test_misuse_is_told(kafka: EmbeddedKafka, make: Make) -> None:
         (("t", "q", {}), {}),
         (("t", "q", servers), {"recreated": "never"}),
         (("t", "q", servers), {"create": {"partitions": 3}}),
+        (("t", "q", servers), {"create": {"replicas": 3}}),
     ]
     for given, more in arguments:
         with pytest.raises(OptionError):

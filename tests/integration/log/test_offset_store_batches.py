@@ -241,6 +241,23 @@ def test_a_checkpoint_that_is_behind_the_store_counts_and_is_told(
     assert set(saved.values()) == {4}
 
 
+def test_a_first_batch_that_ends_before_what_the_store_has(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was planned, and not done, before the job went on elsewhere. Records come again, and none is lost."""
+    job.put(1, 2)
+    with pytest.raises(StreamingQueryException, match="died"):
+        job.run(tmp_path / "one", job.fail)
+    job.put(3, 4)
+    job.run(tmp_path / "two")
+    job.put(5, 6)
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_direct.log"):
+        saved = job.run(tmp_path / "one")
+    assert any("The checkpoint counts" in each for each in caplog.messages)
+    assert job.seen == [[1, 2], [1, 2, 3, 4], [], [3, 4, 5, 6]]
+    assert set(saved.values()) == {3}
+
+
 def test_an_offset_log_with_named_sources(job: Job, tmp_path: Path) -> None:
     job.put(1, 2)
     name = "spark.sql.streaming.offsetLog.formatVersion"
