@@ -215,6 +215,13 @@ class Work:
             self._open()
         elif shorter:  # what that means for what was read, the reader will find out
             self._tell(self._requests.failed(), _truncated(*next(iter(shorter.items()))))
+        elif ahead := next((each for each in ends if self.positions[each] > ends[each]), None):
+            raise TransientBrokerError(
+                f"The log ends at {ends[ahead]}, before what was read; the reader will find out why.",
+                topic=ahead.topic,
+                partition=ahead.partition,
+                offset=self.positions[ahead],
+            )
         elif counted:
             self._requests.ends = ends
 

@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -56,7 +57,16 @@ def bench(own_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Wor
 
 @pytest.fixture
 def topic(bench: Workbench) -> str:
-    return bench.make_topic()
+    """A broker that was frozen or away is fenced for a moment, and keeps no new topics then."""
+    made: list[str] = []
+
+    def is_made() -> bool:
+        with suppress(KafkaException):
+            made.append(bench.make_topic())
+        return bool(made)
+
+    wait_until(is_made, "a topic", PATIENCE)
+    return made[0]
 
 
 @contextmanager

@@ -62,6 +62,21 @@ def test_a_log_without_new_records_is_never_polled() -> None:
     assert bench.reader.polls == []
 
 
+def test_who_is_at_the_end_is_told_before_the_next_poll(cluster: FakeCluster, bench: Bench) -> None:
+    waiter = bench.ask()
+    told: list[bool] = []
+    bench.reader.before_poll = lambda: told.append(waiter.done())
+    bench.turns()
+    assert told == [True]
+
+
+def test_a_poll_is_long_unless_somebody_waits(cluster: FakeCluster, bench: Bench) -> None:
+    bench.turns()
+    bench.past({tp(0): 1})
+    bench.turns()
+    assert bench.reader.polls[-2:] == [30, 2]
+
+
 def test_empty_polls_do_no_harm(cluster: FakeCluster) -> None:
     cluster.write(3)
     bench = Bench(cluster)
@@ -225,9 +240,10 @@ def test_a_record_whose_function_raises_fails_the_counted_and_the_next_follow(cl
 
     bench = Bench(cluster, on_record=apply)
     cluster.write(4)
-    waiter = bench.ask()
+    waiter, later = bench.ask(), bench.ask(sent=1)
     bench.until(waiter)
     assert isinstance(waiter.exception(), ZeroDivisionError)
+    assert not later.done()  # was not counted yet
     assert seen == [0, 1, 2, 3]
     again = bench.ask()
     bench.until(again)
@@ -283,6 +299,25 @@ def test_after_a_cut_reading_goes_on_where_it_was(cluster: FakeCluster, bench: B
     assert bench.resets == [error]
     bench.until(bench.ask())
     assert bench.handed == [(0, 3)]
+
+
+def test_nobody_is_told_of_an_end_that_lies_before_what_was_read(cluster: FakeCluster, bench: Bench) -> None:
+    """The log was cut back, and the reader has not found out yet: what it has read is not what is there."""
+    read_five(cluster, bench)
+    cluster.ends[tp(0)] = 3
+    first = bench.ask()
+    bench.turns()
+    assert isinstance(first.exception(0), TruncatedError)
+    second = bench.ask()
+    bench.turns(20)
+    assert not second.done()
+    bench.reader.failures = [cut(at=2)]
+    bench.until(second)
+    assert isinstance(second.exception(), TruncatedError)
+    third = bench.ask()
+    bench.until(third)
+    assert third.exception() is None
+    assert bench.handed == [(0, 2)]
 
 
 def test_after_a_cut_everything_is_read_anew_if_the_function_says_so(cluster: FakeCluster) -> None:
