@@ -129,6 +129,8 @@ def test_imports_follow_the_arrows(file: Path) -> None:
         ("runtime", f"from {PACKAGE}.direct import KafkaUtils"),
         ("structured", f"from {PACKAGE}.direct import KafkaUtils"),
         ("direct", f"from {PACKAGE}.log import KafkaTable"),
+        ("log", f"from {PACKAGE}.structured import sink"),
+        ("log", "from kafka import KafkaConsumer"),
         ("monitor", "import kafka"),
         ("broker", f"from {PACKAGE}.wire import pool"),
         ("cli", "import confluent_kafka"),
@@ -148,6 +150,10 @@ def test_a_forbidden_import_would_be_seen(room: str, line: str) -> None:
         ("reading", f"from {PACKAGE}.wire import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
         ("structured", f"from {PACKAGE}.reading import range_reader\nimport pyspark"),
         ("runtime", f"from {PACKAGE}.settings.source import ReadOptions"),
+        (
+            "log",
+            f"from {PACKAGE}.reading.tail import Tail\nfrom {PACKAGE}.writing.outbox import Outbox\nimport pyarrow",
+        ),
     ],
 )
 def test_an_allowed_import_passes(room: str, line: str) -> None:
