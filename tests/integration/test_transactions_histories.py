@@ -189,8 +189,13 @@ def test_a_batch_without_records_has_a_marker_too(first: Deliverer) -> None:
     assert first.seen() == whole(1)
 
 
+def at_once(batches: Iterable[tuple[str, EncodedBatch]]) -> list[tuple[str, EncodedBatch]]:
+    """The same batches, taken for large ones, which wait for no company before they are sent."""
+    return [(topic, each._replace(raw_bytes=1 << 20)) for topic, each in batches]
+
+
 def dying_after(batches: Iterable[tuple[str, EncodedBatch]], number: int) -> Iterator[tuple[str, EncodedBatch]]:
-    for index, each in enumerate(batches):
+    for index, each in enumerate(at_once(batches)):
         if index == number:
             time.sleep(0.5)  # what was sent has arrived
             raise KeyboardInterrupt
@@ -242,7 +247,7 @@ def test_two_deliverers_of_one_batch_fence_each_other(first: Deliverer) -> None:
     second = first.restarted("run-2")
 
     def overtaken() -> Iterator[tuple[str, EncodedBatch]]:
-        for number, each in enumerate(first.batches(0)):
+        for number, each in enumerate(at_once(first.batches(0))):
             if number == 1:
                 assert second.commit(0).sent
             yield each
@@ -397,7 +402,7 @@ def test_a_transaction_that_takes_too_long_is_an_error_with_the_numbers(
     slow = new_query(kafka.bootstrap_servers, topics_on, timeout_ms=2000)
 
     def batches(pause: float) -> Iterator[tuple[str, EncodedBatch]]:
-        for each in slow.batches(0) + slow.batches(0):
+        for each in at_once(slow.batches(0) + slow.batches(0)):
             yield each
             time.sleep(pause)
 
