@@ -18,7 +18,8 @@ from pathlib import Path
 
 FOLDER = Path(sys.prefix) / "java-classes"
 
-_PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Without native Hadoop Spark runs chmod and readlink for each file of a checkpoint; VFORK starts them without a helper.
+_PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 _QUIET = "-Xlog:disable"  # an archive that is left aside would be a warning on standard output
 _KAFKA, _SPARK = FOLDER / "kafka.jsa", FOLDER / "spark.jsa"
 # Which JVMs read a variable: all, and those of Spark's drivers, whose command line wins.
