@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from tests.lanes.jvm import for_long_work
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -16,9 +18,9 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 @pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_the_demo_writes_and_reads_every_flight_once_at_rest_and_live(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(DEMO), str(tmp_path)], capture_output=True, text=True, timeout=570, check=False
-    )
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": for_long_work(os.environ["JAVA_TOOL_OPTIONS"])}
+    command = [sys.executable, str(DEMO), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=570, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "336,776 records, 336,776 different flights, 336,776 in the file: yes" in done.stdout
     assert "Traceback" not in done.stderr

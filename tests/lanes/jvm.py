@@ -18,8 +18,9 @@ from pathlib import Path
 
 FOLDER = Path(sys.prefix) / "java-classes"
 
+_ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 # Without native Hadoop Spark runs chmod and readlink for each file of a checkpoint; VFORK starts them without a helper.
-_PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+_PLAIN = f"{_ONE_COMPILER} -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 _QUIET = "-Xlog:disable"  # an archive that is left aside would be a warning on standard output
 _KAFKA, _SPARK = FOLDER / "kafka.jsa", FOLDER / "spark.jsa"
 # Which JVMs read a variable: all, and those of Spark's drivers, whose command line wins.
@@ -32,6 +33,11 @@ def start_quickly() -> None:
     for variable, archive in ((_ALL, _KAFKA), (_DRIVERS, _SPARK)):
         if archive.exists():
             _add(variable, f"-XX:SharedArchiveFile={archive} {_QUIET}")
+
+
+def for_long_work(options: str) -> str:
+    """Return options of ``start_quickly`` for JVMs that compute for so long that good code is worth its compiler."""
+    return options.replace(_ONE_COMPILER, "")
 
 
 def main() -> None:

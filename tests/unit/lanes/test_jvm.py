@@ -28,3 +28,12 @@ def test_archives_are_used_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_p
     spark.touch()
     jvm.start_quickly()
     assert f"-XX:SharedArchiveFile={spark}" in os.environ["SPARK_SUBMIT_OPTS"].split()
+
+
+def test_long_work_has_all_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dproxy=given")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "")
+    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", "")
+    jvm.start_quickly()
+    options = os.environ["JAVA_TOOL_OPTIONS"].split()
+    assert set(options) - set(jvm.for_long_work(os.environ["JAVA_TOOL_OPTIONS"]).split()) == {"-XX:TieredStopAtLevel=1"}
