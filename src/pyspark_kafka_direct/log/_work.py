@@ -19,7 +19,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
     TruncatedError,
 )
-from pyspark_kafka_direct.log._requests import cut_back
+from pyspark_kafka_direct.log._requests import cut_back, farthest
 from pyspark_kafka_direct.log._topic import look_at
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE
@@ -207,13 +207,15 @@ class Work:
         wanted = dict.fromkeys(self.positions, LATEST)
         deadline = self._deadline()
         ends = self._cluster.offsets(wanted, isolation_level="read_uncommitted", deadline=deadline)
-        self._progress_at = self._system.monotonic()
-        shorter = cut_back(self._ends, ends)
-        self._ends = {**self._ends, **ends}
-        if shorter and look_at(self._cluster, self._topic, self._wanted, deadline).topic_id != self._topic_id:
+        # Offsets are asked for by name. If the topic is still the same after that, they are not those of another one.
+        if look_at(self._cluster, self._topic, self._wanted, deadline).topic_id != self._topic_id:
             self._close_reader()
             self._open()
-        elif shorter:  # what that means for what was read, the reader will find out
+            return
+        self._progress_at = self._system.monotonic()
+        shorter = cut_back(farthest(self._ends, self.positions), ends)
+        self._ends = {**self._ends, **ends}
+        if shorter:  # what that means for what was read, the reader will find out
             self._tell(self._requests.failed(), _truncated(*next(iter(shorter.items()))))
         elif ahead := next((each for each in ends if self.positions[each] > ends[each]), None):
             raise TransientBrokerError(
@@ -271,13 +273,13 @@ class Work:
         assert verdict.topic is not None
         assert verdict.partition is not None
         partition = TopicPartition(verdict.topic, verdict.partition)
-        if isinstance(verdict, TruncatedError) and verdict.cut_at is not None:
+        position = self._reader.positions[partition]
+        if isinstance(verdict, TruncatedError) and verdict.cut_at is not None and verdict.cut_at < position:
             self._cut(verdict, verdict.cut_at)
             return
         deadline = self._deadline()
         start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
         end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
-        position = self._reader.positions[partition]
         if isinstance(verdict, TruncatedError) or position > end:
             self._cut(_truncated(partition, end), start)  # since where, nobody knows
             return

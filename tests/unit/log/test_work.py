@@ -25,6 +25,9 @@ from pyspark_kafka_direct.errors import (
 if TYPE_CHECKING:
     from pyspark_kafka_direct.log import LogRecord
 
+LOOK_UP = ["end", "topics"]
+"""The questions that a look-up of the ends takes: the ends, and then whether they are those of the same topic."""
+
 
 @pytest.fixture
 def cluster() -> FakeCluster:
@@ -48,7 +51,7 @@ def test_what_is_there_is_read_first(cluster: FakeCluster) -> None:
     bench.until(loaded)
     assert loaded.exception() is None
     assert bench.handed == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
-    assert cluster.questions == ["topics", "start", "end"]
+    assert cluster.questions == ["topics", "start", *LOOK_UP]
 
 
 def test_a_log_without_new_records_is_never_polled() -> None:
@@ -102,7 +105,7 @@ def test_who_asks_meanwhile_waits_for_the_next_end(cluster: FakeCluster, bench: 
     assert not second.done()
     bench.until(second)
     assert bench.handed == [(0, 0), (0, 1), (0, 2)]
-    assert cluster.questions == ["end", "end"]
+    assert cluster.questions == LOOK_UP * 2
 
 
 def test_all_who_asked_before_are_told_together_and_in_order(cluster: FakeCluster, bench: Bench) -> None:
@@ -113,7 +116,7 @@ def test_all_who_asked_before_are_told_together_and_in_order(cluster: FakeCluste
         waiter.add_done_callback(lambda _, number=number: told.append(number))  # type: ignore[misc]
     bench.until(*waiters)
     assert told == [0, 1, 2]
-    assert cluster.questions == ["end"]
+    assert cluster.questions == LOOK_UP
 
 
 def test_nobody_is_counted_before_what_they_sent_is_settled(cluster: FakeCluster, bench: Bench) -> None:
@@ -160,7 +163,7 @@ def test_trouble_that_passes_is_tried_again_and_who_asks_meanwhile_joins(cluster
     cluster.write(1)
     bench.until(first, second)
     assert (first.exception(), second.exception()) == (None, None)
-    assert cluster.questions == ["end"] * 4
+    assert cluster.questions == [*["end"] * 3, *LOOK_UP]
     assert bench.errors == []
 
 
@@ -389,6 +392,40 @@ def test_a_topic_that_is_created_anew_is_noticed_by_its_end_too(cluster: FakeClu
     bench.until(bench.ask())
     assert bench.handed == [(0, 0)]
     assert len(bench.resets) == 1
+
+
+def test_the_end_of_another_topic_of_that_name_is_nobodys_end(cluster: FakeCluster, bench: Bench) -> None:
+    """The reader has not noticed yet, and the new log is as long as the old one was."""
+    read_five(cluster, bench)
+    bench.until(bench.ask())
+    cluster.recreate(partitions=2)
+    cluster.write(5)
+    waiter = bench.ask()
+    bench.turns()
+    assert isinstance(waiter.exception(0), TopicRecreatedError)
+    bench.until(bench.ask())
+    assert bench.handed == [(0, each) for each in range(5)]
+
+
+def test_an_end_before_what_was_read_is_a_cut(cluster: FakeCluster, bench: Bench) -> None:
+    """The end was not looked up since, and the reader has not noticed yet: who asks is not told that all is read."""
+    cluster.write(5)
+    bench.turns(2)
+    assert bench.work.positions[tp(0)] == 5
+    cluster.ends[tp(0)] = 4  # cut back to 2, and 2 others in their place
+    waiter = bench.ask()
+    bench.turns()
+    assert isinstance(waiter.exception(0), TruncatedError)
+
+
+def test_a_cut_that_begins_later_than_what_was_read_is_one_somewhere(cluster: FakeCluster, bench: Bench) -> None:
+    """The new leader has not even the epoch that was read, and its log goes on longer in an older one."""
+    read_five(cluster, bench)
+    cluster.write(15)
+    bench.reader.failures = [cut(at=20)]
+    bench.until(bench.past({tp(0): 9}))
+    bench.until(bench.ask())
+    assert bench.handed == [(0, each) for each in range(20)]  # since where it was another one nobody knows
 
 
 def test_a_topic_that_is_gone_fails_those_who_wait_and_is_found_again(cluster: FakeCluster, bench: Bench) -> None:
