@@ -83,7 +83,7 @@ def test_contents_times_and_partitions_are_those_that_were_given(
 
 
 def test_the_brokers_time_is_told_where_the_topic_is_so(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
-    topic = make_topic(1, **{"message.timestamp.type": "LogAppendTime"})
+    topic = make_topic(1, message_timestamp_type="LogAppendTime")
     with outbox(kafka.bootstrap_servers) as box:
         receipt = box.send(topic, b"k", b"v", timestamp=5).result(SECONDS)
     check(kafka.bootstrap_servers, topic, 1, {b"v": receipt})
@@ -125,7 +125,7 @@ def test_each_thread_has_its_order(kafka: EmbeddedKafka, make_topic: MakeTopic) 
 
 def test_a_record_that_is_wrong_fails_alone(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     """Larger than our own limit or the topic's, without a key for a compacted topic, for what is not there."""
-    topic = make_topic(2, **{"max.message.bytes": "20000", "cleanup.policy": "compact"})
+    topic = make_topic(2, max_message_bytes=20_000, cleanup_policy="compact")
     with outbox(kafka.bootstrap_servers, max_request_bytes=100_000) as box:
         sent: dict[bytes, Future[Receipt]] = {}
         wrong: dict[str, Future[Receipt]] = {}
@@ -186,12 +186,14 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(topics_on: TopicsO
                 if number % 100 == 0:
                     time.sleep(0.01)
 
+        def more_than(count: int) -> Callable[[], bool]:
+            return lambda: len(sent) > count
+
         thread = threading.Thread(target=write)
         thread.start()
         try:
             for end in (kafka.kill_broker, kafka.stop_broker):
-                before = len(sent)
-                wait_until(lambda before=before: len(sent) > before + 1_000, "records sent")
+                wait_until(more_than(len(sent) + 1_000), "records sent")
                 end(1)
                 time.sleep(1)
                 kafka.start_broker(1)
