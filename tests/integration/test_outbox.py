@@ -237,7 +237,8 @@ def test_with_the_broker_gone_records_fail_in_their_time_and_waits_end_in_theirs
 def test_a_broker_that_hangs_holds_nobody(topics_on: TopicsOn) -> None:
     with EmbeddedKafka() as kafka:
         topic = topics_on(kafka.bootstrap_servers)(1)
-        place = cluster(kafka.bootstrap_servers, ConnectionPool(), request_timeout_ms=1_000)
+        pool = ConnectionPool()
+        place = cluster(kafka.bootstrap_servers, pool, request_timeout_ms=1_000)
         box = Outbox(place, ProduceSettings(delivery_timeout_ms=2_000))
         box.send(topic, b"k", b"there").result(SECONDS)
         os.kill(kafka.pids[1], signal.SIGSTOP)
@@ -254,6 +255,7 @@ def test_a_broker_that_hangs_holds_nobody(topics_on: TopicsOn) -> None:
         finally:
             os.kill(kafka.pids[1], signal.SIGCONT)
         wait_until(lambda: not any("outbox" in thread.name for thread in threading.enumerate()), "the thread's end")
+        pool.close()
 
 
 def test_many_small_records_take_bounded_memory(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:

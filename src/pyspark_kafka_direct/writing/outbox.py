@@ -54,6 +54,8 @@ _LARGEST_TIME: Final = (1 << 63) - 1
 class Outbox:
     """Takes single records from any thread; a thread of its own sends them.
 
+    Close it: the thread does not keep the process alive, and what waits when that ends is lost.
+
     Args:
         cluster: Where to.
         settings: How. What waits takes ``buffer.memory`` at most; each record counts 2 KiB more than its contents.
