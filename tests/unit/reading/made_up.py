@@ -49,6 +49,7 @@ class World(RealSystem):
         self.now = 1000.0
         self.holding = False
         self.waits: list[float] = []
+        self._circles = 0
         self._errands: deque[Callable[[], None]] = deque()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = iter(range(100, 10**9))
@@ -77,6 +78,8 @@ class World(RealSystem):
     def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
         assert all(number in self._readable for number in descriptors)
         self.waits.append(seconds)
+        self._circles = self._circles + 1 if seconds <= 0 else 0
+        assert self._circles < 1000, "a wait in circles"
         until = self.now + seconds
         while not any(self.readable(number) for number in descriptors):
             if not self._events or self._events[0][0] > until:
