@@ -1,79 +1,108 @@
-"""Questions that are asked in threads of their own: nothing is left waiting, and nobody is woken for nothing."""
+"""Questions that are asked in threads of their own."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pyspark_kafka_direct.errors import BrokerUnreachableError
-from pyspark_kafka_direct.reading._errands import Errands
-from pyspark_kafka_direct.wire.system import RealSystem
+from pyspark_kafka_direct.reading._errands import Errands, ours
+from pyspark_kafka_direct.wire.system import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 
-class _Hesitating:
-    """A signal whose giver is held up just before it gives."""
-
-    def __init__(self) -> None:
-        self.given = False
-        self.before: Callable[[], None] = lambda: None
-
-    def fileno(self) -> int:
-        return 1
-
-    def give(self) -> None:
-        self.before()
-        self.given = True
-
-    def take(self) -> None:
-        self.given = False
-
-    def close(self) -> None:
-        """Nothing to close."""
+@pytest.fixture
+def errands() -> Iterator[Errands]:
+    errands = Errands(SYSTEM)
+    yield errands
+    errands.close()
 
 
-class _Machine(RealSystem):
-    def __init__(self) -> None:
-        self.given = _Hesitating()
-        self.failures: list[BaseException] = []
-
-    def signal(self) -> _Hesitating:
-        return self.given
-
-    def start(self, run: Callable[[], None], name: str) -> None:
-        if self.failures:
-            raise self.failures.pop()
-        run()
+def unexpected(value: Any) -> None:
+    raise AssertionError(value)
 
 
-def test_an_answer_that_is_taken_before_its_signal_leaves_none_behind() -> None:
-    """Else the owner's wait would end at once for ever, as there is nothing to take."""
-    machine = _Machine()
-    errands = Errands(machine)
+def wait(errands: Errands) -> None:
+    SYSTEM.wait_readable([errands.fileno()], 20)
+
+
+def test_what_was_found_is_taken_by_the_owner(errands: Errands) -> None:
+    threads: list[int] = []
+
+    def ask() -> int:
+        threads.append(threading.get_ident())
+        return 7
+
+    def found(answer: int) -> None:
+        threads.append(threading.get_ident())
+        assert answer == 7
+
+    errands.start(ask, found, unexpected)
+    wait(errands)
+    errands.take()
+    assert threads[0] != threads[1] == threading.get_ident()
+    assert not SYSTEM.readable(errands.fileno())
+
+
+def test_what_went_wrong_is_taken_too(errands: Errands) -> None:
+    failures: list[Exception] = []
+
+    def ask() -> int:
+        raise BrokerUnreachableError("gone")
+
+    errands.start(ask, unexpected, failures.append)
+    wait(errands)
+    errands.take()
+    assert str(failures[0]) == "gone"
+
+
+def test_nothing_is_waited_for(errands: Errands) -> None:
+    go = threading.Event()
+    found: list[bool] = []
+    errands.start(lambda: go.wait(20), found.append, unexpected)
+    errands.take()
+    assert found == []
+    go.set()
+    wait(errands)
+    errands.take()
+    assert found == [True]
+
+
+def test_none_of_many_is_missed(errands: Errands) -> None:
+    """The descriptor is readable whenever something is back, and not when nothing is."""
     found: list[int] = []
-    taker = threading.Thread(target=errands.take)
-
-    def take_now() -> None:
-        taker.start()
-        taker.join(0.2)
-
-    machine.given.before = take_now
-    errands.start(lambda: 1, found.append, lambda _: None)
-    taker.join()
-    assert found == [1]
-    assert not machine.given.given
-
-
-def test_a_question_that_no_thread_can_ask_has_failed() -> None:
-    machine = _Machine()
-    errands = Errands(machine)
-    failed: list[Exception] = []
-    for error in (RuntimeError("can't start new thread"), MemoryError()):
-        machine.failures.append(error)
-        errands.start(lambda: 1, lambda _: None, failed.append)
-        assert machine.given.given
+    for number in range(300):
+        errands.start(lambda number=number: number, found.append, unexpected)  # type: ignore[misc]
         errands.take()
-    assert [type(error) for error in failed] == [BrokerUnreachableError] * 2
-    assert "can't start new thread" in str(failed[0])
+    while len(found) < 300:
+        assert SYSTEM.readable(errands.fileno()) or threading.active_count() > 1
+        wait(errands)
+        errands.take()
+    assert sorted(found) == list(range(300))
+    assert not SYSTEM.readable(errands.fileno())
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_nobody_takes_is_discarded(before: bool) -> None:
+    """Whether it came before the end or after."""
+    errands = Errands(SYSTEM)
+    go, discarded = threading.Event(), threading.Event()
+    errands.start(lambda: go.wait(20), unexpected, unexpected, lambda _: discarded.set())
+    if before:
+        go.set()
+        wait(errands)
+    errands.close()
+    go.set()
+    assert discarded.wait(20)
+    errands.take()
+
+
+def test_a_mistake_is_raised_and_trouble_is_not() -> None:
+    trouble = BrokerUnreachableError("gone")
+    assert ours(trouble) is trouble
+    with pytest.raises(KeyError):
+        ours(KeyError("mistake"))

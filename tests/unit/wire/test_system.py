@@ -277,3 +277,17 @@ class TestTheMachine:
 def _notify(condition: threading.Condition) -> None:
     with condition:
         condition.notify_all()
+
+    def test_signals(self) -> None:
+        signal = SYSTEM.signal()
+        assert not SYSTEM.readable(signal.fileno())
+        signal.take()  # which was not given
+        threading.Timer(0.05, signal.give).start()
+        SYSTEM.wait_readable([signal.fileno()], 20)
+        assert SYSTEM.readable(signal.fileno())
+        for _ in range(100_000):  # more than a socket holds
+            signal.give()
+        signal.take()
+        assert not SYSTEM.readable(signal.fileno())
+        signal.close()
+        signal.give()
