@@ -91,7 +91,12 @@ def test_an_answer_in_pieces_is_whole_in_the_end(line: Line, size: int) -> None:
     data = frame(body)
     cuts = sorted({0, len(data), *(chosen.randrange(len(data)) for _ in range(12)), *range(min(9, len(data)))})
     line.ask()
-    teller = threading.Thread(target=lambda: [line.tell(data[a:b]) for a, b in pairwise(cuts)])
+
+    def tell() -> None:
+        for begin, end in pairwise(cuts):
+            line.tell(data[begin:end])
+
+    teller = threading.Thread(target=tell)
     teller.start()
     line.gather()
     assert line.connection.gathered == size

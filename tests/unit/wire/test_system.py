@@ -266,18 +266,6 @@ class TestTheMachine:
             far.close()
             assert SYSTEM.readable(near.fileno())
 
-    def test_nobody_there(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        with pytest.raises(BrokerUnreachableError, match="nothing listens there"):
-            Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
-
-
-def _notify(condition: threading.Condition) -> None:
-    with condition:
-        condition.notify_all()
-
     def test_signals(self) -> None:
         signal = SYSTEM.signal()
         assert not SYSTEM.readable(signal.fileno())
@@ -291,3 +279,15 @@ def _notify(condition: threading.Condition) -> None:
         assert not SYSTEM.readable(signal.fileno())
         signal.close()
         signal.give()
+
+    def test_nobody_there(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with pytest.raises(BrokerUnreachableError, match="nothing listens there"):
+            Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
+
+
+def _notify(condition: threading.Condition) -> None:
+    with condition:
+        condition.notify_all()
