@@ -80,7 +80,7 @@ def test_the_order_of_taking_over(topic: Topic) -> None:
     assert names == ["init", "stable_end"]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(100))
 def test_runs_that_overlap(topic: Topic, seed: int) -> None:
     """Nothing is saved that was not done, and nothing that was saved is taken back."""
     chance = random.Random(seed)
@@ -114,14 +114,13 @@ def test_runs_that_overlap(topic: Topic, seed: int) -> None:
     assert saved(topic)[-1] == GOAL
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_a_successor_outlives_whoever_waits_for_an_answer(topic: Topic, seed: int) -> None:
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "not-heard"])
+def test_a_successor_outlives_whoever_waits_for_an_answer(topic: Topic, heard: bool) -> None:
     """The earlier run finds out that it was succeeded before it asks for the id again."""
-    chance = random.Random(seed)
     first, second = store_log(topic, "1"), store_log(topic, "2")
     first.take_over()
     save(first, 1)
-    topic.unclear = lambda: [True, False, None][chance.choice([0, 1])]
+    topic.unclear = lambda: heard
 
     def meanwhile(name: str) -> None:
         if name == "unclear":
