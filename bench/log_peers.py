@@ -6,7 +6,7 @@ All read to the end that the topic has when they begin, in one process, with the
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.measure import Sample, sample
@@ -91,10 +91,9 @@ def _table(bootstrap_servers: str, topic: Topic) -> dict[bytes, bytes]:
 def _log(bootstrap_servers: str, topic: Topic) -> dict[bytes, bytes]:
     from pyspark_kafka_direct.log import KafkaBasedLog, LogRecord
 
-    found: dict[bytes, bytes] = {}
+    found: dict[Any, bytes] = {}
 
     def apply(record: LogRecord) -> None:
-        assert record.key is not None
         if record.value is None:
             found.pop(record.key, None)
         else:
