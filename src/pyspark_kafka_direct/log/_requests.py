@@ -10,6 +10,7 @@ The end is looked up for somebody only when all that they sent before is settled
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -77,6 +78,11 @@ class Requests:
         """Whether anybody waits."""
         return bool(self._asked or self._counted or self._past)
 
+    def may_be_counted(self, settled: int) -> bool:
+        """Tell whether there are some who could be counted now that so many records are settled."""
+        with self._lock:
+            return any(each.sent <= settled for each in self._asked)
+
     def count(self, settled: int) -> bool:
         """Count those who wait for an end that is to be looked up; tell whether there are any.
 
@@ -142,7 +148,7 @@ class Sends:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sent = 0
-        self._under_way: dict[int, None] = {}  # in their order
+        self._under_way: OrderedDict[int, None] = OrderedDict()  # the first of a dict is not found as quickly
 
     @property
     def sent(self) -> int:
@@ -155,12 +161,12 @@ class Sends:
         with self._lock:
             return next(iter(self._under_way), self._sent)
 
-    def send(self, receipt: Future[Any], told: Callable[[], None]) -> None:
+    def send(self, receipt: Future[Any], told: Callable[[int], None]) -> None:
         """Count a record as sent until its receipt is there.
 
         Args:
             receipt: The receipt.
-            told: Called then.
+            told: Called then, if that changes how many are settled, with that number.
         """
         with self._lock:
             number = self._sent
@@ -169,8 +175,11 @@ class Sends:
 
         def settle(_: object) -> None:
             with self._lock:
+                first = next(iter(self._under_way)) == number
                 del self._under_way[number]
-            told()
+                settled = next(iter(self._under_way), self._sent)
+            if first:
+                told(settled)
 
         receipt.add_done_callback(settle)
 

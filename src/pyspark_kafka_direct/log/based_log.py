@@ -374,8 +374,8 @@ class KafkaBasedLog:
             self._abandon()
         self._work.wake()
 
-    def _send_settled(self) -> None:
-        if self._requests.waiting:
+    def _send_settled(self, settled: int) -> None:
+        if self._requests.may_be_counted(settled):
             self._work.wake()
 
     def _is_own_thread(self) -> bool:
