@@ -47,6 +47,9 @@ WRITE = "INSERT OR REPLACE INTO flights VALUES (?, ?, ?)"
 
 def query(servers: str, topic: str, directory: Path, database: Path) -> None:
     """Write the flights of the topic to the database."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
