@@ -49,6 +49,17 @@ def test_an_offset_before_the_log_start(brokers: Brokers) -> None:
         assert found[ONE] == list(range(12, 20))
 
 
+def test_what_was_found_before_a_seek_is_not_raised_after_it(brokers: Brokers) -> None:
+    for name in (ONE, TWO):
+        brokers.logs[name].append(10)
+        brokers.logs[name].start = 10
+    with brokers.tail({ONE: 3, TWO: 3}) as tail:
+        assert failure(tail, DataLossError).partition == 0  # the other one is found at the same time, and waits
+        tail.seek(ONE, 10)
+        tail.seek(TWO, 10)
+        tail.poll(10)
+
+
 def test_the_others_go_on_when_one_has_lost_its_place(brokers: Brokers) -> None:
     log = brokers.logs[ONE]
     log.append(10)
@@ -245,6 +256,7 @@ def test_what_finds_no_room_in_an_answer_is_not_silent(brokers: Brokers) -> None
     with brokers.tail(fetch={"fetch_max_bytes": 1}) as tail:
         take(tail, at_end(brokers, tail))
         assert tail.trouble == {}
+    assert all(len(request.topics[0].partitions) == 3 for request in brokers.requests)  # none had to pause
     assert brokers.world.now < 1002
 
 
