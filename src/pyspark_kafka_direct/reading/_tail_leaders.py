@@ -60,7 +60,6 @@ class Leaders:
         self._looking = False
         self._max_age = cluster.settings.metadata_max_age_ms / 1000
         self._refresh_at = self._system.monotonic() + self._max_age
-        self._apart: set[str] = set()  # topics that are looked up alone, as they gave trouble
 
     def answered(self) -> Iterator[TailLink]:
         """Yield the brokers whose answers can be taken now."""
@@ -218,18 +217,12 @@ class Leaders:
             if each not in self._homes and not each.asking and not each.paused and each.not_before <= now
         ]
         names = {each.name.topic for each, _ in due}
-        if names - self._apart:
-            names -= self._apart
-        else:
-            names = set(sorted(names)[:1])
         if not names:
             return
-        due = [entry for entry in due if entry[0].name.topic in names]
         self._looking = True
 
         def found(topics: Mapping[str, TopicMetadata]) -> None:
             self._looking = False
-            self._apart -= names
             for partition, version in due:
                 if partition.version == version and partition not in self._homes:
                     self.place(partition, topics.get(partition.name.topic))
@@ -285,11 +278,10 @@ class Leaders:
         self._fail(partition, error)
 
     def _after_failed_look_up(self, error: KafkaDirectError, due: Collection[TailPartition]) -> None:
+        # An error that names a topic is about that one: the others are due still, and looked up at once.
         concerned = [each for each in due if is_about(error, each.name)]
         transient = isinstance(error, TransientBrokerError)
         for partition in concerned:
             self.delay(partition, error if transient else None)
-        if error.topic is not None:
-            self._apart.add(error.topic)
         if not transient:
             self._fail(concerned[0] if concerned and error.topic is not None else None, error)

@@ -439,8 +439,6 @@ class Wire:
         }
         if name is None:
             return nothing | {"error_code": 100}
-        if (code := brokers.error(name)) != 0:
-            return nothing | {"error_code": code}
         log = brokers.logs.get(name)
         if log is None:
             return nothing | {"error_code": 3}
@@ -449,6 +447,8 @@ class Wire:
             told["current_leader"] = Answered.LeaderIdAndEpoch(
                 version=self._version, leader_id=log.leader, leader_epoch=log.epoch
             )
+        if (code := brokers.error(name)) != 0:
+            return nothing | told | {"error_code": code}
         if log.leader != self.node.id:
             return nothing | told | {"error_code": 6}
         if 0 <= asked.current_leader_epoch != log.epoch:
