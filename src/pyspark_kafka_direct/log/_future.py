@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import LogStateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_logger = logging.getLogger("pyspark_kafka_direct.log")
 
 
 class LogFuture(Future[None]):
@@ -18,7 +20,7 @@ class LogFuture(Future[None]):
     It cannot be cancelled.
 
     Args:
-        own_thread: Tells whether the caller is that thread.
+        own_thread: Tells whether the caller is that thread, or another one that what is waited for needs.
     """
 
     def __init__(self, own_thread: Callable[[], bool]) -> None:
@@ -30,7 +32,7 @@ class LogFuture(Future[None]):
         """Wait for it.
 
         Raises:
-            LogStateError: This is a callback of the same log, which cannot read on before the callback returns.
+            LogStateError: This is a callback of the same log, which cannot go on before the callback returns.
             TimeoutError: It took longer than so many seconds.
             Exception: What went wrong.
         """
@@ -44,15 +46,19 @@ class LogFuture(Future[None]):
 
     def settle(self, error: BaseException | None) -> None:
         """Say how it ended, unless somebody did."""
-        with suppress(InvalidStateError):
+        try:
             if error is None:
                 self.set_result(None)
             else:
                 self.set_exception(error)
+        except InvalidStateError:
+            return
+        except BaseException:  # the future itself logs an Exception; sys.exit() in a callback must not end the log
+            _logger.exception("A callback of a log's future has failed.")
 
     def _refuse_own_thread(self) -> None:
         if not self.done() and self._own_thread():
             raise LogStateError(
-                "A callback of a log waits for the same log, which cannot read on before the callback returns. Use "
+                "A callback of a log waits for the same log, which cannot go on before the callback returns. Use "
                 "add_done_callback, or wait in another thread."
             )

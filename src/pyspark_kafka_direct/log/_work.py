@@ -125,9 +125,17 @@ class Work:
             if self._reader is not None:
                 self._reader.close()
 
-    def abandon(self) -> list[LogFuture]:
-        """Take out everybody who waits, where the thread is held up by what it calls; from any thread."""
-        return [waiter for waiter, _ in self._take_telling()] + self._requests.all()
+    def abandon(self, error: BaseException) -> None:
+        """Tell everybody who waits, where the thread has ended or is held up by what it calls; from any thread.
+
+        Those who were to be told something get that. Where a callback hangs, another call goes on with those behind it.
+        """
+        self._tell(self._requests.all(), error)
+
+    @property
+    def held_up(self) -> bool:
+        """Whether anybody is still to be told something."""
+        return bool(self._telling) or self._requests.waiting
 
     @property
     def trouble(self) -> BaseException | None:

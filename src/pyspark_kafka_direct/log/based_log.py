@@ -43,6 +43,7 @@ START_TIMEOUT: Final = 300.0
 STOP_TIMEOUT: Final = 30.0
 """Seconds that a stop takes at most, unless told otherwise."""
 
+_LAST_WORDS: Final = 0.2  # seconds that callbacks of those who still wait may take after the time of a stop
 _FAILED_START: Final = 2.0  # seconds that cleaning up after a failed start may take
 _EXPLANATION: Final = 2.0  # seconds that may be spent on finding out why a start took too long
 
@@ -246,7 +247,7 @@ class KafkaBasedLog:
             LogStateError: The log is not started, or stopped.
         """
         self._require_started("reading to the end")
-        waiter = LogFuture(self._is_own_thread)
+        waiter = LogFuture(self._is_callback)
         if callback is not None:
             waiter.add_done_callback(lambda done: callback(done.exception()))
         self._requests.to_end(waiter, self._sends.sent)
@@ -358,7 +359,9 @@ class KafkaBasedLog:
             while not self._ended and not deadline.expired:
                 self._system.wait(self._changed, deadline.remaining())
             ended = self._ended
-        self._abandon()
+        if self._work.held_up:  # told by a thread of its own, as their callbacks may hang
+            patience = max(deadline.remaining(), _LAST_WORDS)
+            self._system.run(self._abandon, f"pyspark-kafka-direct-log-{self.topic}-end", patience)
         if not ended:
             _logger.warning(
                 "the thread of the log %s has not ended in time; it is left behind, and ends when what it does returns",
@@ -366,8 +369,7 @@ class KafkaBasedLog:
             )
 
     def _abandon(self) -> None:
-        for waiter in self._work.abandon():
-            waiter.settle(LogStateError("The log was stopped.", topic=self.topic))
+        self._work.abandon(LogStateError("The log was stopped.", topic=self.topic))
 
     def _asked(self) -> None:
         if not self._running:  # the thread has ended meanwhile, and looks no more
@@ -380,6 +382,10 @@ class KafkaBasedLog:
 
     def _is_own_thread(self) -> bool:
         return threading.get_ident() == self._thread
+
+    def _is_callback(self) -> bool:
+        """Tell whether the caller is one of the threads that the end of the log waits for: it reads, or it sends."""
+        return self._is_own_thread() or (self._outbox is not None and self._outbox.in_callback)
 
     def _wait(self, waiter: LogFuture, deadline: Deadline | None) -> bool:
         """Wait for the end of something; return whether it came in time."""

@@ -50,6 +50,8 @@ _IN_MEMORY: Final = 2048
 
 _LARGEST_TIME: Final = (1 << 63) - 1
 
+_LAST_WORDS: Final = 0.2  # seconds that callbacks of records that a close gives up may take after its time
+
 
 class Outbox:
     """Takes single records from any thread; a thread of its own sends them.
@@ -91,7 +93,8 @@ class Outbox:
         """Send a record; wait only while what waits takes more than ``buffer.memory``.
 
         Callbacks of the future run in the outbox' thread, so they should be quick; they may send. What one raises is
-        logged. The future cannot be cancelled.
+        logged. There, ``result`` of a future that is not done raises ``RuntimeError`` instead of waiting for itself.
+        The future cannot be cancelled.
 
         Args:
             topic: Its topic.
@@ -167,23 +170,35 @@ class Outbox:
     def close(self, seconds: float) -> None:
         """Take no more records, and wait until all are settled; what is not by then fails, and the thread ends.
 
+        Called by a callback of a record, it waits for nothing: the thread ends when all are settled.
+
         Args:
-            seconds: How long at most.
+            seconds: How long at most, whatever callbacks do.
 
         Raises:
-            RuntimeError: A callback of a record waits for itself, or the outbox belongs to the parent process.
+            RuntimeError: The outbox belongs to the parent process.
         """
         self._check_process()
         with self._changed:
-            self._check_thread("close")
             self._closed = True
+            if self.in_callback:
+                return
             end = self._system.monotonic() + seconds
             self._hurry()
-            while self._signal is not None and (left := end - self._system.monotonic()) > 0:
-                self._system.wait(self._changed, left)
+            while self._signal is not None and (wait := end - self._system.monotonic()) > 0:
+                self._system.wait(self._changed, wait)
             self._abandoned = True
             self._hurry()
-        self._fail_all(f"The outbox was closed, and the record was not acknowledged within {seconds:g} s.")
+            left = any(not each.claimed for each in self._unsettled)
+        if left:  # by a thread of its own, as their callbacks may hang
+            why = f"The outbox was closed, and the record was not acknowledged within {seconds:g} s."
+            patience = max(end - self._system.monotonic(), _LAST_WORDS)
+            self._system.run(lambda: self._fail_all(why), "pyspark-kafka-direct-outbox-end", patience)
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether the caller is the outbox' thread, as callbacks of futures are."""
+        return self._thread == threading.get_ident()
 
     def _record(
         self,
@@ -219,14 +234,14 @@ class Outbox:
             timestamp = int(self._system.wall_time() * 1000)
         elif not 0 <= timestamp <= _LARGEST_TIME:
             raise ValueError(f"timestamp must be from 0 to {_LARGEST_TIME}, got {timestamp}")
-        future = _Promise()
+        future = _Promise(self)
         now = self._system.monotonic()
         return Outgoing(topic, key, value, headers, partition, timestamp, now, size, future)
 
     def _wait_for_room(self, record: Outgoing) -> BaseException | None:
         """Wait until there is room for a record; return the error if there is none in time."""
         room = self._settings.buffer_bytes - _cost(record)
-        if self._held <= max(room, 0) or self._thread == threading.get_ident():
+        if self._held <= max(room, 0) or self.in_callback:
             return None  # a larger one goes alone; a callback cannot wait for its own thread
         end = self._system.monotonic() + self._settings.delivery_timeout_ms / 1000
         self._hurry()
@@ -288,12 +303,11 @@ class Outbox:
 
     def _settle(self, settled: Settled) -> None:
         """Give futures their outcome."""
-        with self._changed:
-            places = [place for place, each in enumerate(settled.records) if not each.claimed]
-            for place in places:
-                settled.records[place].claimed = True
-        for place in places:
-            record = settled.records[place]
+        told = []
+        for place, record in enumerate(settled.records):
+            if not self._take(record):
+                continue
+            told.append(record)
             if settled.error is not None:
                 self._fail(record, settled.error)
                 continue
@@ -304,7 +318,7 @@ class Outbox:
                 record.future.set_result(Receipt(record.topic, record.partition, offset, timestamp))
             except BaseException:  # the future itself logs an Exception
                 _log.exception("A callback of a record's future has failed.")
-        self._done(settled.records[place] for place in places)
+        self._done(told)
 
     def _fail(self, record: Outgoing, error: BaseException) -> None:
         if isinstance(error, KafkaDirectError):
@@ -319,13 +333,18 @@ class Outbox:
     def _fail_all(self, why: str) -> None:
         """Fail all that nobody settles any more."""
         with self._changed:
-            left = [each for each in self._unsettled if not each.claimed]
-            for each in left:
-                each.claimed = True
+            left = sorted(self._unsettled, key=lambda each: each.since)
         for record in left:
-            error = BrokerTimeoutError(why, topic=record.topic, partition=record.partition)
-            self._fail(record, outcome(error, in_doubt=record.handed_over))
-        self._done(left)
+            if self._take(record):
+                error = BrokerTimeoutError(why, topic=record.topic, partition=record.partition)
+                self._fail(record, outcome(error, in_doubt=record.handed_over))
+                self._done([record])
+
+    def _take(self, record: Outgoing) -> bool:
+        """Tell whether the caller is to settle a record: one at a time, as a callback may hang, and others go on."""
+        with self._changed:
+            mine, record.claimed = not record.claimed, True
+            return mine
 
     def _done(self, records: Iterable[Outgoing]) -> None:
         with self._changed:
@@ -344,16 +363,32 @@ class Outbox:
             raise RuntimeError("the outbox belongs to the parent process")
 
     def _check_thread(self, what: str) -> None:
-        if self._thread == threading.get_ident():
+        if self.in_callback:
             raise RuntimeError(f"{what} within a callback of a record would wait for itself")
 
 
 class _Promise(Future[Receipt]):
-    """A future that is not cancelled: what is sent is sent."""
+    """A future that is not cancelled, as what is sent is sent, and not waited for by the thread that settles it."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self._outbox = outbox
 
     def cancel(self) -> bool:
         """Return that it cannot be."""
         return False
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        self._refuse_own_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._refuse_own_thread()
+        return super().exception(timeout)
+
+    def _refuse_own_thread(self) -> None:
+        if not self.done() and self._outbox.in_callback:
+            raise RuntimeError("a callback of a record waits for another record of the same outbox, and so for itself")
 
 
 def _cost(record: Outgoing) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     CorruptRecordError,
     DataLossError,
+    LogStateError,
     OptionError,
     TopicNotFoundError,
     TopicRecreatedError,
@@ -24,6 +26,7 @@ from pyspark_kafka_direct.errors import (
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.log import LogRecord
+    from pyspark_kafka_direct.log._future import LogFuture
 
 LOOK_UP = ["end", "topics"]
 """The questions that a look-up of the ends takes: the ends, and then whether they are those of the same topic."""
@@ -512,11 +515,34 @@ def test_only_the_wanted_partitions_are_read(cluster: FakeCluster) -> None:
 
 
 def test_nobody_is_told_twice_or_forgotten_when_the_work_is_abandoned(cluster: FakeCluster, bench: Bench) -> None:
-    left: list[Any] = []
+    told: list[LogFuture] = []
+    stopped = LogStateError("stopped")
     waiters = [bench.ask() for _ in range(3)]
-    waiters[0].add_done_callback(lambda _: left.extend(bench.work.abandon()))  # as a stop does during a callback
+    late = []
+
+    def stop(_: object) -> None:  # while a callback is held up
+        late.append(bench.ask())
+        bench.work.abandon(stopped)
+
+    waiters[0].add_done_callback(stop)
+    for waiter in waiters:
+        waiter.add_done_callback(told.append)  # type: ignore[arg-type]
     bench.until(waiters[0])
-    assert left == waiters[1:]
+    assert told[:2] == waiters[1:]
+    assert told[2:] == waiters[:1]
+    assert [waiter.exception(0) for waiter in waiters] == [None] * 3
+    assert late[0].exception(0) is stopped
+    assert not bench.work.held_up
+
+
+def test_a_callback_that_ends_its_thread_ends_only_itself(
+    cluster: FakeCluster, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = bench.ask(), bench.ask()
+    first.add_done_callback(lambda _: sys.exit())
+    bench.until(second)
+    assert second.exception(0) is None
+    assert "A callback of a log's future has failed" in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(30))
