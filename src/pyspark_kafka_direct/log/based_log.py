@@ -348,7 +348,9 @@ class KafkaBasedLog:
             self._state = "stopped"
         self._work.stop()
         try:
-            if self._outbox is not None:
+            if self._outbox is not None and self._outbox.in_callback:
+                self._outbox.finish()  # its thread goes on when the callback has returned
+            elif self._outbox is not None:
                 self._outbox.close(deadline.remaining())
         finally:
             if not self._is_own_thread():  # it ends when the callback has returned

@@ -170,19 +170,17 @@ class Outbox:
     def close(self, seconds: float) -> None:
         """Take no more records, and wait until all are settled; what is not by then fails, and the thread ends.
 
-        Called by a callback of a record, it waits for nothing: the thread ends when all are settled.
-
         Args:
             seconds: How long at most, whatever callbacks do.
 
         Raises:
-            RuntimeError: The outbox belongs to the parent process.
+            RuntimeError: A callback of a record waits for itself (``finish`` does not), or the outbox belongs to the
+                parent process.
         """
         self._check_process()
         with self._changed:
+            self._check_thread("close")
             self._closed = True
-            if self.in_callback:
-                return
             end = self._system.monotonic() + seconds
             self._hurry()
             while self._signal is not None and (wait := end - self._system.monotonic()) > 0:
@@ -194,6 +192,17 @@ class Outbox:
             why = f"The outbox was closed, and the record was not acknowledged within {seconds:g} s."
             patience = max(end - self._system.monotonic(), _LAST_WORDS)
             self._system.run(lambda: self._fail_all(why), "pyspark-kafka-direct-outbox-end", patience)
+
+    def finish(self) -> None:
+        """Take no more records, and wait for nothing: the thread ends when all are settled.
+
+        Raises:
+            RuntimeError: The outbox belongs to the parent process.
+        """
+        self._check_process()
+        with self._changed:
+            self._closed = True
+            self._hurry()
 
     @property
     def in_callback(self) -> bool:

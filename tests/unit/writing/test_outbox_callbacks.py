@@ -123,13 +123,13 @@ def test_a_callback_that_waits_for_another_record_is_told_so(outbox: Outbox) -> 
     outbox.close(PATIENCE)
 
 
-def test_a_callback_may_close_it_and_what_was_sent_is_delivered(outbox: Outbox) -> None:
+def test_a_callback_may_end_it_and_what_was_sent_is_delivered(outbox: Outbox) -> None:
     later: list[Future[Any]] = []
     closed = threading.Event()
 
     def close(_: Future[Any]) -> None:
         later.append(outbox.send("t", b"k", b"2"))
-        outbox.close(5)
+        outbox.finish()
         closed.set()
 
     outbox.send("t", b"k", b"1").add_done_callback(close)
