@@ -189,11 +189,6 @@ def cut_back(before: Offsets, now: Offsets) -> dict[TopicPartition, int]:
     return {partition: now[partition] for partition in now if now[partition] < before.get(partition, 0)}
 
 
-def farthest(one: Offsets, other: Offsets) -> dict[TopicPartition, int]:
-    """Return the larger offset of each partition."""
-    return {partition: max(one.get(partition, 0), other.get(partition, 0)) for partition in {**one, **other}}
-
-
 def are_there(offsets: Offsets, positions: Offsets) -> bool:
     """Tell whether everything before some offsets was read."""
     return all(positions.get(partition, 0) >= offset for partition, offset in offsets.items())

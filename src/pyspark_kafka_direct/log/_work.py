@@ -19,7 +19,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
     TruncatedError,
 )
-from pyspark_kafka_direct.log._requests import cut_back, farthest
+from pyspark_kafka_direct.log._requests import cut_back
 from pyspark_kafka_direct.log._topic import look_at
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE
@@ -221,7 +221,7 @@ class Work:
             self._open()
             return
         self._progress_at = self._system.monotonic()
-        shorter = cut_back(farthest(self._ends, self.positions), ends)
+        shorter = cut_back(self._ends, ends)
         self._ends = {**self._ends, **ends}
         if shorter:  # what that means for what was read, the reader will find out
             self._tell(self._requests.failed(), _truncated(*next(iter(shorter.items()))))
