@@ -216,6 +216,58 @@ def test_a_callback_may_stop_its_log(bench: Workbench, topic: str) -> None:
         log.read_to_end()
 
 
+def test_a_callback_of_a_record_may_stop_its_log(bench: Workbench, topic: str) -> None:
+    """What was sent before is delivered all the same."""
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
+    log.start()
+    stopped = threading.Event()
+    log.send(b"k", b"1", lambda *_: (log.stop(5), stopped.set())[1])  # type: ignore[func-returns-value]
+    later = log.send_with_receipt(b"k", b"2")
+    assert stopped.wait(PATIENCE)
+    assert done(later).offset == 1
+    wait_for_no_thread(topic)
+
+
+def test_a_callback_of_a_record_does_not_wait_for_the_log(bench: Workbench, topic: str) -> None:
+    """Those that were sent behind it are settled by the same thread, and the log waits for them."""
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers)) as log:
+        raised: list[BaseException] = []
+
+        def wait(*_: object) -> None:
+            for future in (log.read_to_end(), log.send_with_receipt(b"k", b"3")):
+                try:
+                    future.result(5)
+                except BaseException as error:
+                    raised.append(error)
+
+        log.send(b"k", b"1", wait)
+        done(log.send_with_receipt(b"k", b"2"))
+        wait_until(lambda: len(raised) == 2, "the errors")
+        assert [type(error) for error in raised] == [LogStateError, RuntimeError]
+        done(log.read_to_end())
+
+
+def test_stopping_while_all_callbacks_hang(bench: Workbench, topic: str) -> None:
+    go_on = threading.Event()
+
+    def hang(*_: object) -> None:
+        go_on.wait(PATIENCE)
+
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=hang)
+    log.start()
+    receipts = []
+    for number in range(3):
+        log.send(b"k", b"%d" % number, hang)
+        receipts.append(log.send_with_receipt(b"k", b"x"))
+        log.read_to_end(hang)
+    with at_most(3):
+        log.stop(1)
+    go_on.set()
+    for receipt in receipts:
+        receipt.exception(5)
+    wait_for_no_thread(topic)
+
+
 def test_a_record_whose_function_raises(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     """Those who are reading to the end get the error; the record is not handed out again, the next ones follow."""
     seen = Recorder()
