@@ -48,18 +48,17 @@ _record: Callable[[Iterable[Any]], LogRecord] = partial(tuple.__new__, LogRecord
 def records_of(partition: TopicPartition, rows: pa.RecordBatch) -> Iterator[LogRecord]:
     """Return the records of an Arrow batch, which has the columns ``COLUMNS``, in this order."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     topic, number = partition
     keys, values, offsets, times, headers = rows.columns
-    millis = pc.divide(times.view(pa.int64()), 1000)
+    millis = [micros // 1000 for micros in times.view(pa.int64()).to_pylist()]
     pairs = repeat(()) if headers.null_count == rows.num_rows else map(_pairs, headers.to_pylist())
     fields = zip(
         keys.to_pylist(),
         values.to_pylist(),
         repeat(number),
         offsets.to_pylist(),
-        millis.to_pylist(),
+        millis,
         pairs,
         repeat(topic),
     )

@@ -56,7 +56,10 @@ class JavaLog:
         """Send records and return them as acknowledged."""
         orders = [[_base64(key), _base64(value)] for key, value in records]
         receipts = self._order("send", records=orders)["receipts"]
-        return [Seen(*receipt, *record) for receipt, record in zip(receipts, records, strict=True)]
+        return [
+            Seen(partition, offset, timestamp, key, value)
+            for (partition, offset, timestamp), (key, value) in zip(receipts, records, strict=True)
+        ]
 
     def read_to_end(self) -> None:
         self._order("readToEnd")
@@ -69,7 +72,10 @@ class JavaLog:
     def seen(self) -> list[Seen]:
         """Return the records that its callback was given, in their order."""
         found = self._order("seen")["records"]
-        return [Seen(*where, _bytes(key), _bytes(value)) for *where, key, value in found]
+        return [
+            Seen(partition, offset, timestamp, _bytes(key), _bytes(value))
+            for partition, offset, timestamp, key, value in found
+        ]
 
     def only_compacts(self) -> bool:
         """Tell whether Connect finds the topic's configuration good."""
@@ -97,8 +103,8 @@ class OurLog:
         sent = [self.log.send_with_receipt(key, value) for key, value in records]
         receipts = [each.result(_DEADLINE) for each in sent]
         return [
-            Seen(receipt.partition, receipt.offset, receipt.timestamp, *record)
-            for receipt, record in zip(receipts, records, strict=True)
+            Seen(receipt.partition, receipt.offset, receipt.timestamp, key, value)
+            for receipt, (key, value) in zip(receipts, records, strict=True)
         ]
 
     def read_to_end(self) -> None:

@@ -20,7 +20,7 @@ STEPS = (
     Step("move leaders", 1, 1.0),
     Step("restart table", 0, 0.5),
     Step("kill writer", KINDS.index("log"), 0.5),
-    Step("kill broker", 2, 1.0),
+    Step("stop broker", 2, 1.0),
     Step("restart table", 3, 0.5),
     Step("kill writer", KINDS.index("table"), 0.5),
 )

@@ -66,7 +66,7 @@ class Outcome:
     offsets: int = 0
     left: int = 0
     keys: int = 0
-    memory: list[list[int]] = field(default_factory=lambda: [[] for _ in range(_PROCESSES)])
+    memory: list[list[int]] = field(default_factory=list)
     files: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ class LogRun:
         self._shares = [list(range(first, tables, _PROCESSES)) for first in range(_PROCESSES)]
         self._writers: list[Child] = []
         self._keepers: list[Child] = []
-        self._outcome = Outcome()
+        self._outcome = Outcome(memory=[[] for _ in range(_PROCESSES)])
 
     def run(self, seconds: float | None = None) -> Outcome:
         """Do what is planned, to its end or for so long, end everything, and compare.
@@ -116,6 +116,7 @@ class LogRun:
             self._await(lambda: all(any(ledger.acknowledged) for ledger in self._ledgers), "all writers write")
             self._await(lambda: all(keeper.last.get("checks") for keeper in self._keepers), "all tables are read")
             files = [keeper.files() for keeper in self._keepers]
+            self._outcome.memory = [[] for _ in self._keepers]
             began = time.monotonic()
             for step in self._steps:
                 self._watch(step.pause)
