@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.unit.reading.made_up import Brokers
 
 from pyspark_kafka_direct.errors import DataLossError, TopicRecreatedError, TruncatedError
@@ -227,5 +227,5 @@ class Interleavings(RuleBasedStateMachine):
         self.seek(name, log.start)
 
 
-Interleavings.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestInterleavings = Interleavings.TestCase
+def test_whatever_happens_in_whatever_order() -> None:
+    run_state_machine_as_test(Interleavings, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
