@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -51,6 +51,9 @@ _QUESTION: Final = 5.0
 # While somebody waits and nothing comes, the ends are looked up again: a log may have been cut back.
 _STALLED: Final = 2.0
 
+# After so long all is read anew if the reader does not find out where a log was cut back.
+_CUT_UNNOTICED: Final = 10.0
+
 # How long a new topic may stay unknown (Connect waits as long for its partitions).
 _NEW_TOPIC: Final = 30.0
 
@@ -70,6 +73,7 @@ class Work:
     Attributes:
         positions: The next offset to read of each partition: whatever is before it was handed out. Replaced, never
             changed.
+        incarnation: How often records were taken back.
     """
 
     def __init__(
@@ -100,6 +104,8 @@ class Work:
         self._denials = 0
         self._began_at = self._progress_at = self._system.monotonic()
         self._verdict: DataLossError | None = None
+        self._doubt: _Doubt | None = None
+        self.incarnation = 0
         self._telling: deque[tuple[LogFuture, BaseException | None]] = deque()
         self.positions: Mapping[TopicPartition, int] = {}
 
@@ -112,6 +118,25 @@ class Work:
         """Let the thread look at once whether there is something to do; from any thread."""
         if self._signal is not None:
             self._signal.give()
+
+    def doubt(self, partition: TopicPartition, offset: int, incarnation: int) -> None:
+        """Take note that a record was written before what was read when it was sent; from any thread.
+
+        So the log is not the one that was read, and nobody is told that something is there before it is known why.
+
+        Args:
+            partition: Its partition.
+            offset: Its offset.
+            incarnation: What ``incarnation`` was before it was sent.
+        """
+        self._doubt = _Doubt(partition, offset, incarnation, self._system.monotonic())
+        self.wake()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the log may not be the one that was read."""
+        doubt = self._doubt
+        return doubt is not None and doubt.incarnation == self.incarnation
 
     def run(self) -> None:
         """Work until ``stop``."""
@@ -180,6 +205,8 @@ class Work:
             self._go_on_after(self._verdict)
         if self._reader is None:
             self._open()
+        if self.in_doubt:
+            self._resolve_doubt()
         if counted or self._stalled():
             self._look_up_ends(counted=counted)
             self._denials = 0
@@ -204,6 +231,7 @@ class Work:
             topic=self._topic,
         )
         error.topic_id = self._topic_id = found.topic_id
+        self._handlers.reset(error)
         self.positions = {}
         self._taken_back(error)
 
@@ -238,7 +266,23 @@ class Work:
     def _stalled(self) -> bool:
         return self._requests.waiting and self._system.monotonic() >= self._progress_at + _STALLED
 
+    def _resolve_doubt(self) -> None:
+        """Find out what became of the log: it is another one, or was cut back, which the reader finds out."""
+        doubt = self._doubt
+        assert doubt is not None
+        deadline = self._deadline()
+        if look_at(self._cluster, self._topic, self._wanted, deadline).topic_id != self._topic_id:
+            self._close_reader()
+            self._open()
+            return
+        error = _truncated(doubt.partition, doubt.offset)
+        if self._system.monotonic() < doubt.since + _CUT_UNNOTICED:
+            raise TransientBrokerError(error.message, topic=error.topic, partition=error.partition, offset=error.offset)
+        self._cut(error, self._cluster.offsets({doubt.partition: EARLIEST}, deadline=deadline)[doubt.partition])
+
     def _tell_reached(self) -> None:
+        if self.in_doubt:
+            return
         self._tell(self._requests.reached(self.positions), None)
 
     def _read(self) -> None:
@@ -306,11 +350,12 @@ class Work:
         """Go on at an offset after the log was cut back."""
         assert error.topic is not None
         assert error.partition is not None
-        if self._taken_back(error):
+        if self._handlers.reset(error):
             self._close_reader()
             self.positions = {}
         else:
             self._seek(TopicPartition(error.topic, error.partition), offset)
+        self._taken_back(error)
 
     def _seek(self, partition: TopicPartition, offset: int) -> None:
         assert self._reader is not None
@@ -324,10 +369,11 @@ class Work:
             self._reader.close()
             self._reader = None
 
-    def _taken_back(self, error: KafkaDirectError) -> bool:
+    def _taken_back(self, error: KafkaDirectError) -> None:
+        """Tell those who wait that records were taken back, after the positions are no more those of before."""
         self._ends = {}
+        self.incarnation += 1
         self._tell(self._requests.failed(), error)
-        return self._handlers.reset(error)
 
     def _denied(self, error: TopicNotFoundError) -> None:
         """Brokers deny the topic. A new one, not every broker knows yet, and after a restart they learn again."""
@@ -348,6 +394,13 @@ class Work:
         with suppress(IndexError):
             while True:
                 yield self._telling.popleft()
+
+
+class _Doubt(NamedTuple):
+    partition: TopicPartition
+    offset: int
+    incarnation: int
+    since: float
 
 
 class _Pace:

@@ -230,7 +230,14 @@ class KafkaBasedLog:
         self._require_started("sending")
         if self._outbox is None:
             raise LogStateError("The log is only read (read_only, or no outbox); it sends nothing.", topic=self.topic)
-        receipt = self._outbox.send(self.topic, key, value)
+        incarnation, positions = self._work.incarnation, self._work.positions  # in this order
+
+        def check(receipt: Receipt) -> None:
+            partition = TopicPartition(receipt.topic, receipt.partition)
+            if 0 <= receipt.offset < positions.get(partition, 0):
+                self._work.doubt(partition, receipt.offset, incarnation)
+
+        receipt = self._outbox.send(self.topic, key, value, on_receipt=check)
         self._sends.send(receipt, self._send_settled)
         return receipt
 
@@ -274,7 +281,7 @@ class KafkaBasedLog:
         for partition in offsets:
             if positions and partition not in positions:
                 raise ValueError(f"{partition} is not read here; these are: {', '.join(map(str, sorted(positions)))}")
-        if are_there(offsets, positions):
+        if are_there(offsets, positions) and not self._work.in_doubt:
             return
         waiter = LogFuture(self._is_own_thread)
         if self._is_own_thread():

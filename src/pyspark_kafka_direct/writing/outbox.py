@@ -28,7 +28,7 @@ from pyspark_kafka_direct.writing._dispatch import Dispatcher, Outgoing, Receipt
 from pyspark_kafka_direct.writing._verdicts import outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark_kafka_direct.settings.produce import ProduceSettings
     from pyspark_kafka_direct.wire.cluster import Cluster
@@ -89,6 +89,7 @@ class Outbox:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        on_receipt: Callable[[Receipt], None] | None = None,
     ) -> Future[Receipt]:
         """Send a record; wait only while what waits takes more than ``buffer.memory``.
 
@@ -104,6 +105,7 @@ class Outbox:
             partition: Its partition; ``None`` leaves the choice to the key, as Java's client does. Without a key
                 records go where the one before went until a record batch is full.
             timestamp: Its timestamp, in milliseconds since 1970; ``None``: now.
+            on_receipt: Is given the receipt, in the outbox' thread, before anybody else has it.
 
         Raises:
             TypeError: An argument has another type.
@@ -111,8 +113,8 @@ class Outbox:
             RuntimeError: The outbox is closed, or belongs to the parent process.
         """
         self._check_process()
-        record = self._record(topic, key, value, headers, partition, timestamp)
-        future = record.future
+        future = _Promise(self, on_receipt)
+        record = self._record(topic, key, value, headers, partition, timestamp, future)
         if record.size > self._settings.max_request_bytes:
             error = RecordTooLargeError(
                 f"The record takes up to {record.size} bytes, more than the {self._settings.max_request_bytes} of "
@@ -217,6 +219,7 @@ class Outbox:
         headers: Sequence[tuple[str, bytes | None]],
         partition: int | None,
         timestamp: int | None,
+        future: Future[Receipt],
     ) -> Outgoing:
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a text, got {type(topic).__name__}")
@@ -243,7 +246,6 @@ class Outbox:
             timestamp = int(self._system.wall_time() * 1000)
         elif not 0 <= timestamp <= _LARGEST_TIME:
             raise ValueError(f"timestamp must be from 0 to {_LARGEST_TIME}, got {timestamp}")
-        future = _Promise(self)
         now = self._system.monotonic()
         return Outgoing(topic, key, value, headers, partition, timestamp, now, size, future)
 
@@ -379,9 +381,15 @@ class Outbox:
 class _Promise(Future[Receipt]):
     """A future that is not cancelled, as what is sent is sent, and not waited for by the thread that settles it."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, on_receipt: Callable[[Receipt], None] | None) -> None:
         super().__init__()
         self._outbox = outbox
+        self._on_receipt = on_receipt
+
+    def set_result(self, result: Receipt) -> None:
+        if self._on_receipt is not None:
+            self._on_receipt(result)
+        super().set_result(result)
 
     def cancel(self) -> bool:
         """Return that it cannot be."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,6 +119,21 @@ def test_a_topic_that_is_created_anew_empties_the_table(bench: Workbench) -> Non
         receipt = done(table.put(b"new", b"2"))
         table.wait_for(receipt, PATIENCE)
         assert dict(table) == {b"new": b"2"}
+
+
+def test_a_record_of_a_topic_that_was_created_anew_is_waited_for(bench: Workbench) -> None:
+    """The position of the old topic lies behind it, and the table may not have noticed yet."""
+    topic = bench.make_topic()
+    with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
+        for number in range(5):
+            table.wait_for(done(table.put(b"old", b"%d" % number)), PATIENCE)
+        bench.recreate_topic(topic)
+        receipt = done(table.put(b"new", b"1"))
+        for _ in range(2):
+            with suppress(TopicNotFoundError):  # it is gone, or it is another one
+                table.wait_for(receipt, PATIENCE)
+        table.wait_for(receipt, PATIENCE)
+        assert table.snapshot() == {b"new": b"1"}
 
 
 def test_threads_may_use_it_together(bench: Workbench) -> None:

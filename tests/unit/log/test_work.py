@@ -434,6 +434,69 @@ def test_a_cut_that_begins_later_than_what_was_read_is_one_somewhere(cluster: Fa
     assert bench.handed == [(0, each) for each in range(20)]  # since where it was another one nobody knows
 
 
+def test_a_record_written_before_what_was_read_tells_of_another_topic(cluster: FakeCluster, bench: Bench) -> None:
+    """Who waits for it is not told that it was read, though the position lies behind it."""
+    read_five(cluster, bench)
+    cluster.recreate(partitions=2)
+    cluster.write(1)
+    bench.work.doubt(tp(0), 0, bench.work.incarnation)
+    assert bench.work.in_doubt
+    past = bench.past({tp(0): 1})
+    bench.until(past)
+    assert isinstance(past.exception(), TopicRecreatedError)
+    assert not bench.work.in_doubt
+    again = bench.past({tp(0): 1})
+    bench.until(again)
+    assert again.exception() is None
+    assert bench.handed == [(0, 0)]
+
+
+def test_a_record_written_before_what_was_read_tells_of_a_cut(cluster: FakeCluster, bench: Bench) -> None:
+    read_five(cluster, bench)
+    bench.work.doubt(tp(0), 3, bench.work.incarnation)
+    past = bench.past({tp(0): 4})
+    bench.turns(5)
+    assert not past.done()
+    error = cut(at=2)
+    bench.reader.failures = [error]
+    bench.until(past)
+    assert past.exception() is error
+    bench.until(bench.past({tp(0): 4}))
+    assert bench.handed == [(0, 2), (0, 3), (0, 4)]
+
+
+def test_a_cut_that_the_reader_does_not_find_is_believed_all_the_same(cluster: FakeCluster, bench: Bench) -> None:
+    read_five(cluster, bench)
+    bench.work.doubt(tp(0), 3, bench.work.incarnation)
+    began = cluster.system.now
+    past = bench.past({tp(0): 4})
+    bench.until(past)
+    assert isinstance(past.exception(), TruncatedError)
+    assert 10 <= cluster.system.now - began < 15
+    bench.until(bench.ask())
+    assert bench.handed == [(0, each) for each in range(5)]
+
+
+def test_what_was_sent_before_records_were_taken_back_is_no_doubt(cluster: FakeCluster, bench: Bench) -> None:
+    read_five(cluster, bench)
+    before = bench.work.incarnation
+    bench.reader.failures = [cut(at=3)]
+    bench.turns(2)
+    bench.work.doubt(tp(0), 3, before)
+    assert not bench.work.in_doubt
+
+
+def test_who_is_told_that_records_were_taken_back_finds_it_done(cluster: FakeCluster, bench: Bench) -> None:
+    """A position of before would tell them at once that they have what they ask for next."""
+    read_five(cluster, bench)
+    bench.reader.failures = [cut(at=3)]
+    found: list[Any] = []
+    past = bench.past({tp(0): 9})
+    past.add_done_callback(lambda _: found.append((bench.work.positions[tp(0)], len(bench.resets))))
+    bench.until(past)
+    assert found == [(3, 1)]
+
+
 def test_a_topic_that_is_gone_fails_those_who_wait_and_is_found_again(cluster: FakeCluster, bench: Bench) -> None:
     read_five(cluster, bench)
     before, cluster.topic_id = cluster.topic_id, None
