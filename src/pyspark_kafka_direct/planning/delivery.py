@@ -24,7 +24,10 @@ Kind: TypeAlias = Literal["stream", "foreach", "job"]
 KINDS: Final[tuple[Kind, ...]] = ("stream", "foreach", "job")
 
 REMEMBERED_RUNS: Final = 50
-"""How many runs a marker lists; for batch jobs, how many jobs."""
+"""How many runs a marker lists; for batch jobs, how many jobs that have a name."""
+
+_NAMELESS: Final = "\0"
+"""What the id of a job without a name begins with; no option can hold it."""
 
 _VERSION = 1
 
@@ -100,9 +103,15 @@ class Attempt:
     digest: str | None = None
 
     @classmethod
-    def of_job(cls, job: str) -> Attempt:
-        """Return the attempt of a batch job."""
-        return cls("job", job, job)
+    def of_job(cls, job: str, *, named: bool = True) -> Attempt:
+        """Return the attempt of a batch job.
+
+        Args:
+            job: What no other job has.
+            named: Whether it may be submitted again, by that name; else it is remembered until the next one only.
+        """
+        name = job if named else _NAMELESS + job
+        return cls("job", name, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +234,8 @@ def _next(marker: Marker | None, attempt: Attempt) -> Marker:
 def _runs(marker: Marker | None, attempt: Attempt) -> tuple[str, ...]:
     """Return the runs up to this one. Those of another query stay: theirs are superseded too."""
     before = () if marker is None else marker.runs
-    return (*(run for run in before if run != attempt.run), attempt.run)[-REMEMBERED_RUNS:]
+    kept = (run for run in before if run != attempt.run and not run.startswith(_NAMELESS))
+    return (*kept, attempt.run)[-REMEMBERED_RUNS:]
 
 
 def _superseded(marker: Marker, attempt: Attempt) -> str:
@@ -246,13 +256,17 @@ def _no_marker(attempt: Attempt) -> str:
 
 
 def _another_query(marker: Marker, attempt: Attempt) -> str:
-    who = f"batch job {marker.query}" if marker.kind == "job" else f"batch {marker.batch} of query {marker.query}"
-    me = "batch job" if attempt.kind == "job" else f"batch {attempt.batch} of query"
     return (
-        f"{me} {attempt.query} is to be sent, and what was sent last is {who}. Another query uses this "
+        f"{_named(attempt)} is to be sent, and what was sent last is {_named(marker)}. Another query uses this "
         "transactionalIdPrefix, and needs one of its own; or this is the same query with a new checkpoint, which "
         "begins anew and may repeat what was sent."
     )
+
+
+def _named(what: Marker | Attempt) -> str:
+    if what.kind != "job":
+        return f"batch {what.batch} of query {what.query}"
+    return "a batch job without a name" if what.query.startswith(_NAMELESS) else f"batch job {what.query}"
 
 
 def _other_content(marker: Marker, attempt: Attempt) -> str:

@@ -140,7 +140,7 @@ def attempt_of(place: TaskPlace, job: Job | None) -> Attempt:
                 "Spark does not tell its tasks which streaming query and batch they belong to (the local properties "
                 "sql.streaming.queryId and streaming.sql.batchId), which delivery=exactly-once needs."
             )
-        return Attempt.of_job(job.id)
+        return Attempt.of_job(job.id, named=job.given)
     if job is not None and job.given:
         raise OptionError(
             "jobId cannot be used within foreachBatch: there the query and the number of the batch are what a write is "

@@ -226,6 +226,16 @@ class TestJobs:
         second = sent(first, Attempt.of_job("tuesday"))
         assert decide(second, Attempt.of_job("monday")) == Skip(None)
 
+    def test_jobs_without_a_name_push_no_name_out(self) -> None:
+        found = sent(None, Attempt.of_job("monday"))
+        for number in range(2 * REMEMBERED_RUNS):
+            nameless = Attempt.of_job(f"{number}", named=False)
+            found = sent(found, nameless)
+            assert decide(found, nameless) == Skip(None)  # as after an end that was not confirmed
+        assert len(found.runs) == 2
+        assert decide(found, Attempt.of_job("monday")) == Skip(None)
+        assert "what was sent last is a batch job without a name" in refused(found, attempt(0)).reason
+
     def test_a_job_does_not_take_the_prefix_of_a_query(self) -> None:
         found = refused(marker(7, "a"), Attempt.of_job("monday"))
         assert "batch 7 of query query-1" in found.reason

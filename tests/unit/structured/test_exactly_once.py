@@ -32,7 +32,8 @@ ALONE = TaskPlace(3, 1, job_group="mine")
 def test_a_batch_is_known_by_its_query_or_its_job() -> None:
     assert attempt_of(IN_A_STREAM, None) == Attempt("stream", QUERY, RUN, 7)
     assert attempt_of(IN_A_STREAM, Job("x", given=False)) == Attempt("foreach", QUERY, RUN, 7)
-    assert attempt_of(ALONE, Job("x", given=False)) == attempt_of(ALONE, Job("x", given=True)) == Attempt.of_job("x")
+    assert attempt_of(ALONE, Job("x", given=True)) == Attempt.of_job("x")
+    assert attempt_of(ALONE, Job("x", given=False)) == Attempt.of_job("x", named=False)
 
 
 def test_a_job_id_within_foreach_batch_is_refused() -> None:
