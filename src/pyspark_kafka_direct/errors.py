@@ -150,7 +150,13 @@ class AuthorizationError(BrokerError, PermissionError):
 
 
 class FencedError(BrokerError):
-    """Another writer has taken over the transactional id, or the broker has ended its transaction; final."""
+    """Another writer has taken over the transactional id, or the broker has ended its transaction; final.
+
+    Attributes:
+        forgotten: Whether the brokers may just have forgotten the id, as they do of one that was not used for a week.
+    """
+
+    forgotten: bool = False
 
 
 class OutcomeUnknownError(BrokerError):

@@ -8,8 +8,9 @@ A run takes over once, in this order:
    may still take itself for the leader, and not know the newest records.
 
 Each write is one transaction. Where nobody knows whether it was committed, the run takes over again, and the log tells.
-That must not take the transactional id back from a successor, for InitProducerId asks no one. So the log is looked at
-before: a successor has written the record of its run there before it began.
+So it does where brokers have forgotten its transactional id, as they do after a week without a write.
+That must not take the id back from a successor, for InitProducerId asks no one. So the log is looked at before: a
+successor has written the record of its run there before it began.
 """
 
 from __future__ import annotations
@@ -219,6 +220,8 @@ class StoreLog:
         except (TransientBrokerError, OutcomeUnknownError):
             raise
         except BrokerError as error:
+            if isinstance(error, FencedError) and error.forgotten:
+                raise OutcomeUnknownError(f"Nothing was saved: {error.message}", topic=error.topic) from error
             passed = system.monotonic() - began
             if passed < _OVER_AT * self._timeout:
                 raise

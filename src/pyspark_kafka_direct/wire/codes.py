@@ -223,7 +223,10 @@ def error_for(
     if info.advice:
         message += f" {info.advice}"
     kind = _KINDS.get(code, BrokerUnreachableError if info.refresh_metadata else ProtocolError)
-    return kind(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    error = kind(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    if isinstance(error, FencedError):
+        error.forgotten = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return error
 
 
 _STALE_METADATA = frozenset(
@@ -333,7 +336,10 @@ _ADVICE: dict[int, str] = {
         "than kafka.transaction.timeout.ms."
     ),
     ErrorCode.PRODUCER_FENCED: "Another writer has taken over the transactional id.",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "The transactional id belongs to another producer now.",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "The transactional id belongs to another producer now, or was not used for longer than the brokers' "
+        "transactional.id.expiration.ms, by default 7 days."
+    ),
     ErrorCode.INVALID_TXN_STATE: "The transaction was ended by the broker, or by another writer.",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "kafka.transaction.timeout.ms must not be above the brokers' transaction.max.timeout.ms, by default 900000."

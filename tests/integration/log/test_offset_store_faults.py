@@ -170,6 +170,29 @@ def test_a_save_that_takes_too_long_is_done_again(monkeypatch: pytest.MonkeyPatc
             assert store.load() == {PLACE: 3}
 
 
+@pytest.mark.parametrize("version", ["4.3.0", "3.9.2"])
+def test_a_run_that_was_quiet_for_a_week_goes_on(version: str) -> None:
+    """Brokers forget a transactional id that was not used for so long; here for two seconds."""
+    forgetful = {
+        "transactional.id.expiration.ms": "2000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    }
+    with (
+        EmbeddedKafka(version=version, properties=forgetful) as kafka,
+        store_of(kafka.bootstrap_servers, "offsets") as store,
+    ):
+        store.save({PLACE: 1})
+        time.sleep(5)
+        store.save({PLACE: 2})
+        with store_of(kafka.bootstrap_servers, "offsets") as successor:
+            assert successor.load() == {PLACE: 2}
+            time.sleep(5)
+            with pytest.raises(FencedError, match="taken over by run"):
+                store.save({PLACE: 3})
+            successor.save({PLACE: 4})
+            assert successor.load() == {PLACE: 4}
+
+
 def test_a_broker_that_does_not_know_the_newest_records_is_noticed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was cut off, and still takes itself for the leader, says that the log ends earlier."""
     make().open().save({PLACE: 1})

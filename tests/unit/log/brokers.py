@@ -44,6 +44,7 @@ class Topic:
         self.unclear: Callable[[], bool | None] = lambda: None
         self.lag: Callable[[], int] = lambda: 0
         self._epoch = 0
+        self._forgotten = 0
         self._open: list[int] = []
 
     def take_over(self) -> int:
@@ -69,9 +70,15 @@ class Topic:
             self.log.append(Record(None, None, "end"))
         self._open = []
 
+    def forget(self) -> None:
+        """Do what brokers do with a transactional id that was not used for a week."""
+        self._forgotten = self._epoch
+
     def _check(self, epoch: int) -> None:
-        if epoch != self._epoch:
-            raise FencedError("Another writer has taken over.")
+        if epoch != self._epoch or epoch <= self._forgotten:
+            error = FencedError("Another writer has taken over.")
+            error.forgotten = epoch <= self._forgotten
+            raise error
 
 
 class Session:

@@ -282,3 +282,30 @@ def test_a_broker_that_only_says_that_the_transaction_has_ended_tells_of_a_succe
         with pytest.raises(FencedError, match="taken over by run 2"):
             save(first, 1)
     save(second, 1)
+
+
+def test_a_run_that_was_quiet_for_a_week_goes_on(topic: Topic) -> None:
+    """The brokers have forgotten its transactional id; that is not as if another run had taken over."""
+    first = store_log(topic, "1")
+    first.take_over()
+    save(first, 1)
+    for offset in (2, 3):
+        topic.forget()
+        save(first, offset)
+    assert saved(topic) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
+def test_a_run_that_was_quiet_for_a_week_leaves_the_id_to_its_successor(topic: Topic, both: bool) -> None:
+    first, second = store_log(topic, "1"), store_log(topic, "2")
+    first.take_over()
+    save(first, 1)
+    topic.forget()
+    second.take_over()
+    save(second, 5)
+    if both:
+        topic.forget()
+    with pytest.raises(FencedError, match="taken over by run 2"):
+        save(first, 2)
+    save(second, 6)
+    assert saved(topic) == [1, 5, 6]
