@@ -31,6 +31,8 @@ _log = logging.getLogger("pyspark_kafka_direct.log")
 
 _PLAIN, _NAMED = "v1", "v2"
 _NO_OFFSET: Final = "-"
+_QUERY: Final = "sql.streaming.queryId"
+_JOB_GROUP: Final = "spark.jobGroup.id"  # the id of the run, unless somebody has changed it
 
 
 class SavedBatches:
@@ -46,16 +48,16 @@ class SavedBatches:
         self._store = store
         self._function = function
         self._checkpoint = checkpoint.rstrip("/")
-        self._began = False
+        self._checked: object = None
 
     def run(self, frame: DataFrame, batch_id: int) -> None:
         """Work on a batch, and save where it ends."""
         files = _Files(frame.sparkSession, self._checkpoint)
         ends = parse_ends(files.offsets(batch_id), files.place(batch_id))
-        if not self._began:
+        if self._checked != (run := files.run()):  # of several queries, one after the other, each
             files.check_query()
             self._compare(files, batch_id, ends)
-            self._began = True
+            self._checked = run
         self._function(frame, batch_id)
         self._store.save(ends)
 
@@ -177,6 +179,11 @@ class _Files:
             )
         return text
 
+    def run(self) -> tuple[str | None, str | None]:
+        """Return which query runs, and which of its runs it is; as far as Spark tells."""
+        context = self._spark.sparkContext
+        return context.getLocalProperty(_QUERY), context.getLocalProperty(_JOB_GROUP)
+
     def check_query(self) -> None:
         """Refuse the checkpoint of another query.
 
@@ -184,7 +191,7 @@ class _Files:
             OptionError: It is one.
         """
         text = self.text(f"{self._checkpoint}/metadata")
-        running = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        running, _ = self.run()
         there = None if text is None else json.loads(text).get("id")
         if None not in (running, there) and running != there:
             raise OptionError(

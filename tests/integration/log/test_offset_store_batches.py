@@ -222,6 +222,27 @@ def test_another_checkpoint_is_refused(job: Job, tmp_path: Path) -> None:
     assert job.seen == [[1]]
 
 
+def test_a_function_that_was_made_for_another_checkpoint_is_refused_by_each_query(job: Job, tmp_path: Path) -> None:
+    """As in a notebook, where the cell with the query is run again with another folder, and the one before is not."""
+    job.put(1, 2)
+    with job.store() as store:
+        to_store = store.foreach_batch(job.work, str(tmp_path / "one"))
+
+        def run(checkpoint: str) -> None:
+            writer = job.load("earliest", maxOffsetsPerTrigger="2").writeStream.foreachBatch(to_store)
+            query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+            assert query.awaitTermination(DEADLINE)
+
+        run("one")
+        job.put(3, 4)
+        run("one")
+        before = store.load()
+        with pytest.raises(StreamingQueryException, match=r"one is the checkpoint of the query .*, and this is"):
+            run("two")
+        assert store.load() == before
+    assert job.seen == [[1, 2], [3, 4]]
+
+
 def test_a_checkpoint_that_is_behind_the_store_counts_and_is_told(
     job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
