@@ -106,7 +106,7 @@ class KafkaOffsetStore:
         run = Run(
             uuid.uuid4().hex, socket.gethostname(), os.getpid(), int(self._cluster.pool.system.wall_time() * 1000)
         )
-        transactional_id = f"{topic}.{query}.store"
+        transactional_id = f"{topic}:{query}.store"  # no topic has a colon in its name, so no two stores have the same
         self._store = StoreLog(
             self._cluster,
             self._partition,

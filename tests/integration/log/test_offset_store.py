@@ -162,6 +162,15 @@ def test_runs_of_other_queries_and_topics_are_not_fenced(make: Make) -> None:
     first.save({A0: 1})
 
 
+def test_a_dot_in_a_name_is_no_other_run(make: Make, topic: str) -> None:
+    """The query "eu.q" of the topic "offsets", and "q" of "offsets.eu"."""
+    first = make("eu.q").open()
+    second = make("q", topic=f"{topic}.eu").open()
+    first.save({A0: 1})
+    second.save({A0: 2})
+    assert (first.load(), second.load()) == ({A0: 1}, {A0: 2})
+
+
 def test_many_that_start_at_once_leave_one(make: Make) -> None:
     """Whichever it is; the others are told."""
     opened: list[KafkaOffsetStore] = []
