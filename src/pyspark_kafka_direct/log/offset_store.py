@@ -92,6 +92,10 @@ class KafkaOffsetStore:
                 raise OptionError(f"{name} must be a name, got {text!r}")
         if recreated not in ("error", "forget"):
             raise OptionError(f"recreated must be error or forget, got {recreated!r}")
+        if type(transaction_timeout_ms) is not int or transaction_timeout_ms < 1:
+            raise OptionError(
+                f"transaction_timeout_ms must be a whole number of milliseconds from 1, got {transaction_timeout_ms!r}"
+            )
         self._creation = None if create is None else parse_creation(create)
         if self._creation is not None and self._creation.partitions != 1:
             raise OptionError(f"the topic of an offset store has one partition, not {self._creation.partitions}")
@@ -210,7 +214,10 @@ class KafkaOffsetStore:
         """
         if unknown not in ("earliest", "latest"):
             raise OptionError(f"unknown must be earliest or latest, got {unknown!r}")
-        names = [name.strip() for name in topics.split(",")] if isinstance(topics, str) else list(topics)
+        given = topics.split(",") if isinstance(topics, str) else topics
+        names = [name for name in map(str.strip, given) if name]  # as Spark reads the option
+        if not names:
+            raise OptionError(f"topics must name the topics that the query subscribes to, got {topics!r}")
         with self._lock:
             known = self.load(names)
             found = self._cluster.topics(names)

@@ -312,6 +312,10 @@ def test_where_a_query_begins(make: Make, make_topic: MakeTopic) -> None:
             store.starting_offsets_json(old, "none")  # type: ignore[arg-type]
         with pytest.raises(TopicNotFoundError):
             store.starting_offsets_json([old, "no-such-topic"])
+        assert store.starting_offsets_json(f"{old},, {new},", "latest") == wanted  # Spark takes it, too
+        for nothing in ("", " , ", []):
+            with pytest.raises(OptionError, match="topics must name the topics"):
+                store.starting_offsets_json(nothing)
 
 
 def test_what_is_saved_already_is_not_written_again(kafka: EmbeddedKafka, topic: str, make: Make) -> None:
@@ -387,6 +391,7 @@ def test_misuse_is_told(kafka: EmbeddedKafka, make: Make) -> None:
         (("t", "q", servers), {"recreated": "never"}),
         (("t", "q", servers), {"create": {"partitions": 3}}),
         (("t", "q", servers), {"create": {"replicas": 3}}),
+        *((("t", "q", servers), {"transaction_timeout_ms": wrong}) for wrong in (0, -1, 30.5, "30000", True)),
     ]
     for given, more in arguments:
         with pytest.raises(OptionError):
