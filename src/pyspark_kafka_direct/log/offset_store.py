@@ -151,14 +151,16 @@ class KafkaOffsetStore:
         """Return the next offset to read of each partition that was saved; empty at the first start.
 
         Args:
-            topics: Of which topics; ``None``: of all that the query has ever saved.
+            topics: Of which topics. Partitions that were added to one since it was read are there, too, with where
+                they begin: they were added while nobody read. ``None``: of all that the query has ever saved.
 
         Raises:
             KafkaDirectError: As ``open``.
         """
         with self._lock:
             self.open()
-            return {tp: offset for tp, offset in sorted(self._known.items()) if topics is None or tp.topic in topics}
+            known = {tp: offset for tp, offset in sorted(self._known.items()) if topics is None or tp.topic in topics}
+            return known if topics is None else dict(sorted((known | self._added(known)).items()))
 
     def save(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Save the next offsets to read, in one transaction; they are durable when it returns.
@@ -219,7 +221,7 @@ class KafkaOffsetStore:
         if not names:
             raise OptionError(f"topics must name the topics that the query subscribes to, got {topics!r}")
         with self._lock:
-            known = self.load(names)
+            known = self.open()._known
             found = self._cluster.topics(names)
         if missing := sorted(set(names) - found.keys()):
             raise TopicNotFoundError("The topic does not exist, or may not be seen.", topic=missing[0])
@@ -319,6 +321,13 @@ class KafkaOffsetStore:
                 raise error
             _log.warning("%s They are forgotten.", what)
         return known
+
+    def _added(self, known: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where partitions begin that topics were given since they were read."""
+        found = self._cluster.topics({tp.topic for tp in known}) if known else {}
+        there = {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
+        added = dict.fromkeys(there - known.keys(), EARLIEST)
+        return dict(self._cluster.offsets(added)) if added else {}
 
     def _ids(self, topics: Collection[str]) -> dict[str, UUID | None]:
         """Return the ids of topics as this run has seen them first; ``None`` where there is none."""

@@ -318,6 +318,23 @@ def test_where_a_query_begins(make: Make, make_topic: MakeTopic) -> None:
                 store.starting_offsets_json(nothing)
 
 
+def test_partitions_that_were_added_begin_at_their_first_record(make: Make, make_topic: MakeTopic) -> None:
+    """A direct stream would begin them where ``auto.offset.reset`` says, and "latest" lose what is there."""
+    old, new = make_topic(3, prefix="a"), make_topic(2, prefix="b")
+    saved = {TopicPartition(old, 1): 5}
+    with make() as store:
+        assert store.load([old, new]) == {}
+        store.save(saved)
+        assert store.load() == saved
+        assert store.load([old, new]) == {
+            TopicPartition(old, 0): 0,
+            TopicPartition(old, 1): 5,
+            TopicPartition(old, 2): 0,
+        }
+        store.save({A0: 7})  # of a topic that is not there
+        assert store.load(["a"]) == {A0: 7}
+
+
 def test_what_is_saved_already_is_not_written_again(kafka: EmbeddedKafka, topic: str, make: Make) -> None:
     """As where Spark runs a batch again that was saved."""
     with make() as store:
