@@ -12,7 +12,7 @@ from pyspark_kafka_direct.settings._rows import FOR_WRITING, not_producing, prod
 from pyspark_kafka_direct.settings.row import INT64, LOG, WRITING, Fate, Kind, Setting
 
 _LARGEST_BATCH: Final = 1 << 30
-_NO_TRANSACTIONS: Final = "a log writes without transactions"
+_NO_TRANSACTIONS: Final = "a log writes without transactions, and an offset store makes its own"
 _BYTES: Final = ("ByteArraySerializer", "*.ByteArraySerializer")
 
 _APPLIED: Final = (

@@ -84,7 +84,7 @@ def test_nothing_is_said_of_what_kafka_connect_sets_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("transactional.id", "t", "a log writes without transactions"),
+        ("transactional.id", "t", "a log writes without transactions, and an offset store makes its own"),
         ("auto.offset.reset", "latest", "a log is always read from its beginning"),
         ("key.serializer", f"{JAVA}StringSerializer", "keys of a log are bytes"),
         ("value.deserializer", f"{JAVA}StringDeserializer", "values of a log are bytes"),
@@ -113,7 +113,7 @@ def test_acknowledged_is_what_all_replicas_have(acks: object) -> None:
         ("failOnDataLoss", "true", "it goes on with what is left"),
         ("startingOffsets", "latest", "it is an option of the data source and changes nothing in a log"),
         ("delivery", "exactly-once", "it is an option of the data source and changes nothing in a log"),
-        ("transaction.timeout.ms", "5", "a log writes without transactions"),
+        ("transaction.timeout.ms", "5", "a log writes without transactions, and an offset store makes its own"),
     ],
 )
 def test_what_has_no_effect_brings_one_warning(name: str, value: str, why: str) -> None:
@@ -149,6 +149,6 @@ def test_the_documentation_is_current() -> None:
     assert page == DOCS.read_text(encoding="utf-8"), "run python -m pyspark_kafka_direct.settings docs"
     assert "| `buffer.memory` | whole number | `33554432` |" in page
     assert "| *`maxRecordBatchBytes`* | whole number | `1073741824` |" in page
-    assert "| `transactional.id` | a log writes without transactions |  |" in page
+    assert "| `transactional.id` | a log writes without transactions, and an offset store makes its own |  |" in page
     assert "| `group.id` | records are read by partition and offset, without a consumer group |  |" in page
     assert "startingOffsets" not in page
