@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.direct.running import Seen, streaming
 from tests.integration.log.stores import new_name, store_of
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -38,7 +39,7 @@ class Job:
         failures = Seen()
         with store_of(self._servers, self._store, "job") as store, streaming(self._spark.sparkContext, 1) as ssc:
             params = {"bootstrap.servers": self._servers, "auto.offset.reset": reset}
-            strategy = ConsumerStrategies.Subscribe([self.topic], params, store.load())
+            strategy = ConsumerStrategies.Subscribe([self.topic], params, store.load([self.topic]))
             stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
             handle = store.foreach_rdd(function or self.work)
 
@@ -112,3 +113,16 @@ def test_latest_is_kept_from_the_first_batch_on(job: Job, put: Any) -> None:
     with job.run("latest"):
         job.seen.wait_for_elements(4)
     assert sorted(job.seen.flat) == list(range(4))
+
+
+def test_a_partition_that_was_added_while_nobody_read_is_read_from_its_beginning(
+    job: Job, put: Any, kafka: EmbeddedKafka
+) -> None:
+    put(job.topic, [-1, -2])
+    with job.run("latest"):
+        job.seen.wait_for_more(2)  # so the first is saved
+    Admin(kafka.bootstrap_servers).grow(job.topic, 3)
+    put(job.topic, range(6))
+    with job.run("latest"):
+        job.seen.wait_for_elements(6)
+    assert sorted(job.seen.flat) == list(range(6))
