@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import urllib.request
     from collections.abc import Callable, Collection
 
+_BACKLOG = 1024  # all tasks of a job may connect at once
+
 
 class Address(NamedTuple):
     """Where to dial, as ``socket.getaddrinfo`` says it.
@@ -98,11 +100,25 @@ class System(Protocol):
             OSError: Nobody answers, or nobody is there.
         """
 
+    def listen(self, host: str, port: int) -> socket.socket:
+        """Return a socket that listens for TCP connections, and does not block.
+
+        Args:
+            host: Name or address of this machine.
+            port: Port; 0 for any that is free.
+
+        Raises:
+            OSError: It is no address of this machine, or the port is taken.
+        """
+
     def readable(self, descriptor: int) -> bool:
         """Tell whether a socket has bytes, or its end, to read now."""
 
     def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
         """Wait until one of several sockets has bytes, or its end, to read; so long at most."""
+
+    def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        """Wait likewise, also for room to write; return those sockets that are ready or broken."""
 
     def signal(self) -> Signal:
         """Return a new signal."""
@@ -177,6 +193,13 @@ class RealSystem:
             raise
         return sock
 
+    def listen(self, host: str, port: int) -> socket.socket:
+        """See ``System``."""
+        family = self.look_up(host, port, socket.AF_UNSPEC, 0)[0].family
+        sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        sock.setblocking(False)
+        return sock
+
     def readable(self, descriptor: int) -> bool:
         """See ``System``."""
         return _wait_readable([descriptor], 0)
@@ -187,6 +210,10 @@ class RealSystem:
             _wait_readable(descriptors, seconds)
         else:
             time.sleep(seconds)
+
+    def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        """See ``System``."""
+        return _wait_ready(to_read, to_write, seconds)
 
     def signal(self) -> Signal:
         """See ``System``."""
@@ -247,6 +274,19 @@ def _wait_readable(descriptors: Collection[int], seconds: float) -> bool:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(math.ceil(seconds * 1000)))
+
+
+def _wait_ready(to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+    if not hasattr(select, "poll"):  # Windows, where a connection that failed is told apart
+        readable, writable, failed = select.select(to_read, to_write, to_write, seconds)
+        return {*readable, *writable, *failed}
+    poll = select.poll()
+    wanted = dict.fromkeys(to_read, select.POLLIN)
+    for descriptor in to_write:
+        wanted[descriptor] = wanted.get(descriptor, 0) | select.POLLOUT
+    for descriptor, events in wanted.items():
+        poll.register(descriptor, events)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(seconds * 1000))}
 
 
 SYSTEM: Final[System] = RealSystem()
