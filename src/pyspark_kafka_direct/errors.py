@@ -21,6 +21,8 @@
     │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
     │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
     ├── LogStateError (RuntimeError)          a log is asked for what it cannot do: not started, stopped, only read
+    ├── RunFailedError (RuntimeError)         a run of a continuous query ended: a task failed, was lost, or silent
+    │   └── TaskStartError (TimeoutError)     not all tasks of a run have started in time
     ├── ToolError (RuntimeError)              a program that the embedded Kafka needs is missing, too old, or failed
     └── RecordError (ValueError)              records that cannot be used
         ├── CorruptRecordError                malformed bytes or a wrong CRC
@@ -173,6 +175,22 @@ class ProtocolError(BrokerError):
 
 class LogStateError(KafkaDirectError, RuntimeError):
     """A log cannot do this now: it is not started, stopped, only read, or would wait for itself."""
+
+
+class RunFailedError(KafkaDirectError, RuntimeError):
+    """A run of a continuous query cannot go on: a task failed, was lost, was silent, or reported what cannot be.
+
+    Attributes:
+        task: The task's number; ``None`` where several are concerned, or none.
+        cause: Name of the class of the error that a task has told; ``None`` where it told none.
+    """
+
+    task: int | None = None
+    cause: str | None = None
+
+
+class TaskStartError(RunFailedError, TimeoutError):
+    """Not all tasks of a continuous query's run have started in time: most often there are fewer cores than tasks."""
 
 
 class ToolError(KafkaDirectError, RuntimeError):
