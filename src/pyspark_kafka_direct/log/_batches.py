@@ -1,14 +1,7 @@
 """Save where batches of Spark end: of structured queries in ``foreachBatch``, of direct streams in ``foreachRDD``.
 
-``foreachBatch`` is told a number and no offsets. But before a batch runs Spark writes its end to the checkpoint:
-
-    <checkpoint>/offsets/7      v1
-                                {"batchWatermarkMs":0,"batchTimestampMs":1795346400000,...}
-                                {"flights":{"0":123,"1":98}}
-
-After the two first lines there is one for each source of the query, ``-`` where it has no offset; in ``v2`` with a
-name and a colon before it. Sources that are not Kafka's write other JSON, and are passed over. The file is read with
-Hadoop's file systems, as Spark wrote it.
+``foreachBatch`` is told a number and no offsets. But before a batch runs Spark writes its end to the offset log of the
+checkpoint (``runtime/offset_log.py``), and it is read there. Sources that are not Kafka's are passed over.
 """
 
 from __future__ import annotations
@@ -19,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json, partition_offsets_to_json
+from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
+from pyspark_kafka_direct.runtime.offset_log import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
 
-_PLAIN, _NAMED = "v1", "v2"
-_NO_OFFSET: Final = "-"
 _QUERY: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"  # the id of the run, unless somebody has changed it
 
@@ -53,7 +46,7 @@ class SavedBatches:
     def run(self, frame: DataFrame, batch_id: int) -> None:
         """Work on a batch, and save where it ends."""
         files = _Files(frame.sparkSession, self._checkpoint)
-        ends = parse_ends(files.offsets(batch_id), files.place(batch_id))
+        ends = files.running_ends(batch_id)
         if self._checked != (run := files.run()):  # of several queries, one after the other, each
             files.check_query()
             self._compare(files, batch_id, ends)
@@ -63,13 +56,13 @@ class SavedBatches:
 
     def _compare(self, files: _Files, batch_id: int, ends: Mapping[TopicPartition, int]) -> None:
         """Warn where the checkpoint goes on somewhere else than the store says: to Spark the checkpoint counts."""
-        text = files.text(files.place(batch_id - 1)) if batch_id else None
+        before = files.ends(batch_id - 1) if batch_id else None
         stored = self._store.load()
-        if text is None:  # where the query began is not in its checkpoint
+        if before is None:  # where the query began is not in its checkpoint
             begins = ends
             apart = {tp: at for tp, at in stored.items() if at > ends.get(tp, at)}
         else:
-            begins = parse_ends(text, files.place(batch_id - 1))
+            begins = before
             apart = {tp: at for tp, at in stored.items() if tp in begins and at not in (begins[tp], ends.get(tp))}
         if apart:
             _log.warning(
@@ -128,16 +121,10 @@ def parse_ends(text: str, place: str) -> dict[TopicPartition, int]:
     Raises:
         OffsetPlanError: It is of another version, or no source in it is Kafka's.
     """
-    version, *lines = text.split("\n")
-    if version not in (_PLAIN, _NAMED):
-        raise OffsetPlanError(
-            f"{place} is of version {version!r}, and {_PLAIN} and {_NAMED} are understood: leave "
-            "spark.sql.streaming.offsetLog.formatVersion as it is"
-        )
     ends: dict[TopicPartition, int] = {}
     sources = 0
-    for line in lines[1:]:
-        if (found := _kafka_offsets(line.partition(":")[2] if version == _NAMED else line)) is not None:
+    for line in read_lines(text, place).sources:
+        if (found := _kafka_offsets(line)) is not None:
             sources += 1
             for tp, offset in found.items():
                 ends[tp] = min(offset, ends.get(tp, offset))
@@ -146,9 +133,9 @@ def parse_ends(text: str, place: str) -> dict[TopicPartition, int]:
     return ends
 
 
-def _kafka_offsets(line: str) -> dict[TopicPartition, int] | None:
+def _kafka_offsets(line: str | None) -> dict[TopicPartition, int] | None:
     """Return the offsets in a source's line; ``None`` if it is no source of Kafka's."""
-    if line == _NO_OFFSET:
+    if line is None:
         return None
     try:
         return partition_offsets_from_json(line)
@@ -160,24 +147,27 @@ class _Files:
     """The checkpoint of a query, read as Spark does."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        self._jvm = getattr(spark, "_jvm", None)
-        if self._jvm is None:
-            raise OptionError("foreach_batch needs Spark's JVM on the driver, and does not work over Spark Connect.")
-        self._spark: Any = spark
+        self._files = CheckpointFiles(spark, checkpoint, "foreach_batch")
+        self._spark = spark
         self._checkpoint = checkpoint
 
     def place(self, batch_id: int) -> str:
         """Return the name of the entry of a batch."""
-        return f"{self._checkpoint}/offsets/{batch_id}"
+        return self._files.place(_entry(batch_id))
 
-    def offsets(self, batch_id: int) -> str:
-        """Return the entry of the batch that runs now."""
-        text = self.text(self.place(batch_id))
-        if text is None:
+    def ends(self, batch_id: int) -> dict[TopicPartition, int] | None:
+        """Return where a batch ends; ``None`` if the checkpoint does not have it."""
+        text = self._files.text(_entry(batch_id))
+        return None if text is None else parse_ends(text, self.place(batch_id))
+
+    def running_ends(self, batch_id: int) -> dict[TopicPartition, int]:
+        """Return where the batch ends that runs now."""
+        ends = self.ends(batch_id)
+        if ends is None:
             raise OptionError(
                 f"There is no {self.place(batch_id)}: give foreach_batch the checkpointLocation of this query."
             )
-        return text
+        return ends
 
     def run(self) -> tuple[str | None, str | None]:
         """Return which query runs, and which of its runs it is; as far as Spark tells."""
@@ -190,7 +180,7 @@ class _Files:
         Raises:
             OptionError: It is one.
         """
-        text = self.text(f"{self._checkpoint}/metadata")
+        text = self._files.text("metadata")
         running, _ = self.run()
         there = None if text is None else json.loads(text).get("id")
         if None not in (running, there) and running != there:
@@ -199,16 +189,6 @@ class _Files:
                 "the checkpointLocation of this query."
             )
 
-    def text(self, name: str) -> str | None:
-        """Return what is in a file; ``None`` if there is no such file."""
-        jvm = self._jvm
-        assert jvm is not None
-        path = jvm.org.apache.hadoop.fs.Path(name)
-        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
-        if not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+
+def _entry(batch_id: int) -> str:
+    return f"offsets/{batch_id}"
