@@ -29,6 +29,12 @@ MAX_OFFSET = (1 << 63) - 1
 MAX_PARTITION = (1 << 31) - 1
 """Partition numbers are signed 32-bit numbers in Kafka's protocol."""
 
+EMPTY_BATCH = "(start)"
+"""Marks the end of an empty first batch in a checkpoint, which is where the query starts.
+
+No topic can have this name, and as it has no partitions, it is no offset to any reader, Spark's own source included.
+"""
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic; sorts by topic, then by partition as a number."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
+from pyspark_kafka_direct.offsets import EMPTY_BATCH, MAX_OFFSET, partition_offsets_from_json, partition_offsets_to_json
 from pyspark_kafka_direct.planning.stream_start import moves
 from pyspark_kafka_direct.runtime.range_task import RangeTask
 from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
 _DEFAULT_TRIES = 3
-
-# Marks the end of an empty first batch in the checkpoint. No topic can have this name, and as it has no partitions, it
-# is no offset to any reader, Spark's own source included.
-_EMPTY_BATCH = "(start)"
 
 
 class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,7 +98,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
         if commits is not None:
             commits.settle()
         if first and moves(self._options.start):
-            return {**_to_spark(end), _EMPTY_BATCH: {}}
+            return {**_to_spark(end), EMPTY_BATCH: {}}
         # Spark compares offsets as text, so the very same must come back.
         return start if end == begin else _to_spark(end)
 
@@ -119,7 +115,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
             OptionError: The checkpoint's first batch is another source's, and where it began is not known.
             KafkaDirectError: The cluster can't be asked.
         """
-        plan = self._planner().plan(_from_spark(start), _from_spark(end), empty=_EMPTY_BATCH in end)
+        plan = self._planner().plan(_from_spark(start), _from_spark(end), empty=EMPTY_BATCH in end)
         leaders = self._view().leaders({wanted.topic_partition for wanted in plan.ranges})
         return [
             RangePartition(RangeTask(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition)))
