@@ -20,6 +20,7 @@
     │   ├── OutcomeUnknownError               a transaction may have been committed, or not
     │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
     │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
+    ├── CheckpointTakenError (RuntimeError)   another query writes to the same checkpoint; final
     ├── LogStateError (RuntimeError)          a log is asked for what it cannot do: not started, stopped, only read
     ├── RunFailedError (RuntimeError)         a run of a continuous query ended: a task failed, was lost, or silent
     │   └── TaskStartError (TimeoutError)     not all tasks of a run have started in time
@@ -171,6 +172,10 @@ class UnsupportedBrokerError(BrokerError):
 
 class ProtocolError(BrokerError):
     """A broker's answer could not be understood, or carried an error code nothing can be done about."""
+
+
+class CheckpointTakenError(KafkaDirectError, RuntimeError):
+    """Another query writes to the same checkpoint, and this one has to end; final."""
 
 
 class LogStateError(KafkaDirectError, RuntimeError):
