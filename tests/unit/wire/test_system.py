@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -233,6 +234,39 @@ class TestTheMachine:
                 assert [sock.getsockopt(*each) for each in (receive, send)] == [
                     usual.getsockopt(*each) for each in (receive, send)
                 ]
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+    def test_listening(self, host: str) -> None:
+        with SYSTEM.listen(host, 0) as listener:
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+            port = listener.getsockname()[1]
+            with pytest.raises(OSError, match="in use"):
+                SYSTEM.listen(host, port)
+            with socket.create_connection((host, port), 20):
+                assert SYSTEM.wait_ready([listener.fileno()], [], 20) == {listener.fileno()}
+                listener.accept()[0].close()
+        SYSTEM.listen(host, port).close()
+
+    @pytest.mark.parametrize("poll", [True, False], ids=["poll", "select, as on Windows"])
+    def test_waiting_for_several_sockets(self, monkeypatch: pytest.MonkeyPatch, poll: bool) -> None:
+        if not poll:
+            monkeypatch.delattr(select, "poll")
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            assert SYSTEM.wait_ready([one.fileno()], [], 0) == set()
+            assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 20) == {one.fileno()}
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    one.send(b"x" * 65536)
+            assert SYSTEM.wait_ready([], [one.fileno()], 0) == set()
+            began = time.monotonic()
+            assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 0.05) == set()
+            assert time.monotonic() - began >= 0.04
+            assert SYSTEM.wait_ready([one.fileno(), other.fileno()], [one.fileno()], 20) == {other.fileno()}
+            other.close()
+            assert SYSTEM.wait_ready([], [one.fileno()], 20) == {one.fileno()}
 
     def test_a_connection_to_itself_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Mirror(socket.socket):
