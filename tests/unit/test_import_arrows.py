@@ -131,6 +131,10 @@ def test_imports_follow_the_arrows(file: Path) -> None:
         ("direct", f"from {PACKAGE}.log import KafkaTable"),
         ("log", f"from {PACKAGE}.structured import sink"),
         ("log", "from kafka import KafkaConsumer"),
+        ("continuous", f"from {PACKAGE}.structured import sink"),
+        ("continuous", f"from {PACKAGE}.log._batches import x"),
+        ("structured", f"from {PACKAGE}.continuous import x"),
+        ("runtime", f"from {PACKAGE}.continuous import x"),
         ("monitor", "import kafka"),
         ("broker", f"from {PACKAGE}.wire import pool"),
         ("cli", "import confluent_kafka"),
@@ -150,6 +154,12 @@ def test_a_forbidden_import_would_be_seen(room: str, line: str) -> None:
         ("reading", f"from {PACKAGE}.wire import pool\nfrom {PACKAGE}.records import COLUMNS\nimport pyarrow"),
         ("structured", f"from {PACKAGE}.reading import range_reader\nimport pyspark"),
         ("runtime", f"from {PACKAGE}.settings.source import ReadOptions"),
+        (
+            "continuous",
+            f"from {PACKAGE}.planning.epochs import assign\nfrom {PACKAGE}.wire.system import System\n"
+            f"from {PACKAGE}.reading.tail import Tail\nfrom {PACKAGE}.runtime import worker\n"
+            "import pyspark, pyarrow, py4j",
+        ),
         (
             "log",
             f"from {PACKAGE}.reading.tail import Tail\nfrom {PACKAGE}.writing.outbox import Outbox\nimport pyarrow",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "pyspark_kafka_direct"
-ROOMS = ("wire", "reading", "writing", "planning", "runtime", "structured", "direct", "log")
+ROOMS = ("wire", "reading", "writing", "planning", "runtime", "structured", "direct", "continuous", "log")
 THE_ONE = "wire/system.py"
 
 MODULES = frozenset({"time", "random", "secrets", "select", "selectors", "sched", "asyncio", "multiprocessing"})
@@ -84,6 +84,7 @@ def test_the_machine_is_asked_in_one_place_only(file: Path) -> None:
     uses = found(file.read_text(encoding="utf-8"))
     if name == THE_ONE:
         assert {"time", "random", "select", "socket.socket", "socket.getaddrinfo", "threading.Thread"} <= uses
+        assert "socket.create_server" in uses
     else:
         assert uses == ALLOWED.get(name, set())
 
@@ -100,6 +101,7 @@ def test_every_exception_is_one_of_a_file_that_is_there() -> None:
         ("import random as r", "random"),
         ("import socket\nsocket.create_connection(a)", "socket.create_connection"),
         ("import socket\nsock = socket.socket()", "socket.socket"),
+        ("import socket\nsocket.create_server(a)", "socket.create_server"),
         ("from socket import socket\nsocket()", "socket.socket"),
         ("import threading\nthreading.Thread(target=f).start()", "threading.Thread"),
         ("import threading\nthreading.Event().wait(3)", "threading.Event"),

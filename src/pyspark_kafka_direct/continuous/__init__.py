@@ -1,0 +1,1 @@
+"""Continuous queries: long-running tasks, and epochs."""
