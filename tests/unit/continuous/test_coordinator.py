@@ -1,0 +1,438 @@
+"""The driver's side of a run, with tasks in threads of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.continuous._control import (
+    Challenge,
+    Hello,
+    Mark,
+    Refused,
+    Report,
+    Start,
+    Welcome,
+    from_line,
+    task_proof,
+    to_line,
+)
+from pyspark_kafka_direct.continuous._coordinator import Coordinator, RunPlan, RunTimes
+from pyspark_kafka_direct.continuous._task_channel import ControlAddress, TaskChannel
+from pyspark_kafka_direct.errors import RunFailedError, TaskStartError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.settings.secret import Secret
+from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.system import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_kafka_direct.planning.epochs import EpochResult
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+PLAN = RunPlan("run-1", Secret("hush"), ((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)
+TIMES = RunTimes(interval=0.02, start=20, report=20, hello=20)
+LONG = replace(TIMES, interval=600)
+
+
+def soon(seconds: float = 20) -> Deadline:
+    return Deadline.after(seconds, system=SYSTEM)
+
+
+class Driver:
+    """A coordinator in a thread.
+
+    Attributes:
+        epochs: What it has handed over.
+        error: What ended it.
+        result: What its run returned.
+    """
+
+    def __init__(
+        self, plan: RunPlan = PLAN, times: RunTimes = TIMES, on_epoch: Callable[[EpochResult], None] | None = None
+    ) -> None:
+        self.epochs: list[EpochResult] = []
+        self.error: BaseException | None = None
+        self.result: EpochResult | None = None
+        self._on_epoch = on_epoch
+        self._channels: list[TaskChannel] = []
+        self.coordinator = Coordinator(plan, times, self._take, "127.0.0.1")
+        self.address = ControlAddress("127.0.0.1", self.coordinator.port, plan.run, plan.secret)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def connect(self, task: int, attempt: int = 0, **changes: Any) -> TaskChannel:
+        self._channels.append(TaskChannel.connect(replace(self.address, **changes), task, attempt, soon()))
+        return self._channels[-1]
+
+    def start_tasks(self) -> list[TaskChannel]:
+        channels = [self.connect(task) for task in range(2)]
+        for channel in channels:
+            channel.wait_for_start(soon())
+        return channels
+
+    def wait(self) -> Driver:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        return self
+
+    def failure(self) -> RunFailedError:
+        assert isinstance(self.wait().error, RunFailedError), self.error
+        return self.error  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.coordinator.abort(RuntimeError("the test is over"))
+        self.wait()
+        for channel in self._channels:
+            channel.close()
+
+    def _take(self, result: EpochResult) -> None:
+        self.epochs.append(result)
+        if self._on_epoch is not None:
+            self._on_epoch(result)
+
+    def _run(self) -> None:
+        try:
+            self.result = self.coordinator.run()
+        except BaseException as error:
+            self.error = error
+
+
+@pytest.fixture
+def drivers() -> Iterator[Callable[..., Driver]]:
+    made: list[Driver] = []
+
+    def make(*args: Any, **more: Any) -> Driver:
+        made.append(Driver(*args, **more))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        driver.close()
+
+
+def next_mark(channel: TaskChannel) -> Mark:
+    while True:
+        SYSTEM.wait_ready([channel.fileno()], [], 20)
+        marks = channel.receive()
+        if marks:
+            (mark,) = marks
+            return mark
+
+
+def report(channel: TaskChannel, epoch: int, offsets: dict[TopicPartition, int]) -> None:
+    channel.report(Report(epoch, offsets, len(offsets), 100, 0.25), soon())
+
+
+def raw(driver: Driver) -> socket.socket:
+    return socket.create_connection((driver.address.host, driver.address.port), 20)
+
+
+def line_of(sock: socket.socket) -> Any:
+    with sock.makefile("rb") as file:
+        return from_line(file.readline())
+
+
+class TestWholeRuns:
+    def test_from_hello_to_stop(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        channels = [driver.connect(1), driver.connect(0)]
+        assert channels[0].wait_for_start(soon()) == Start(3, {A1: 6})
+        assert channels[1].wait_for_start(soon()) == Start(3, {A0: 5, B0: 7})
+        for epoch in (3, 4):
+            assert [next_mark(channel) for channel in channels] == [Mark(epoch, stop=False)] * 2
+            report(channels[0], epoch, {A1: 10 * epoch})
+            assert len(driver.epochs) == epoch - 3
+            if epoch == 4:
+                driver.coordinator.stop()
+            report(channels[1], epoch, {A0: epoch + 5, B0: 7})
+        assert [next_mark(channel) for channel in channels] == [Mark(5, stop=True)] * 2
+        report(channels[0], 5, {A1: 50})
+        channels[0].close()
+        report(channels[1], 5, {A0: 10, B0: 7})
+        assert driver.wait().error is None
+        assert [dict(each.offsets) for each in driver.epochs] == [
+            {A0: 8, A1: 30, B0: 7},
+            {A0: 9, A1: 40, B0: 7},
+            {A0: 10, A1: 50, B0: 7},
+        ]
+        assert [(each.epoch, each.rows, each.bytes, each.last) for each in driver.epochs] == [
+            (3, 3, 200, False),
+            (4, 3, 200, False),
+            (5, 3, 200, True),
+        ]
+        assert driver.result == driver.epochs[-1]
+
+    def test_a_stop_does_not_wait_for_the_interval(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        channels = driver.start_tasks()
+        driver.coordinator.stop()
+        assert [next_mark(channel) for channel in channels] == [Mark(3, stop=True)] * 2
+
+    def test_a_stop_before_all_have_started(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        channel = driver.connect(0)
+        driver.coordinator.stop()
+        driver.wait()
+        assert (driver.result, driver.error, driver.epochs) == (None, None, [])
+        with pytest.raises(RunFailedError, match="has hung up"):
+            channel.wait_for_start(soon())
+
+    def test_no_mark_before_the_last_epoch_is_written(self, drivers: Callable[..., Driver]) -> None:
+        written = threading.Event()
+        driver = drivers(on_epoch=lambda _: (written.wait(20), None)[1])
+        channels = driver.start_tasks()
+        for channel, offsets in zip(channels, ({A0: 5, B0: 7}, {A1: 6}), strict=True):
+            assert next_mark(channel).epoch == 3
+            report(channel, 3, offsets)
+        time.sleep(5 * TIMES.interval)
+        assert [channel.receive() for channel in channels] == [[], []]
+        written.set()
+        assert [next_mark(channel).epoch for channel in channels] == [4, 4]
+
+    def test_an_abort_is_raised(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        driver.start_tasks()
+        driver.coordinator.abort(KeyError("the job has ended"))
+        assert isinstance(driver.wait().error, KeyError)
+
+    def test_what_the_callback_raises_ends_the_run(self, drivers: Callable[..., Driver]) -> None:
+        def refuse(_: EpochResult) -> None:
+            raise FileExistsError("offsets/3")
+
+        driver = drivers(on_epoch=refuse)
+        channels = driver.start_tasks()
+        for channel, offsets in zip(channels, ({A0: 5, B0: 7}, {A1: 6}), strict=True):
+            report(channel, next_mark(channel).epoch, offsets)
+        assert isinstance(driver.wait().error, FileExistsError)
+        with pytest.raises(RunFailedError, match="has hung up"):
+            next_mark(channels[0])
+
+    def test_the_port_is_free_again(self, drivers: Callable[..., Driver]) -> None:
+        first = drivers()
+        first.start_tasks()
+        first.coordinator.abort(KeyError())
+        port = first.wait().coordinator.port
+        with Coordinator(PLAN, TIMES, lambda _: None, "127.0.0.1", port) as second:
+            assert second.port == port
+
+
+class TestFailures:
+    def test_a_task_that_fails(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        driver.start_tasks()[1].fail(ZeroDivisionError("in the function"), soon())
+        error = driver.failure()
+        assert "failed with ZeroDivisionError: in the function" in str(error)
+        assert (error.task, error.cause) == (1, "ZeroDivisionError")
+
+    def test_a_task_that_fails_while_others_start(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        driver.connect(1).fail(ZeroDivisionError(), soon())
+        assert driver.failure().cause == "ZeroDivisionError"
+
+    @pytest.mark.parametrize("marked", [False, True])
+    def test_a_task_that_is_lost(self, drivers: Callable[..., Driver], marked: bool) -> None:
+        driver = drivers(times=TIMES if marked else LONG)
+        channels = driver.start_tasks()
+        if marked:
+            next_mark(channels[1])
+        channels[1].close()
+        error = driver.failure()
+        assert "The connection to task 1 (" in str(error)
+        assert (error.task, error.cause) == (1, None)
+
+    def test_a_task_that_is_lost_after_its_report(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        channels = driver.start_tasks()
+        report(channels[1], next_mark(channels[1]).epoch, {A1: 6})
+        channels[1].close()
+        assert driver.failure().task == 1
+
+    def test_a_task_that_is_lost_before_its_last_report(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        channels = driver.start_tasks()
+        driver.coordinator.stop()
+        report(channels[0], next_mark(channels[0]).epoch, {A0: 5, B0: 7})
+        channels[1].close()
+        assert driver.failure().task == 1
+        assert driver.epochs == []
+
+    def test_a_late_report(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=replace(TIMES, report=0.2))
+        channels = driver.start_tasks()
+        report(channels[0], next_mark(channels[0]).epoch, {A0: 5, B0: 7})
+        error = driver.failure()
+        assert "1 of 2 tasks have not reported epoch 3 within 0.2 s: task 1 (" in str(error)
+        assert "raise epochTimeout" in str(error)
+        assert error.task == 1
+
+    def test_reports_that_do_not_add_up(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        channels = driver.start_tasks()
+        report(channels[0], next_mark(channels[0]).epoch, {A0: 5, B0: 6})
+        report(channels[1], next_mark(channels[1]).epoch, {A1: 6})
+        assert "went back from offset 7 to 6" in str(driver.failure())
+        assert driver.epochs == []
+
+    def test_a_report_that_nobody_asked_for(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        report(driver.start_tasks()[0], 3, {A0: 5, B0: 7})
+        assert "sent a message of type report that nobody waited for" in str(driver.failure())
+
+    def test_two_reports_of_one_task(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        channels = driver.start_tasks()
+        next_mark(channels[0])
+        for _ in range(2):
+            report(channels[0], 3, {A0: 5, B0: 7})
+        report(channels[1], next_mark(channels[1]).epoch, {A1: 6})
+        assert "task 0 reported twice" in str(driver.failure())
+
+    def test_what_is_no_message(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        driver.start_tasks()[0]._lines.send(b"?\n")
+        error = driver.failure()
+        assert "sent what is no message" in str(error)
+        assert error.task == 0
+
+
+class TestWhoIsLetIn:
+    def test_too_few_tasks(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=replace(TIMES, start=0.2))
+        driver.connect(0)
+        error = driver.failure()
+        assert isinstance(error, TaskStartError)
+        says = str(error)
+        assert "1 of 2 tasks have not started within 0.2 s (task 1)" in says
+        assert "needs 2 free cores" in says
+        assert "lower tasksMax, or raise taskStartTimeout" in says
+        assert f"port {driver.address.port}" in says
+
+    def test_who_does_not_know_the_secret(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=replace(TIMES, start=0.5))
+        with pytest.raises(RunFailedError, match="did not take task 0: it does not know the secret of the run"):
+            driver.connect(0, secret=Secret("guess"))
+        driver.connect(0)
+        assert "A connection was refused, the last from 127.0.0.1: it does not know" in str(driver.failure())
+
+    def test_who_belongs_to_another_run(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        with pytest.raises(RunFailedError, match="belongs to another run of the query, which is over"):
+            driver.connect(0, run="run-0")
+        assert len(driver.start_tasks()) == 2
+
+    def test_a_hello_that_was_recorded(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        with raw(driver) as first, raw(driver) as second:
+            challenge = line_of(first)
+            hello = Hello(PLAN.run, 0, 0, "host", 1, "mine")
+            hello = replace(hello, proof=task_proof(PLAN.secret, challenge.nonce, hello))
+            assert line_of(second) != challenge
+            second.sendall(to_line(hello))
+            assert line_of(second) == Refused("it does not know the secret of the run")
+            first.sendall(to_line(hello))
+            assert isinstance(line_of(first), Welcome)
+
+    @pytest.mark.parametrize("later", [False, True], ids=["while others start", "when all have started"])
+    @pytest.mark.parametrize("attempt", [0, 1])
+    def test_a_task_that_comes_twice_ends_the_run(
+        self, drivers: Callable[..., Driver], attempt: int, later: bool
+    ) -> None:
+        driver = drivers(times=LONG)
+        channels = driver.start_tasks() if later else [driver.connect(1)]
+        with pytest.raises(RunFailedError, match="has hung up"):
+            driver.connect(1, attempt)
+        error = driver.failure()
+        assert "Spark has started task 1" in str(error)
+        assert ("attempt 1" if attempt else "a second time") in str(error)
+        assert error.task == 1
+        with pytest.raises(RunFailedError, match="has hung up"):
+            channels[-1].wait_for_start(soon())
+
+    def test_a_task_that_spark_has_tried_before(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        with pytest.raises(RunFailedError):
+            driver.connect(0, 1)
+        assert "attempt 1" in str(driver.failure())
+
+    def test_a_task_that_the_run_does_not_have(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        with pytest.raises(RunFailedError):
+            driver.connect(2)
+        assert "There is no task 2" in str(driver.failure())
+
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [
+            (b"GET / HTTP/1.1\r\n", "Expecting value"),
+            (b"x" * 5000, "a line of more than 4096 bytes"),
+            (to_line(Mark(1, stop=True)), "something else than hello"),
+            (to_line(Mark(1, stop=True)) * 2, "it did not wait to be welcomed"),
+            (b"", "it hung up"),
+        ],
+        ids=["HTTP", "endless", "mark", "two lines", "nothing"],
+    )
+    def test_strangers_are_sent_away_and_cost_nothing(
+        self, drivers: Callable[..., Driver], said: bytes, reason: str
+    ) -> None:
+        driver = drivers()
+        with raw(driver) as stranger:
+            assert isinstance(line_of(stranger), Challenge)
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            answer = line_of(stranger)
+            assert isinstance(answer, Refused)
+            assert reason in answer.reason
+        assert len(driver.start_tasks()) == 2
+
+    def test_who_says_nothing_is_sent_away(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=replace(LONG, hello=0.2))
+        with raw(driver) as silent, silent.makefile("rb") as file:
+            driver.start_tasks()
+            assert isinstance(from_line(file.readline()), Challenge)
+            assert from_line(file.readline()) == Refused("it said no hello within 0.2 s")
+
+    def test_so_many_may_be_silent_and_no_more(
+        self, drivers: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pyspark_kafka_direct.continuous._reception._MOST_GUESTS", 0)
+        driver = drivers()
+        silent = [raw(driver) for _ in range(3)]
+        with silent[0].makefile("rb") as file:
+            assert isinstance(from_line(file.readline()), Challenge)
+            assert from_line(file.readline()) == Refused("too many others came after it")
+        assert len(driver.start_tasks()) == 2
+        for each in silent:
+            each.close()
+
+
+def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., Driver]) -> None:
+    """From marks to reports; generous here, as other tests run beside it."""
+    ends: list[float] = []
+    driver = drivers(times=replace(TIMES, interval=0.001), on_epoch=lambda _: ends.append(time.perf_counter()))
+    marked: dict[int, float] = {}
+    channels = driver.start_tasks()
+
+    def work(number: int, offsets: dict[TopicPartition, int]) -> None:
+        while not (mark := next_mark(channels[number])).stop:
+            marked[mark.epoch] = min(time.perf_counter(), marked.get(mark.epoch, float("inf")))
+            report(channels[number], mark.epoch, offsets)
+        report(channels[number], mark.epoch, offsets)
+
+    threads = [threading.Thread(target=work, args=each) for each in ((0, {A0: 5, B0: 7}), (1, {A1: 6}))]
+    for thread in threads:
+        thread.start()
+    while len(ends) < 50:
+        time.sleep(0.01)
+    driver.coordinator.stop()
+    for thread in threads:
+        thread.join(20)
+    assert driver.wait().error is None
+    took = sorted(end - marked[epoch] for epoch, end in enumerate(ends[:-1], start=3))
+    assert took[len(took) // 2] < 0.1
