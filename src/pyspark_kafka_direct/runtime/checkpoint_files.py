@@ -86,7 +86,7 @@ class CheckpointFiles:
             stream.close()
         except BaseException as error:
             if stream is not None:
-                stream.cancel()  # nothing is left of it
+                stream.cancel()
             if _says_taken(error):
                 return False
             raise

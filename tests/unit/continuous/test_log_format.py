@@ -1,0 +1,154 @@
+"""The text of the logs: what Spark 4.2.0 wrote (``spark-4.2``), and what is read and written here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafka_direct.continuous._log_format import (
+    Entry,
+    format_commit,
+    format_metadata,
+    format_offsets,
+    parse_commit,
+    parse_metadata,
+    parse_offsets,
+)
+from pyspark_kafka_direct.errors import KafkaDirectError, OffsetPlanError, OptionError
+from pyspark_kafka_direct.offsets import MAX_OFFSET, MAX_PARTITION, TopicPartition
+
+SAMPLES = Path(__file__).parent / "spark-4.2"
+F0, F1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+TOPICS = st.text("abcXYZ019._-é", min_size=1, max_size=8)
+PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, MAX_PARTITION))
+TEXTS = st.text(max_size=20)
+ENTRIES = st.builds(
+    Entry,
+    offsets=st.dictionaries(PARTITIONS, st.integers(0, MAX_OFFSET), max_size=5),
+    timestamp_ms=st.integers(0, 1 << 50),
+    watermark_ms=st.integers(0, 1 << 50),
+    conf=st.dictionaries(TEXTS, TEXTS, max_size=4),
+    is_start=st.booleans(),
+)
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="utf-8")
+
+
+def test_spark_s_offsets() -> None:
+    entry = parse_offsets(sample("offsets/0"), "here")
+    assert entry.offsets == {F0: 5, F1: 5}
+    assert (entry.timestamp_ms, entry.watermark_ms, entry.is_start) == (1795347961214, 0, False)
+    assert entry.conf["spark.sql.shuffle.partitions"] == "1"
+    assert len(entry.conf) == 15
+
+
+def test_offsets_are_written_as_spark_writes_them() -> None:
+    """Byte for byte; only that the Python source of the sample had put blanks into its own JSON."""
+    text = sample("offsets/0")
+    assert format_offsets(parse_offsets(text, "here")) == text.replace('": ', '":').replace('}, "', '},"').replace(
+        ', "1"', ',"1"'
+    )
+
+
+def test_spark_s_other_files_are_written_as_spark_writes_them() -> None:
+    assert format_commit(parse_commit(sample("commits/0"), "here")) == sample("commits/0")
+    assert format_metadata(parse_metadata(sample("metadata"), "here")) == sample("metadata")
+
+
+def test_a_commit_of_the_second_version_without_state() -> None:
+    """As with ``spark.sql.streaming.stateStore.checkpointFormatVersion=2``."""
+    assert sample("commits/1").startswith("v2\n")
+    assert parse_commit(sample("commits/1"), "here") == 0
+
+
+@given(ENTRIES)
+def test_an_entry_comes_back(entry: Entry) -> None:
+    text = format_offsets(entry)
+    assert parse_offsets(text, "here") == entry
+    assert text.count("\n") == 2
+
+
+@given(st.integers(-1, 1 << 60), TEXTS.filter(bool))
+def test_a_commit_and_an_id_come_back(watermark_ms: int, query_id: str) -> None:
+    assert parse_commit(format_commit(watermark_ms), "here") == watermark_ms
+    assert parse_metadata(format_metadata(query_id), "here") == query_id
+
+
+def test_the_mark_of_an_empty_first_batch() -> None:
+    text = format_offsets(Entry({F0: 7}, is_start=True))
+    assert text.splitlines()[2] == '{"flights":{"0":7},"(start)":{}}'
+    assert parse_offsets(text, "here").is_start
+
+
+def test_what_spark_would_read_as_well() -> None:
+    assert parse_offsets('v1\n\n{"a":{"0":1}}\n', "here") == Entry({TopicPartition("a", 0): 1})
+    assert parse_commit("v1", "here") == 0
+    assert parse_commit("v1\n{}", "here") == 0
+
+
+def entry_text(metadata: str = "{}", *lines: str, version: str = "v1") -> str:
+    return "\n".join([version, metadata, *lines])
+
+
+OFFSETS = '{"a":{"0":5}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (entry_text("{}", OFFSETS, version="v3"), OffsetPlanError, "here is of version 'v3', and v1 and v2 are"),
+        ("", OffsetPlanError, "here is of version ''"),
+        (entry_text("{}", f"0:{OFFSETS}", version="v2"), OptionError, "here is of version v2, which names the sources"),
+        (entry_text("{}", OFFSETS, "-"), OptionError, "has the offsets of 2 sources, and a continuous query reads one"),
+        (entry_text("{}", "-"), OffsetPlanError, "here has no offsets"),
+        (entry_text("{}"), OffsetPlanError, "here has no offsets"),
+        ("v1", OffsetPlanError, "here has no offsets"),
+        (entry_text("{}", '{"logOffset":3}'), OffsetPlanError, "here is not of a Kafka source: offsets are expected"),
+        (entry_text("{", OFFSETS), OffsetPlanError, "here is expected to have a JSON object, got '{'"),
+        (entry_text("[]", OFFSETS), OffsetPlanError, "here is expected to have a JSON object"),
+        (entry_text('{"conf":{"a":1}}', OFFSETS), OffsetPlanError, "here: conf is expected to map names to texts"),
+        (
+            entry_text('{"batchTimestampMs":"x"}', OFFSETS),
+            OffsetPlanError,
+            "batchTimestampMs is expected to be a whole",
+        ),
+    ],
+    ids=["v3", "empty", "named", "two", "void", "none", "cut", "other", "metadata", "list", "conf", "timestamp"],
+)
+def test_offsets_that_are_refused(text: str, kind: type[KafkaDirectError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        parse_offsets(text, "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("v3\n{}", OffsetPlanError, "here is of version 'v3', and v1 and v2 are understood"),
+        ("", OffsetPlanError, "here is of version ''"),
+        ("v1\n{", OffsetPlanError, "here is expected to have a JSON object"),
+        ('v1\n{"nextBatchWatermarkMs":true}', OffsetPlanError, "nextBatchWatermarkMs is expected to be a whole number"),
+        (
+            'v2\n{"stateUniqueIds":{"0":[["x"]]}}',
+            OptionError,
+            "here shows that the query of this checkpoint keeps state",
+        ),
+    ],
+    ids=["v3", "empty", "cut", "watermark", "state"],
+)
+def test_commits_that_are_refused(text: str, kind: type[KafkaDirectError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        parse_commit(text, "here")
+
+
+@pytest.mark.parametrize("value", [{}, {"id": 3}, {"id": ""}, ["id"], "id"], ids=json.dumps)
+def test_metadata_that_is_refused(value: Any) -> None:
+    with pytest.raises(OffsetPlanError, match=r"here .* The checkpoint is damaged"):
+        parse_metadata(json.dumps(value), "here")
