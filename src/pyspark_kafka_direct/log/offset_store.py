@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import threading
-import uuid
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
@@ -107,9 +106,8 @@ class KafkaOffsetStore:
         self._forgets = recreated == "forget"
         self._cluster = Cluster(settings.connection)
         self._partition = CompactedPartition(self._cluster, topic, _WORDING)
-        run = Run(
-            uuid.uuid4().hex, socket.gethostname(), os.getpid(), int(self._cluster.pool.system.wall_time() * 1000)
-        )
+        system = self._cluster.pool.system
+        run = Run(system.nonce(), socket.gethostname(), os.getpid(), int(system.wall_time() * 1000))
         transactional_id = f"{topic}:{query}.store"  # no topic has a colon in its name, so no two stores have the same
         self._store = StoreLog(
             self._cluster,

@@ -216,3 +216,9 @@ class Bench:
     @property
     def reader(self) -> FakeReader:
         return self.cluster.readers[-1]
+
+
+def read_five(cluster: FakeCluster, bench: Bench) -> None:
+    cluster.write(5)
+    bench.until(bench.ask())
+    bench.handed.clear()
