@@ -88,6 +88,12 @@ def test_the_mark_of_an_empty_first_batch() -> None:
     assert parse_offsets(text, "here").is_start
 
 
+def test_letters_are_written_as_they_are() -> None:
+    text = format_offsets(Entry({TopicPartition("flüge", 0): 7}, conf={"zone": "Zürich"}, is_start=True))
+    assert "Zürich" in text
+    assert "flüge" in text
+
+
 def test_what_spark_would_read_as_well() -> None:
     assert parse_offsets('v1\n\n{"a":{"0":1}}\n', "here") == Entry({TopicPartition("a", 0): 1})
     assert parse_commit("v1", "here") == 0
