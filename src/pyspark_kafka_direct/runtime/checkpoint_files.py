@@ -79,15 +79,16 @@ class CheckpointFiles:
         Returns:
             Whether it was written; ``False`` if there is a file of this name, which then stays as it is.
         """
-        stream = None
+        path, stream = self._of(name), None
         try:
-            stream = self._manager.createAtomic(self._of(name), False)
+            stream = self._manager.createAtomic(path, False)
             stream.write(text.encode())
             stream.close()
         except BaseException as error:
             if stream is not None:
                 stream.cancel()
-            if _says_taken(error):
+            # Hadoop says the same where a file stands in the place of a folder.
+            if _says_taken(error) and self._manager.exists(path):
                 return False
             raise
         return True

@@ -55,7 +55,8 @@ def test_files_are_written_once(files: CheckpointFiles, tmp_path: Path) -> None:
 
 
 def test_a_failure_of_the_disk_is_no_other_query(files: CheckpointFiles, tmp_path: Path) -> None:
-    (tmp_path / "checkpoint").write_text("a file where a folder should be")
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "offsets").write_text("a file where a folder should be")
     with pytest.raises(Exception, match=r"(?i)not a directory|parent"):
         files.create("offsets/1", "text")
 
