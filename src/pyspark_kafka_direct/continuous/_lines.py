@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 MOST_BYTES: Final = 16 << 20
-"""Most bytes of a line. The offsets of a million partitions take less."""
+"""Most bytes of a line. The offsets of half a million partitions take less."""
 
 _AT_ONCE = 1 << 16
 _MOST_AT_ONCE = 1 << 20  # bytes that are taken in one go, so that one socket cannot keep its reader for itself

@@ -28,7 +28,7 @@ from pyspark_kafka_direct.errors import RunFailedError, TaskStartError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.system import SYSTEM
+from pyspark_kafka_direct.wire.system import SYSTEM, RealSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +43,25 @@ LONG = replace(TIMES, interval=600)
 
 def soon(seconds: float = 20) -> Deadline:
     return Deadline.after(seconds, system=SYSTEM)
+
+
+class Clock(RealSystem):
+    """The machine, but its clock can be put forward, and little can be sent at once.
+
+    Attributes:
+        ahead: How far.
+    """
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        listener = super().listen(host, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # those who are accepted have it too
+        return listener
 
 
 class Driver:
@@ -62,7 +81,8 @@ class Driver:
         self.result: EpochResult | None = None
         self._on_epoch = on_epoch
         self._channels: list[TaskChannel] = []
-        self.coordinator = Coordinator(plan, times, self._take, "127.0.0.1")
+        self._clock = Clock()
+        self.coordinator = Coordinator(plan, times, self._take, "127.0.0.1", system=self._clock)
         self.address = ControlAddress("127.0.0.1", self.coordinator.port, plan.run, plan.secret)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -77,6 +97,10 @@ class Driver:
             channel.wait_for_start(soon())
         return channels
 
+    def put_forward(self, seconds: float) -> None:
+        self._clock.ahead += seconds
+        self.coordinator._signal.give()
+
     def wait(self) -> Driver:
         self._thread.join(20)
         assert not self._thread.is_alive()
@@ -86,9 +110,12 @@ class Driver:
         assert isinstance(self.wait().error, RunFailedError), self.error
         return self.error  # type: ignore[return-value]
 
-    def close(self) -> None:
+    def close_coordinator(self) -> None:
         self.coordinator.abort(RuntimeError("the test is over"))
         self.wait()
+
+    def close(self) -> None:
+        self.close_coordinator()
         for channel in self._channels:
             channel.close()
 
@@ -264,11 +291,15 @@ class TestFailures:
         assert driver.epochs == []
 
     def test_a_late_report(self, drivers: Callable[..., Driver]) -> None:
-        driver = drivers(times=replace(TIMES, report=0.2))
+        driver = drivers()
         channels = driver.start_tasks()
         report(channels[0], next_mark(channels[0]).epoch, {A0: 5, B0: 7})
+        until = time.monotonic() + 20
+        while driver.coordinator._awaited != {1} and time.monotonic() < until:
+            time.sleep(0.001)
+        driver.put_forward(20)
         error = driver.failure()
-        assert "1 of 2 tasks have not reported epoch 3 within 0.2 s: task 1 (" in str(error)
+        assert "1 of 2 tasks have not reported epoch 3 within 20 s: task 1 (" in str(error)
         assert "raise epochTimeout" in str(error)
         assert error.task == 1
 
@@ -279,6 +310,24 @@ class TestFailures:
         report(channels[1], next_mark(channels[1]).epoch, {A1: 6})
         assert "went back from offset 7 to 6" in str(driver.failure())
         assert driver.epochs == []
+
+    def test_a_position_that_goes_back_behind_the_last_epoch(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers()
+        channels = driver.start_tasks()
+        for last in (8, 7):
+            report(channels[0], next_mark(channels[0]).epoch, {A0: 5, B0: 7})
+            report(channels[1], next_mark(channels[1]).epoch, {A1: last})
+        assert "went back from offset 8 to 7" in str(driver.failure())
+        assert [each.epoch for each in driver.epochs] == [3]
+
+    def test_a_task_that_reads_slowly_gets_its_start(self, drivers: Callable[..., Driver]) -> None:
+        """It is more than the sockets hold, so the coordinator has to wait for room."""
+        many = [TopicPartition("a", number) for number in range(20_000)]
+        driver = drivers(RunPlan("run-1", Secret("hush"), (tuple(many),), dict.fromkeys(many, 1 << 60), 0), LONG)
+        channel = driver.connect(0)
+        SYSTEM.wait_ready([channel.fileno()], [], 20)
+        assert driver.coordinator._tasks[0].lines.unsent
+        assert len(channel.wait_for_start(soon()).offsets) == len(many)
 
     def test_a_report_that_nobody_asked_for(self, drivers: Callable[..., Driver]) -> None:
         driver = drivers(times=LONG)
@@ -304,21 +353,23 @@ class TestFailures:
 
 class TestWhoIsLetIn:
     def test_too_few_tasks(self, drivers: Callable[..., Driver]) -> None:
-        driver = drivers(times=replace(TIMES, start=0.2))
+        driver = drivers()
         driver.connect(0)
+        driver.put_forward(20)
         error = driver.failure()
         assert isinstance(error, TaskStartError)
         says = str(error)
-        assert "1 of 2 tasks have not started within 0.2 s (task 1)" in says
+        assert "1 of 2 tasks have not started within 20 s (task 1)" in says
         assert "needs 2 free cores" in says
         assert "lower tasksMax, or raise taskStartTimeout" in says
         assert f"port {driver.address.port}" in says
 
     def test_who_does_not_know_the_secret(self, drivers: Callable[..., Driver]) -> None:
-        driver = drivers(times=replace(TIMES, start=0.5))
+        driver = drivers()
         with pytest.raises(RunFailedError, match="did not take task 0: it does not know the secret of the run"):
             driver.connect(0, secret=Secret("guess"))
         driver.connect(0)
+        driver.put_forward(20)
         assert "A connection was refused, the last from 127.0.0.1: it does not know" in str(driver.failure())
 
     def test_who_belongs_to_another_run(self, drivers: Callable[..., Driver]) -> None:
@@ -392,11 +443,12 @@ class TestWhoIsLetIn:
         assert len(driver.start_tasks()) == 2
 
     def test_who_says_nothing_is_sent_away(self, drivers: Callable[..., Driver]) -> None:
-        driver = drivers(times=replace(LONG, hello=0.2))
+        driver = drivers(times=LONG)
         with raw(driver) as silent, silent.makefile("rb") as file:
-            driver.start_tasks()
             assert isinstance(from_line(file.readline()), Challenge)
-            assert from_line(file.readline()) == Refused("it said no hello within 0.2 s")
+            driver.start_tasks()
+            driver.put_forward(20)
+            assert from_line(file.readline()) == Refused("it said no hello within 20 s")
 
     def test_so_many_may_be_silent_and_no_more(
         self, drivers: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
@@ -410,6 +462,75 @@ class TestWhoIsLetIn:
         assert len(driver.start_tasks()) == 2
         for each in silent:
             each.close()
+
+
+class TestWhatATaskNotices:
+    """What answers it may be anybody, or nobody."""
+
+    @staticmethod
+    def meet(*answers: Callable[[Hello | None], bytes], secret: Secret = PLAN.secret) -> TaskChannel:
+        """Connect with one who says this."""
+        with SYSTEM.listen("127.0.0.1", 0) as listener:
+            address = ControlAddress("127.0.0.1", listener.getsockname()[1], "run-1", secret)
+            listener.setblocking(True)
+
+            def answer() -> None:
+                sock, _ = listener.accept()
+                with sock, sock.makefile("rb") as file:
+                    sock.sendall(answers[0](None))
+                    for each in answers[1:]:
+                        hello = from_line(file.readline())
+                        assert isinstance(hello, Hello)
+                        sock.sendall(each(hello))
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            try:
+                return TaskChannel.connect(address, 0, 0, soon())
+            finally:
+                thread.join(20)
+
+    def test_a_driver_that_does_not_know_the_secret(self) -> None:
+        with pytest.raises(RunFailedError, match="does not know the secret of the run"):
+            self.meet(lambda _: to_line(Challenge("n")), lambda _: to_line(Welcome("guess")))
+
+    def test_a_driver_that_hands_back_the_proof(self) -> None:
+        with pytest.raises(RunFailedError, match="does not know the secret of the run"):
+            self.meet(lambda _: to_line(Challenge("n")), lambda hello: to_line(Welcome(hello.proof if hello else "")))
+
+    def test_another_version(self) -> None:
+        with pytest.raises(RunFailedError, match=r"speaks version 2 .* install the same version"):
+            self.meet(lambda _: to_line(Challenge("n", 2)))
+
+    def test_another_program(self) -> None:
+        with pytest.raises(RunFailedError, match="is no message"):
+            self.meet(lambda _: b"HTTP/1.1 400 Bad Request\r\n")
+
+    def test_a_driver_that_begins_with_something_else(self) -> None:
+        with pytest.raises(RunFailedError, match="sent a mark that nobody waited for"):
+            self.meet(lambda _: to_line(Mark(1, stop=True)))
+
+    def test_nobody(self) -> None:
+        with SYSTEM.listen("127.0.0.1", 0) as listener:
+            port = listener.getsockname()[1]
+        with pytest.raises(RunFailedError, match=f"Cannot connect with the query's driver at 127.0.0.1:{port}"):
+            TaskChannel.connect(ControlAddress("127.0.0.1", port, "run-1", PLAN.secret), 0, 0, soon())
+
+    def test_one_who_is_silent(self) -> None:
+        with SYSTEM.listen("127.0.0.1", 0) as listener:
+            address = ControlAddress("127.0.0.1", listener.getsockname()[1], "run-1", PLAN.secret)
+            with pytest.raises(RunFailedError, match="was silent for too long; raise taskStartTimeout"):
+                TaskChannel.connect(address, 0, 0, Deadline.after(0.1, "taskStartTimeout", system=SYSTEM))
+
+    def test_a_mark_is_heard_before_the_end(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        channels = driver.start_tasks()
+        driver.coordinator.stop()
+        SYSTEM.wait_ready([channels[0].fileno()], [], 20)
+        driver.close_coordinator()
+        assert next_mark(channels[0]) == Mark(3, stop=True)
+        with pytest.raises(RunFailedError, match="it has ended this run, or has died"):
+            next_mark(channels[0])
 
 
 def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., Driver]) -> None:
