@@ -6,12 +6,12 @@ between the two files. A micro-batch query writes it before it starts on them: w
 
     delivery        the offset log is ahead                what is done
     at least once   by any epochs                          they are removed, and their records read again
-    exactly once    by one, and transactions reached it    it is committed
+    exactly once    by one, and transactions reached it    it is committed; where they went on it ends where they got to
     exactly once    by anything else                       refused
     exactly once    not, but transactions went on          where they got to is written as one more epoch
 
 With exactly-once the truth is with the transactions, which commit offsets together with records. They may be ahead of
-the logs by parts of one epoch, and what was published must not be read again.
+the logs, by a part of an epoch or by several of them, and what was published must not be read again.
 """
 
 from __future__ import annotations
@@ -133,9 +133,13 @@ def settle(
         return Settlement(ends, epoch + 1, write=epoch, commit=epoch)
     epoch = state.unfinished[0]
     planned = entries[epoch].offsets
-    if state.unfinished != (state.next_epoch,) or not _is_reached(planned, ends, reached):
+    # Of a new partition nothing may be out yet.
+    if state.unfinished != (state.next_epoch,) or any(ends.get(tp, end) < end for tp, end in planned.items()):
         _refuse_unknown(state.unfinished, place)
-    return Settlement(planned, epoch + 1, commit=epoch)
+    ends = {**planned, **reached}
+    if ends == planned:
+        return Settlement(planned, epoch + 1, commit=epoch)
+    return Settlement(ends, epoch + 1, remove=(epoch,), write=epoch, commit=epoch)
 
 
 def _settle_first(
@@ -157,19 +161,10 @@ def _settle_first(
     return Settlement(entries[0].offsets, 1, commit=0)
 
 
-def _is_reached(
-    planned: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    reached: Mapping[TopicPartition, int],
-) -> bool:
-    """Tell whether transactions got exactly to where an entry ends; of a new partition nothing may be out yet."""
-    return reached.keys() <= planned.keys() and all(ends.get(tp, end) == end for tp, end in planned.items())
-
-
 def _refuse_unknown(epochs: tuple[int, ...], place: str) -> NoReturn:
     names = ", ".join(f"offsets/{epoch}" for epoch in epochs)
     raise OffsetPlanError(
-        f"{place} has {names} without a commit, and no transaction of this query ended there: a micro-batch query may "
-        "have published a part of it. Start that query again and let it finish its batch; or remove the named files, "
-        "and their records are published, perhaps again."
+        f"{place} has {names} without a commit, and the transactions of this query did not get there: a micro-batch "
+        "query may have published a part of it. Start that query again and let it finish its batch; or remove the "
+        "named files, and their records are published, perhaps again."
     )

@@ -117,14 +117,34 @@ def test_exactly_once_commits_what_transactions_have_reached(
 
 
 @pytest.mark.parametrize(
+    ("planned", "reached", "begin"),
+    [
+        (FURTHER, {A: 15, B: 26}, {A: 15, B: 26}),
+        ({A: 15, B: 20}, FURTHER, FURTHER),
+        (FURTHER, {**FURTHER, C: 3}, {**FURTHER, C: 3}),
+        ({**FURTHER, C: 2}, {A: 16, B: 25}, {A: 16, B: 25, C: 2}),
+        ({A: 15}, {A: 16}, {A: 16}),
+    ],
+    ids=["one", "another", "new-partition", "none-of-a-new-one", "partition-gone"],
+)
+def test_exactly_once_where_the_logs_lag_behind(
+    planned: dict[TopicPartition, int], reached: dict[TopicPartition, int], begin: dict[TopicPartition, int]
+) -> None:
+    """Transactions went on after the driver had begun to write the epoch."""
+    entries = {7: Entry(DONE), 8: Entry(planned)}
+    expected = Settlement(begin, 9, remove=(8,), write=8, commit=8)
+    assert settle(LogState(7, (8,)), entries, reached, "here") == expected
+
+
+@pytest.mark.parametrize(
     ("planned", "reached"),
-    [(FURTHER, {}), (FURTHER, {A: 15}), (FURTHER, {A: 15, B: 26}), ({A: 15, B: 25}, {**FURTHER, C: 3})],
-    ids=["nothing", "a-part", "more", "another-partition"],
+    [(FURTHER, {}), (FURTHER, {A: 15}), (FURTHER, {A: 14, B: 26}), (FURTHER, {A: 15, C: 3})],
+    ids=["nothing", "a-part", "elsewhere", "another-partition"],
 )
 def test_exactly_once_refuses_what_a_micro_batch_may_have_published(
     planned: dict[TopicPartition, int], reached: dict[TopicPartition, int]
 ) -> None:
-    with pytest.raises(OffsetPlanError, match="here has offsets/8 without a commit, and no transaction"):
+    with pytest.raises(OffsetPlanError, match="here has offsets/8 without a commit, and the transactions"):
         settle(LogState(7, (8,)), {7: Entry(DONE), 8: Entry(planned)}, reached, "here")
 
 
