@@ -258,6 +258,12 @@ class TestFailures:
         assert "failed with ZeroDivisionError: in the function" in str(error)
         assert (error.task, error.cause) == (1, "ZeroDivisionError")
 
+    def test_a_failure_that_tells_much(self, drivers: Callable[..., Driver]) -> None:
+        """More than somebody who was not let in may say."""
+        driver = drivers(times=LONG)
+        driver.start_tasks()[0].fail(ValueError("x" * 10_000), soon())
+        assert "x" * 10_000 in str(driver.failure())
+
     def test_a_task_that_fails_while_others_start(self, drivers: Callable[..., Driver]) -> None:
         driver = drivers()
         driver.connect(1).fail(ZeroDivisionError(), soon())
