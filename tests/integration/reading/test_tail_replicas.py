@@ -76,13 +76,14 @@ def test_a_broker_that_is_restarted(three: EmbeddedKafka, bench: Workbench) -> N
         bench.write(topic, [b"before"] * 3, partition=partition)
     with Taker(bench, dict.fromkeys(places, 0)) as taker:
         taker.until(lambda: set(taker.tail.positions.values()) == {3})
-        for node in NODES[:2]:
+        for end, node in enumerate(NODES[:2], 4):
             three.stop_broker(node)
-            for partition in range(6):
-                bench.write(topic, [b"while"], partition=partition)
-            end = bench.end(topic)
-            taker.until(lambda: set(taker.tail.positions.values()) == {end})  # noqa: B023
-            three.start_broker(node)
+            try:
+                for partition in range(6):
+                    bench.write(topic, [b"while"], partition=partition)
+                taker.until(lambda: set(taker.tail.positions.values()) == {end})  # noqa: B023
+            finally:
+                three.start_broker(node)
         assert all([offset for offset, _ in rows] == list(range(5)) for rows in taker.rows.values())
         taker.until(lambda: taker.tail.trouble == {}, "no trouble")
 
