@@ -18,6 +18,7 @@ from pyspark_kafka_direct.planning.hints import did_you_mean
 from pyspark_kafka_direct.records import create_encoder, partition_of
 from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.produce import NO_TIME
 from pyspark_kafka_direct.writing._verdicts import outcome
 from pyspark_kafka_direct.writing.producer import Producer
 
@@ -427,7 +428,12 @@ class _Batch:
     def acknowledged(self, first: int, records: int, offset: int, append_time: int) -> None:
         """See ``Recipient``."""
         self.told = True
-        self._outcomes.append(Settled(self.records[first : first + records], offset, append_time))
+        told = self.records[first : first + records]
+        # Of a batch that it had already, a broker tells the latest timestamp as if it had given it to all
+        # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
+        if append_time == max(each.timestamp for each in told):
+            append_time = NO_TIME
+        self._outcomes.append(Settled(told, offset, append_time))
 
     def failed(self, first: int, records: int, error: BaseException) -> None:
         """See ``Recipient``."""

@@ -119,6 +119,13 @@ def test_the_brokers_time_comes_before_the_records_own(boxes: list[Outbox]) -> N
     assert box.send("t", b"k", b"v", timestamp=5).result(SECONDS) == ("t", 0, 0, 77)
 
 
+def test_the_time_that_a_broker_tells_of_a_batch_it_had_already_is_not_the_records(boxes: list[Outbox]) -> None:
+    """It is the latest one of the batch, as if the topic had the broker's times."""
+    box = make(boxes, made_up(lambda _: Answer(more={"log_append_time_ms": 77})), linger=0.05)
+    futures = [box.send("t", b"k", b"v", timestamp=each) for each in (5, 77, 6)]
+    assert [each.result(SECONDS).timestamp for each in futures] == [5, 77, 6]
+
+
 def test_a_record_without_a_time_has_that_of_now(boxes: list[Outbox]) -> None:
     brokers = made_up()
     assert make(boxes, brokers).send("t", b"k", b"v").result(SECONDS).timestamp == 1_000_000
