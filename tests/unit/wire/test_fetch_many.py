@@ -378,7 +378,7 @@ class Line:
         self.closed = True
 
 
-SOON = Deadline.after(60)
+SOON = Deadline.after(3600)  # counted from the start of all tests
 
 
 def channel(line: Line, **fetch: Any) -> ManyFetchChannel:
