@@ -31,6 +31,10 @@ def tp(number: int) -> TopicPartition:
     return TopicPartition(TOPIC, number)
 
 
+LOOK_UP = ["end", "topics"]
+"""The questions that a look-up of the ends takes: the ends, and then whether they are those of the same topic."""
+
+
 class Time(Frozen):
     """Waiting for nothing takes its time."""
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.log.clusters import Bench, FakeCluster, read_five, tp
+from tests.unit.log.clusters import LOOK_UP, Bench, FakeCluster, read_five, tp
 
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -23,23 +23,6 @@ from pyspark_kafka_direct.errors import (
 if TYPE_CHECKING:
     from pyspark_kafka_direct.log import LogRecord
     from pyspark_kafka_direct.log._future import LogFuture
-
-LOOK_UP = ["end", "topics"]
-"""The questions that a look-up of the ends takes: the ends, and then whether they are those of the same topic."""
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster(2)
-
-
-@pytest.fixture
-def bench(cluster: FakeCluster) -> Bench:
-    """One that has read an empty log."""
-    bench = Bench(cluster)
-    bench.until(bench.ask())
-    cluster.questions.clear()
-    return bench
 
 
 def test_what_is_there_is_read_first(cluster: FakeCluster) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.unit.log.clusters import Bench, FakeCluster, read_five, tp
 
 from pyspark_kafka_direct.errors import (
@@ -15,22 +14,8 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 
-LOOK_UP = ["end", "topics"]
-"""The questions that a look-up of the ends takes: the ends, and then whether they are those of the same topic."""
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster(2)
-
-
-@pytest.fixture
-def bench(cluster: FakeCluster) -> Bench:
-    """One that has read an empty log."""
-    bench = Bench(cluster)
-    bench.until(bench.ask())
-    cluster.questions.clear()
-    return bench
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_what_aged_out_is_passed_over(cluster: FakeCluster, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
