@@ -22,7 +22,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.log._requests import cut_back
 from pyspark_kafka_direct.log._topic import look_at
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, growing
 from pyspark_kafka_direct.wire.system import jittered
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class Work:
 
     def _deadline(self) -> Deadline:
         longest = self._cluster.settings.default_api_timeout_ms / 1000
-        return self._cluster.deadline(min(_QUESTION * 2.0 ** min(self._asking.tries, 16), longest))
+        return self._cluster.deadline(growing(_QUESTION, self._asking.tries, longest))
 
     def _wakers(self) -> list[int]:
         return [] if self._signal is None else [self._signal.fileno()]
@@ -430,7 +430,7 @@ class _Pace:
 
     def failed(self, error: BaseException) -> None:
         """Try again later."""
-        pause = min(self._settings.retry_backoff_ms * 2.0 ** min(self.tries, 16), self._settings.retry_backoff_max_ms)
+        pause = growing(self._settings.retry_backoff_ms, self.tries, self._settings.retry_backoff_max_ms)
         self.trouble = error
         self.tries += 1
         self._not_before = self._system.monotonic() + jittered(pause / 1000, self._system)

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.reading._errands import ours
 from pyspark_kafka_direct.reading._tail_link import TailLink
 from pyspark_kafka_direct.reading._tail_verdicts import is_about, judge_topic
-from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry, growing
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire.system import jittered
 
@@ -114,8 +114,8 @@ class Leaders:
     def delay(self, partition: TailPartition, error: KafkaDirectError | None = None) -> None:
         """Try a partition again after a pause, a longer one each time; the error is its trouble."""
         settings = self._cluster.settings
-        pause = settings.retry_backoff_ms / 1000 * 2.0 ** min(partition.tries, 16)
-        pause = min(pause, settings.retry_backoff_max_ms / 1000) * self._jitter
+        longest = settings.retry_backoff_max_ms / 1000
+        pause = growing(settings.retry_backoff_ms / 1000, partition.tries, longest) * self._jitter
         partition.tries += 1
         partition.not_before = self._system.monotonic() + pause
         if error is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.reading._replica import ENDS_CERTAIN_FROM
+from pyspark_kafka_direct.wire._retry import growing
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.fetch import AskedPartition, ManyFetchChannel
 from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
@@ -216,4 +217,4 @@ class TailLink:
         told = any(each.records or each.error_code for each in answer.partitions.values())
         self._empty = self._empty + 1 if quick and not told and answer.throttle_ms <= 0 else 0
         if self._empty > 1:
-            self.not_before = self._answered_at + min(_FIRST_PAUSE * 2.0 ** min(self._empty - 2, 16), _LONGEST_PAUSE)
+            self.not_before = self._answered_at + growing(_FIRST_PAUSE, self._empty - 2, _LONGEST_PAUSE)

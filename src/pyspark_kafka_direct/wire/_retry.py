@@ -18,6 +18,17 @@ With the default back-off that takes about 1.5 s.
 """
 
 
+def growing(first: float, tries: int, longest: float) -> float:
+    """Return a pause that doubles with each try.
+
+    Args:
+        first: The first one.
+        tries: How many tries came before.
+        longest: The longest.
+    """
+    return min(first * 2.0 ** min(tries, 16), longest)
+
+
 class Retry:
     """Counts the tries of one operation and pauses between them.
 

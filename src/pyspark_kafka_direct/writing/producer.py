@@ -21,7 +21,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.records import split, stamp
-from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry
+from pyspark_kafka_direct.wire._retry import DENIALS_TO_BELIEVE, Retry, growing
 from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.produce import NO_OFFSET, NO_TIME, ProducedPartition
@@ -513,7 +513,7 @@ class Producer:
     def _trouble(self, partition: Partition, error: KafkaDirectError, *, brief: bool = False) -> None:
         settings = self._cluster.settings
         shortest = _BRIEF_PAUSE if brief else settings.retry_backoff_ms / 1000
-        pause = min(shortest * 2.0 ** min(partition.tries, 16), settings.retry_backoff_max_ms / 1000)
+        pause = growing(shortest, partition.tries, settings.retry_backoff_max_ms / 1000)
         partition.failed(error, self._system.monotonic(), jittered(pause, self._system))
         self._troubled[partition] = None
 
