@@ -6,10 +6,10 @@ are asked for. A record that is kept thus keeps its batch; ``_task`` makes those
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError, RecordError
+from pyspark_kafka_direct.records.values import binary_values, integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -167,13 +167,13 @@ def records_of(
     of_batch = _Batch(
         topic,
         partition,
-        _numbers(offsets, "q"),
-        _numbers(timestamps, "q"),
-        _numbers(types, "i"),
+        integers(offsets, "q"),
+        integers(timestamps, "q"),
+        integers(types, "i"),
         _Field("key", keys, key_decoder),
         _Field("value", values, value_decoder),
         _NoHeaders() if headers.null_count == len(headers) else _Headers(headers),
-        _numbers(epochs.fill_null(-1) if epochs.null_count else epochs, "i"),
+        integers(epochs.fill_null(-1) if epochs.null_count else epochs, "i"),
     )
     return map(KafkaRecord, [of_batch] * batch.num_rows, range(batch.num_rows))
 
@@ -217,10 +217,7 @@ class _Batch:
 
 
 class _Field:
-    """Keys or values: cut for all rows at once when the first is asked for, decoded one by one.
-
-    Cut from Arrow's buffers, since its scalars cost more than all the rest.
-    """
+    """Keys or values: cut for all rows at once when the first is asked for, decoded one by one."""
 
     __slots__ = ("_column", "decoded", "decoder", "name", "rows")
 
@@ -242,21 +239,10 @@ class _Field:
         """Return the bytes of all rows."""
         column = self._column
         if column is not None:  # else another thread was faster
-            self.rows = [None] * len(column) if column.null_count == len(column) else _cut(column)
+            self.rows = binary_values(column)
             self._column = None
         assert self.rows is not None
         return self.rows
-
-
-def _cut(column: pa.BinaryArray) -> list[bytes | None]:
-    if column.null_count or column.offset:  # a slice; decoders hand out none
-        return column.to_pylist()  # type: ignore[no-any-return]
-    _, ends, data = column.buffers()
-    marks = memoryview(ends).cast("i")[: len(column) + 1].tolist()
-    if data is None:
-        return [b""] * len(column)
-    whole = data.to_pybytes()  # slices of bytes cost half of what those of a memoryview do
-    return [whole[start:end] for start, end in pairwise(marks)]
 
 
 class _Headers:
@@ -275,11 +261,6 @@ class _NoHeaders:
 
     def __getitem__(self, row: int) -> Headers:
         return ()
-
-
-def _numbers(column: pa.Array, kind: str) -> Sequence[int]:
-    numbers = memoryview(column.buffers()[1]).cast("b").cast(kind)  # type: ignore[call-overload]
-    return numbers[column.offset : column.offset + len(column)]  # type: ignore[no-any-return]
 
 
 def _restored(

@@ -6,6 +6,8 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from pyspark_kafka_direct.records.values import binary_values, integers
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -47,17 +49,15 @@ _record: Callable[[Iterable[Any]], LogRecord] = partial(tuple.__new__, LogRecord
 
 def records_of(partition: TopicPartition, rows: pa.RecordBatch) -> Iterator[LogRecord]:
     """Return the records of an Arrow batch, which has the columns ``COLUMNS``, in this order."""
-    import pyarrow as pa
-
     topic, number = partition
     keys, values, offsets, times, headers = rows.columns
-    millis = [micros // 1000 for micros in times.view(pa.int64()).to_pylist()]
+    millis = [micros // 1000 for micros in integers(times, "q")]
     pairs = repeat(()) if headers.null_count == rows.num_rows else map(_pairs, headers.to_pylist())
     fields = zip(
-        keys.to_pylist(),
-        values.to_pylist(),
+        binary_values(keys),
+        binary_values(values),
         repeat(number),
-        offsets.to_pylist(),
+        integers(offsets, "q"),
         millis,
         pairs,
         repeat(topic),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_kafka_direct.log.based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog
+from pyspark_kafka_direct.records.values import binary_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, ItemsView, Iterator, ValuesView
@@ -163,8 +164,7 @@ class KafkaTable(Mapping[bytes, bytes]):
 
     def _apply(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         keys, values = rows.columns
-        names = keys.to_pylist()
-        some: dict[Any, Any] = dict(zip(names, values.to_pylist(), strict=True))
+        some: dict[Any, Any] = dict(zip(binary_values(keys), binary_values(values), strict=True))
         deleted = [name for name, value in some.items() if value is None] if values.null_count else []
         if keys.null_count:
             some.pop(None, None)
