@@ -58,7 +58,7 @@ STEPS = {
     # Exactly once, in the commit step.
     "before InitProducerId": Step("writing.session:TransactionalSession.init", "before", "commit"),
     "after InitProducerId": Step("writing.session:TransactionalSession.init", "after", "commit"),
-    "marker read": Step("writing.markers:MarkerStore.read", "after", "commit"),
+    "marker read": Step("writing.markers:MarkerStore.find", "after", "commit"),
     "sending in the transaction": Step("writing.session:TransactionalSession.send", "before", "commit"),
     "before the marker": Step("writing.markers:MarkerStore.encode", "before", "commit"),
     "after the marker": Step("writing.session:TransactionalSession.flush", "after", "commit"),
