@@ -119,6 +119,18 @@ class CarriedStream:
                     self._state.add(time_ms, ranges, planned.topic_ids)
             return ranges
 
+    def known_ranges(self, time_ms: int) -> list[OffsetRange]:
+        """Return the ranges of a batch that was planned.
+
+        Args:
+            time_ms: The batch's time in milliseconds.
+
+        Raises:
+            OffsetPlanError: There was no such batch, or it was forgotten.
+        """
+        with self._lock:
+            return list(self._state.known(time_ms))
+
     def begin_generation(self, time_ms: int) -> None:
         """Note that Spark begins to generate a batch."""
         self.settle()

@@ -97,6 +97,14 @@ class OnKafkaRdd:
         return self._function(time, *replaced) if self._with_time else self._function(*replaced)
 
 
+class ForEachKafkaRdd(OnKafkaRdd):
+    """The same for ``foreachRDD``: PySpark takes whatever is returned for an RDD, so nothing is."""
+
+    def __call__(self, time: datetime, *rdds: RDD[Any]) -> None:
+        """Call the user's function with a KafkaRDD; Spark calls this."""
+        super().__call__(time, *rdds)
+
+
 def milliseconds(time: datetime) -> int:
     """Return the batch's time as Spark counts it; PySpark has made it a local time of the fraction."""
     return round(time.timestamp() * 1000)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from pyspark_kafka_direct.direct._stopping import FLUSH_SECONDS, flush
 from pyspark_kafka_direct.errors import OptionError
@@ -21,12 +22,20 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _streams: dict[str, CarriedStream] = {}
+_stopped: WeakValueDictionary[str, CarriedStream] = WeakValueDictionary()  # for as long as somebody has them
 
 
 def enter(stream: CarriedStream) -> None:
     """Make a stream that is connected with its StreamingContext known under its id."""
     with _lock:
         _streams[stream.stream_id] = stream
+
+
+def leave(stream: CarriedStream) -> None:
+    """Hold a stream no longer, as its context is stopped; whoever has it may go on asking it."""
+    with _lock:
+        if _streams.get(stream.stream_id) is stream:
+            _stopped[stream.stream_id] = _streams.pop(stream.stream_id)
 
 
 def stream_of(stream_id: str) -> CarriedStream:
@@ -36,7 +45,7 @@ def stream_of(stream_id: str) -> CarriedStream:
         OptionError: This process has none, as on an executor.
     """
     with _lock:
-        found = _streams.get(stream_id)
+        found = _streams.get(stream_id) or _stopped.get(stream_id)
     if found is None:
         raise OptionError(
             "a direct stream can only be used on the driver, in the process that runs its StreamingContext; call "
@@ -46,9 +55,9 @@ def stream_of(stream_id: str) -> CarriedStream:
 
 
 def streams() -> list[CarriedStream]:
-    """Return all streams of this process."""
+    """Return all streams of this process that somebody has."""
     with _lock:
-        return list(_streams.values())
+        return [*_streams.values(), *_stopped.values()]
 
 
 def _flush_at_exit() -> None:

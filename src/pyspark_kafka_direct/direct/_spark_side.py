@@ -9,12 +9,14 @@ from __future__ import annotations
 import gc
 import re
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming import DStream, StreamingContext
 
 from pyspark_kafka_direct.direct import _input_info
 from pyspark_kafka_direct.direct._graph import field, forget_generated
+from pyspark_kafka_direct.direct._registry import leave
 from pyspark_kafka_direct.direct._state import Needs
 from pyspark_kafka_direct.direct._stopping import stop_with
 from pyspark_kafka_direct.direct.locations import preferred_hosts
@@ -65,7 +67,7 @@ class SparkSide:
         self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
         if carried.controller is not None:
             carried.controller.attach(ssc, self._input_id)
-        stop_with(ssc, carried)
+        stop_with(ssc, carried, partial(leave, carried))
 
     def rdd(self, time_ms: int) -> KafkaRDD:
         """Return the RDD of a batch: one object for all that ask."""
@@ -129,7 +131,7 @@ class SparkSide:
         needs = Needs(
             now_ms,
             None if processed is None else processed.milliseconds(),
-            tuple(pending),
+            tuple(sorted(pending)),
             self._remember_ms + interval_ms,
         )
         forgotten = self._carried.forget(needs.batch)
@@ -137,6 +139,24 @@ class SparkSide:
             for time_ms in forgotten:
                 self._rdds.pop(time_ms, None)
                 self._reported.discard(time_ms)
+        self._free(now_ms - self._remember_ms - interval_ms)
+
+    def _free(self, before_ms: int) -> None:
+        """Let go of the RDDs of old batches that have failed.
+
+        To Spark they are pending for good, and a restart runs them again: their ranges stay.
+        """
+        with self._lock:
+            old = [time_ms for time_ms in self._rdds if time_ms < before_ms]
+        if not old:
+            return
+        job_sets = field(self._scheduler.getClass(), "jobSets").get(self._scheduler)
+        time = self._context._jvm.org.apache.spark.streaming.Time  # type: ignore[union-attr]
+        for time_ms in old:
+            jobs = job_sets.get(time(time_ms))
+            if jobs is None or jobs.hasCompleted():
+                with self._lock:
+                    self._rdds.pop(time_ms, None)
 
 
 def constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:

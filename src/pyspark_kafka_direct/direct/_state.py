@@ -6,6 +6,7 @@ asks for again, because it was pending when the driver died or because a window 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -110,6 +111,20 @@ class StreamState:
         self._newest = time_ms
         return ()
 
+    def known(self, time_ms: int) -> tuple[OffsetRange, ...]:
+        """Return the ranges of a batch that was planned.
+
+        Raises:
+            OffsetPlanError: There was no such batch, or it was forgotten.
+        """
+        found = self._batches.get(time_ms)
+        if found is None:
+            raise OffsetPlanError(
+                f"the offset ranges of a batch of {time_ms} ms are not known: there was none, or it is older than what "
+                "Spark remembers (ssc.remember). Ask with the time that Spark hands to the function"
+            )
+        return found
+
     def add(self, time_ms: int, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, UUID]) -> None:
         """Remember a batch; the next one begins where it ends."""
         if not self._uncertain:
@@ -191,7 +206,7 @@ class Needs:
     Attributes:
         now_ms: The batch that is generated.
         processed_ms: The last batch whose checkpoints are all written; ``None`` if there is none yet.
-        pending: The batches whose jobs are not done.
+        pending: The batches whose jobs are not done, sorted.
         look_back_ms: How far windows and states look back: Spark's remember duration, and one batch.
     """
 
@@ -204,7 +219,9 @@ class Needs:
         """Tell whether a batch is needed."""
         if self.processed_ms is None or time_ms >= min(self.now_ms, self.processed_ms) - self.look_back_ms:
             return True
-        return any(start - self.look_back_ms <= time_ms <= start for start in self.pending)
+        # The first pending one that is not before it; thousands are pending where every batch fails.
+        at = bisect_left(self.pending, time_ms)
+        return at < len(self.pending) and self.pending[at] - self.look_back_ms <= time_ms
 
 
 def check_version(state: Mapping[str, Any], version: int) -> None:

@@ -114,14 +114,24 @@ class StopSignal:
         return answers[0]
 
 
-def stop_with(ssc: StreamingContext, stream: Stoppable) -> None:
+def stop_with(ssc: StreamingContext, stream: Stoppable, ended: Callable[[], None]) -> None:
     """Let a stop of the streaming context, or of its SparkContext, stop a stream too.
 
     Spark has no event for it that is sure to arrive, and a SparkContext that is stopped by itself tells the streaming
     context nothing. So the ``stop`` of these two objects is wrapped, once each.
+
+    Args:
+        ssc: The streaming context.
+        stream: The stream.
+        ended: Called once one of them is stopped, perhaps twice.
     """
-    _wrap(ssc, stream)
-    _wrap(ssc.sparkContext, stream)
+    context = _wrapped(ssc.sparkContext)
+    context.streams.append(stream)
+    context.ends.append(ended)
+    own = _wrapped(ssc)
+    own.streams.append(stream)
+    # A SparkContext may live on, and have many streaming contexts one after the other.
+    own.ends += [ended, lambda: context.forget(stream, ended)]
 
 
 class _Stop:
@@ -130,6 +140,7 @@ class _Stop:
     def __init__(self, stop: Callable[..., None]) -> None:
         self._stop = stop
         self.streams: list[Stoppable] = []
+        self.ends: list[Callable[[], None]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         gracefully = kwargs.get("stopGraceFully", args[1] if len(args) > 1 else False)
@@ -140,16 +151,25 @@ class _Stop:
                 self._stop(*args, **kwargs)
             finally:
                 flush(self.streams, FLUSH_SECONDS)
+            for end in self.ends:
+                end()
+            self.streams, self.ends = [], []
         except Exception:  # as that of a stop within a listener, where Spark goes on
             for stream in self.streams:
                 stream.stopping.withdraw()
             raise
 
+    def forget(self, stream: Stoppable, ended: Callable[[], None]) -> None:
+        """Forget a stream whose streaming context is stopped."""
+        if stream in self.streams:
+            self.streams.remove(stream)
+            self.ends.remove(ended)
 
-def _wrap(context: StreamingContext | SparkContext, stream: Stoppable) -> None:
+
+def _wrapped(context: StreamingContext | SparkContext) -> _Stop:
     if not isinstance(context.stop, _Stop):
         context.stop = _Stop(context.stop)  # type: ignore[method-assign]
-    context.stop.streams.append(stream)
+    return context.stop
 
 
 def flush(streams: Iterable[Stoppable], seconds: float) -> None:

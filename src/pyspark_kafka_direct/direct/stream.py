@@ -11,7 +11,14 @@ from pyspark.streaming.util import TransformFunction
 
 from pyspark_kafka_direct.direct import _registry
 from pyspark_kafka_direct.direct._carried import CarriedStream
-from pyspark_kafka_direct.direct._carrier import Carrier, GenerationBegins, GenerationEnds, OnKafkaRdd
+from pyspark_kafka_direct.direct._carrier import (
+    Carrier,
+    ForEachKafkaRdd,
+    GenerationBegins,
+    GenerationEnds,
+    OnKafkaRdd,
+    milliseconds,
+)
 from pyspark_kafka_direct.direct._graph import mark_generations
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct._spark_side import SparkSide, constant_stream
@@ -24,6 +31,7 @@ from pyspark_kafka_direct.settings.spark_conf import assume_consecutive as assum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import datetime
 
     import pyarrow as pa
     from pyspark import StorageLevel
@@ -72,6 +80,20 @@ class CommitsOffsets:
         """
         stream_of(self._stream_id).wire.commits.commit_sync(offsetRanges)
 
+    def offsetRanges(self, time: datetime) -> list[OffsetRange]:  # noqa: N802 (Spark's spelling)
+        """Return the ranges of a batch, wherever its KafkaRDD is not at hand.
+
+        It works in any function of ``(time, rdd)`` behind the stream: after ``map``, ``union``, ``window`` and the
+        like, whose RDDs know no ranges. A window's time is that of its last batch.
+
+        Args:
+            time: The batch's time, as Spark hands it to the function.
+
+        Raises:
+            OffsetPlanError: There was no such batch, or it was forgotten.
+        """
+        return stream_of(self._stream_id).known_ranges(milliseconds(time))
+
     def currentOffsets(self) -> dict[TopicPartition, int]:  # noqa: N802 (in the style of its neighbours)
         """Return the next offset to read of each partition, after the last batch that was planned."""
         return stream_of(self._stream_id).current_offsets
@@ -99,8 +121,11 @@ class DirectKafkaDStream(TransformedDStream[Any], CommitsOffsets):
         self._stream_id = carried.stream_id
 
     def foreachRDD(self, func: Callable[..., Any]) -> None:  # noqa: N802
-        """Call a function on the driver for each batch, with its KafkaRDD, or with its time and its KafkaRDD."""
-        called = OnKafkaRdd((self._stream_id,), func)
+        """Call a function on the driver for each batch, with its KafkaRDD, or with its time and its KafkaRDD.
+
+        What it returns is dropped, as in Scala.
+        """
+        called = ForEachKafkaRdd((self._stream_id,), func)
         function = TransformFunction(self._sc, called, self._jrdd_deserializer)  # type: ignore[no-untyped-call]
         assert self._ssc._jvm is not None
         self._ssc._jvm.PythonDStream.callForeachRDD(self._jdstream, function)

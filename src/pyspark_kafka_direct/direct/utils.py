@@ -16,7 +16,7 @@ from pyspark_kafka_direct.settings.spark_conf import assume_consecutive, poll_ti
 from pyspark_kafka_direct.wire.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark import SparkContext
     from pyspark.streaming import StreamingContext
@@ -32,7 +32,7 @@ class KafkaUtils:
     @staticmethod
     def createRDD(  # noqa: N802 (Spark's spelling)
         sc: SparkContext,
-        kafkaParams: Mapping[str, object],  # noqa: N803
+        kafkaParams: Mapping[str, object] | Callable[[], Mapping[str, object]],  # noqa: N803
         offsetRanges: Iterable[OffsetRange],  # noqa: N803
         locationStrategy: LocationStrategy = PREFER_CONSISTENT,  # noqa: N803
         *,
@@ -47,7 +47,8 @@ class KafkaUtils:
 
         Args:
             sc: The context.
-            kafkaParams: Client settings by their Java names; ``bootstrap.servers`` is required.
+            kafkaParams: Client settings by their Java names; ``bootstrap.servers`` is required. Or a function that
+                returns them, as for the strategies of ``createDirectStream``; it is called once, here.
             offsetRanges: What to read; several ranges of one topic-partition are allowed.
             locationStrategy: Where the tasks should run.
             keyDecoder: Makes something of a key's bytes, on the executors; without one keys are bytes.
@@ -65,7 +66,7 @@ class KafkaUtils:
         ranges = _checked_ranges(offsetRanges)
         check_decoders(keyDecoder, valueDecoder)
         preferred_hosts(locationStrategy, {})  # refuses what is none before anything is asked
-        parameters = driver_parameters(kafkaParams, "rdd")
+        parameters = driver_parameters(kafkaParams() if callable(kafkaParams) else kafkaParams, "rdd")
         cluster = Cluster(parameters.settings)
         partitions = {wanted.topic_partition for wanted in ranges}
         topics = cluster.topics(partition.topic for partition in partitions)

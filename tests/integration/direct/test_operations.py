@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.direct.running import Seen, counted, direct_stream, streaming
+
+from pyspark_kafka_direct.direct._carrier import milliseconds
+from pyspark_kafka_direct.errors import OffsetPlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.direct import KafkaRDD, KafkaRecord
+    from pyspark_kafka_direct.direct import DirectKafkaDStream, KafkaRDD, KafkaRecord
 
     Put = Callable[..., None]
 
@@ -91,6 +96,66 @@ def test_a_window_over_the_records_themselves(
     assert windows.all[:3] == [whole, whole, []]
 
 
+def test_ranges_by_time_where_the_rdd_knows_none(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic(2)
+    put(topic, range(10))
+    mapped, windows = Seen(), Seen()
+    with streaming(spark.sparkContext, BATCH) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
+        stream.map(number).foreachRDD(_keep_sizes(stream, mapped))
+        both = stream.map(number).filter(bool).union(stream.map(number))
+        both.window(2 * BATCH, BATCH).foreachRDD(_keep_sizes(stream, windows))
+        ssc.start()
+        mapped.wait_for_more(3)
+        windows.wait_for_more(3)
+        with pytest.raises(OffsetPlanError, match="are not known: there was none"):
+            stream.offsetRanges(datetime.fromtimestamp(1))
+    assert mapped.all[:3] == [(10, 10), (0, 0), (0, 0)]
+    assert windows.all[:3] == [(10, 19), (0, 19), (0, 0)], "the time of a window is that of its last batch"
+
+
+def test_what_a_function_returns_is_dropped(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    counts = Seen()
+
+    def count(rdd: KafkaRDD) -> int:
+        counts.add(rdd.count())
+        return 7
+
+    with streaming(spark.sparkContext, BATCH) as ssc:
+        direct_stream(ssc, kafka.bootstrap_servers, topic, None).foreachRDD(count)
+        ssc.start()
+        counts.wait_for_more(3)
+        ssc.awaitTerminationOrTimeout(1)  # would raise the error of a batch
+    assert counts.all[:3] == [3, 0, 0]
+
+
+def test_batches_that_fail_leave_only_their_ranges(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    times = Seen()
+
+    def fail(time: datetime, rdd: KafkaRDD) -> None:
+        times.add(time)
+        raise RuntimeError("on purpose")
+
+    with streaming(spark.sparkContext, BATCH) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
+        stream.foreachRDD(fail)
+        ssc.start()
+        times.wait_for_more(8)
+        held = set(stream._carried.spark._rdds)  # type: ignore[union-attr]
+        assert milliseconds(times.all[0]) not in held
+        assert [each.count() for each in stream.offsetRanges(times.all[0])] == [3], "a restart runs it again"
+
+
 def test_state_by_key_counts_each_record_once(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put, tmp_path: Path
 ) -> None:
@@ -161,3 +226,12 @@ def _keep(seen: Seen) -> Callable[[RDD[Any]], None]:
 
 def _add(number: int, rdd: RDD[Any]) -> None:
     _KEPT[number].add(dict(rdd.collect()))
+
+
+def _keep_sizes(stream: DirectKafkaDStream, seen: Seen) -> Callable[[datetime, RDD[Any]], None]:
+    """Keep how many offsets the ranges of each batch have, and how many elements there are."""
+
+    def keep(time: datetime, rdd: RDD[Any]) -> None:
+        seen.add((sum(each.count() for each in stream.offsetRanges(time)), rdd.count()))
+
+    return keep

@@ -32,6 +32,10 @@ class Coordinator:
         self.commits.append(dict(offsets))
 
 
+def nothing() -> None:
+    """Do nothing when a stream has ended."""
+
+
 class Stream:
     """One with a commit that waits to be sent."""
 

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.unit.direct.stops import Coordinator, Stream
+from tests.unit.direct.stops import Coordinator, Stream, nothing
 
 from pyspark_kafka_direct.direct import _stopping
 from pyspark_kafka_direct.direct._stopping import StopSignal, flush, stop_with
@@ -110,7 +110,7 @@ def test_a_plan_under_way_at_the_stop_has_no_longer_than_it_says(monkeypatch: py
 def test_each_stop_of_the_streaming_context_sends_commits(ssc: Any, arguments: tuple[bool, ...]) -> None:
     one, two = Coordinator(), Coordinator()
     for coordinator in (one, two):
-        stop_with(ssc, Stream(coordinator))
+        stop_with(ssc, Stream(coordinator), nothing)
     ssc.stop(*arguments)
     assert ssc.stops == [arguments or (True, False)]
     assert one.commits == two.commits == [{A: 5}]
@@ -118,7 +118,7 @@ def test_each_stop_of_the_streaming_context_sends_commits(ssc: Any, arguments: t
 
 def test_a_stop_of_the_spark_context_alone_sends_commits(ssc: Any) -> None:
     coordinator = Coordinator()
-    stop_with(ssc, Stream(coordinator))
+    stop_with(ssc, Stream(coordinator), nothing)
     ssc.sparkContext.stop()
     assert ssc.sparkContext.stops == [(True, False)]
     assert coordinator.commits == [{A: 5}]
@@ -131,7 +131,7 @@ def test_a_stop_that_fails_sends_commits_too() -> None:
 
     ssc: Any = Failing(Context())
     coordinator = Coordinator()
-    stop_with(ssc, Stream(coordinator))
+    stop_with(ssc, Stream(coordinator), nothing)
     with pytest.raises(RuntimeError, match="the JVM is gone"):
         ssc.stop()
     assert coordinator.commits == [{A: 5}]
@@ -147,7 +147,7 @@ def test_a_stop_that_spark_refuses_limits_no_plan(monkeypatch: pytest.MonkeyPatc
 
     ssc: Any = Refusing(Context())
     stream = Stream(Coordinator())
-    stop_with(ssc, stream)
+    stop_with(ssc, stream, nothing)
     with pytest.raises(RuntimeError, match="within listener"):
         ssc.stop()
 
@@ -169,7 +169,7 @@ def test_the_signal_is_given_before_spark_waits_for_the_plan() -> None:
     for gracefully in (False, True):
         ssc: Any = Waiting(Context())
         stream = Stream(Coordinator())
-        stop_with(ssc, stream)
+        stop_with(ssc, stream, nothing)
         ssc.stop(stopSparkContext=False, stopGraceFully=gracefully)
     assert 0 < left[0] <= 3 < left[1] <= 10
 

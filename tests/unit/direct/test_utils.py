@@ -17,7 +17,8 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1"}  # asking it would be a BrokerErro
     ("arguments", "message"),
     [
         ({"kafkaParams": None}, "kafkaParams must be a dict"),
-        ({"kafkaParams": lambda: NOBODY}, "kafkaParams must be a dict"),
+        ({"kafkaParams": lambda: 7}, "kafkaParams must be a dict"),
+        ({"kafkaParams": dict}, "bootstrap.servers"),
         ({"offsetRanges": None}, "offsetRanges takes OffsetRange objects, got None"),
         ({"offsetRanges": RANGE}, "offsetRanges takes a list"),
         ({"offsetRanges": [("t", 0, 0, 10)]}, "offsetRanges takes OffsetRange objects"),
