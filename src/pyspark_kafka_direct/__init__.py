@@ -6,6 +6,7 @@ module stays cheap to import: whatever needs Spark, Arrow or a Kafka client is i
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct._version import __version__ as __version__
@@ -46,6 +47,8 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor import enable
+    from pyspark_kafka_direct.runtime.error_of import error_of
+    from pyspark_kafka_direct.runtime.stop_at_signal import stop_at_signal
     from pyspark_kafka_direct.structured.foreach_batch import foreach_batch_writer
     from pyspark_kafka_direct.structured.source import KafkaDirectSource as DefaultSource
 
@@ -85,22 +88,24 @@ __all__ = [
     "UnsupportedBrokerError",
     "UnsupportedRecordError",
     "enable",
+    "error_of",
     "foreach_batch_writer",
+    "stop_at_signal",
 ]
+
+
+_LATER = {
+    "DefaultSource": ("structured.source", "KafkaDirectSource"),
+    "enable": ("monitor", "enable"),
+    "error_of": ("runtime.error_of", "error_of"),
+    "foreach_batch_writer": ("structured.foreach_batch", "foreach_batch_writer"),
+    "stop_at_signal": ("runtime.stop_at_signal", "stop_at_signal"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # Spark asks for `DefaultSource` by hasattr, and only then PySpark's data source classes are needed.
-    if name == "DefaultSource":
-        from pyspark_kafka_direct.structured.source import KafkaDirectSource
-
-        return KafkaDirectSource
-    if name == "enable":
-        from pyspark_kafka_direct.monitor import enable
-
-        return enable
-    if name == "foreach_batch_writer":
-        from pyspark_kafka_direct.structured.foreach_batch import foreach_batch_writer
-
-        return foreach_batch_writer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -10,6 +10,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.topics import wait_until_stable
 
+from pyspark_kafka_direct import DataLossError, error_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -241,8 +243,11 @@ def test_what_ages_out_of_a_later_piece_is_lost(read: Read, kafka: EmbeddedKafka
     delete_records(kafka, name, 0, before=4)
     assert offsets(frame) == expected((4, 10))
     delete_records(kafka, name, 0, before=7)
-    with pytest.raises(Exception, match=r"errors\.DataLossError.*offsets \[5, 7\).*removed by retention"):
+    with pytest.raises(Exception, match=r"errors\.DataLossError.*offsets \[5, 7\).*removed by retention") as caught:
         frame.collect()
+    error = error_of(caught.value)
+    assert isinstance(error, DataLossError)
+    assert (error.topic, error.partition, error.offset) == (name, 0, 5)
     assert offsets(skipping) == expected((7, 10))
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import Admin
 
+from pyspark_kafka_direct import DataLossError, error_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -88,8 +90,9 @@ def test_a_topic_recreated_while_the_query_runs_is_known_by_its_id(
     admin.recreate(topic, 1)
     put(topic, [3, 4, 5])
     if fail == "true":
-        with pytest.raises(Exception, match=r"DataLossError: data loss"):
+        with pytest.raises(Exception, match=r"DataLossError: data loss") as caught:
             query.wait(lambda: False, "the loss")
+        assert isinstance(error_of(caught.value), DataLossError)
         return
     query.wait_for([1, 2, 3, 4, 5])
     query.stop()

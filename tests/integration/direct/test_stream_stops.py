@@ -107,9 +107,10 @@ def test_a_spark_context_that_is_stopped_by_itself_sends_commits(
 
 
 STOPS_AT_SIGTERM = """
-import signal, sys, threading
+import sys
 from pyspark import SparkConf, SparkContext
 from pyspark.streaming import StreamingContext
+from pyspark_kafka_direct import stop_at_signal
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 
 servers, topic = sys.argv[1:]
@@ -125,7 +126,7 @@ def handle(rdd):
     print("batch", flush=True)
 
 stream.foreachRDD(handle)
-signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=ssc.stop, args=(True, True)).start())
+stop_at_signal(ssc, True, True)
 ssc.start()
 ssc.awaitTermination()
 print("end", flush=True)

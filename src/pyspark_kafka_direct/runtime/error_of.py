@@ -1,0 +1,65 @@
+"""The error of this package behind an exception of Spark's, so that it can be told by its class."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark_kafka_direct import errors
+from pyspark_kafka_direct.errors import KafkaDirectError
+
+# Python writes the error that was raised last at the end, behind those that led to it. Spark's own lines come after
+# an empty one, or begin with a tab.
+_TOLD = re.compile(
+    r"^(?:\S*: )?pyspark_kafka_direct\.errors\.(\w+): (.*?)(?=\n\s*\n|\n\tat |\n===|\nJVM stacktrace|\Z)", re.M | re.S
+)
+_PLACE = re.compile(r" \[((?:topic|partition|offset|broker) .*)\]\Z")
+
+
+def error_of(exception: BaseException | None) -> KafkaDirectError | None:
+    """Return the error of this package that an exception of Spark's tells of.
+
+    Tasks and planners run in other processes, and Spark hands on what they raised as text within an exception of its
+    own. Here it becomes an error again::
+
+        match error_of(query.exception()):
+            case DataLossError() as error:
+                alert(error.topic, error.partition, error.offset)
+
+    Args:
+        exception: What was raised, or ``query.exception()``.
+
+    Returns:
+        The error, with its message and its place; ``None`` if the exception tells of none.
+    """
+    seen: set[int] = set()
+    while exception is not None and id(exception) not in seen:
+        seen.add(id(exception))
+        if isinstance(exception, KafkaDirectError):
+            return exception
+        if (found := _parsed(str(exception))) is not None:
+            return found
+        exception = exception.__cause__ or exception.__context__
+    return None
+
+
+def _parsed(text: str) -> KafkaDirectError | None:
+    for told in reversed(list(_TOLD.finditer(text))):
+        kind = getattr(errors, told[1], None)
+        if isinstance(kind, type) and issubclass(kind, KafkaDirectError):
+            return _made(kind, told[2].rstrip())
+    return None
+
+
+def _made(kind: type[KafkaDirectError], text: str) -> KafkaDirectError:
+    found = _PLACE.search(text)
+    if found is None:
+        return kind(text)
+    place = dict(each.partition(" ")[::2] for each in found[1].split(", "))
+    partition, offset = place.get("partition"), place.get("offset")
+    return kind(
+        text[: found.start()],
+        topic=place.get("topic"),
+        partition=None if partition is None else int(partition),
+        offset=None if offset is None else int(offset),
+        broker=place.get("broker"),
+    )

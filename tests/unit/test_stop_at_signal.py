@@ -1,0 +1,40 @@
+"""A stop that a signal asks for, with real signals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pyspark_kafka_direct import OptionError, stop_at_signal
+
+APPLICATION = """
+import os, signal, threading
+from pyspark_kafka_direct import stop_at_signal
+
+class Query:
+    ended = threading.Event()
+    def stop(self, *args):
+        print("stopped with", *args, threading.current_thread() is threading.main_thread(), flush=True)
+        self.ended.set()
+
+query = Query()
+stop_at_signal(query, 1, 2, signals=(signal.SIGTERM, signal.SIGUSR1))
+for each in (signal.SIGUSR1, signal.SIGTERM):
+    os.kill(os.getpid(), each)
+query.ended.wait(60)
+print("end")
+"""
+
+
+def test_the_first_signal_stops_once_and_from_a_thread() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", APPLICATION], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "stopped with 1 2 False\nend\n"), ended.stderr
+
+
+def test_what_has_no_stop_is_refused() -> None:
+    with pytest.raises(OptionError, match="has a method stop"):
+        stop_at_signal(7)  # type: ignore[arg-type]
