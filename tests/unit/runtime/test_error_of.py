@@ -52,6 +52,7 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 def test_the_error_comes_back(kind: Any, message: str, topic: Any, partition: Any, offset: Any, broker: Any) -> None:
     error = kind(message, topic=topic, partition=partition, offset=offset, broker=broker)
     found = error_of(RuntimeError(as_spark_tells(raised(error))))
+    assert found is not None
     assert type(found) is kind
     assert str(found) == str(error)
     if not message.endswith("]"):
