@@ -42,6 +42,7 @@ ARROWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(ON_TOP, FLOOR),
     "broker": frozenset({"errors"}),
     "cli": FLOOR | {*ON_TOP, "broker"},
+    "daemon": frozenset(),
     # The package's face: names of the pure rooms at once, everything else when it is asked for (tested below).
     "__init__": FLOOR | {*ON_TOP},
 }
@@ -52,7 +53,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "confluent_kafka": frozenset(),
     "pyarrow": frozenset({"records", "reading", "writing", "runtime", *ON_TOP, "cli"}),
     # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
-    "pyspark": frozenset({"runtime", *ON_TOP, "broker", "cli"}),
+    "pyspark": frozenset({"runtime", *ON_TOP, "broker", "cli", "daemon"}),
     "py4j": frozenset({*ON_TOP, "broker", "cli"}),
 }
 """Heavy library to the rooms that may import it."""

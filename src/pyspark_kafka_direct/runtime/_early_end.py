@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import Any
 
-from pyspark_kafka_direct.runtime._daemon import in_daemons_worker
+from pyspark_kafka_direct.runtime._daemon import daemon_module
 
 
 def allow_early_end() -> None:
@@ -19,8 +19,8 @@ def allow_early_end() -> None:
 
     Everything else that the daemon has to say is printed as ever. Does nothing outside a worker of the daemon.
     """
-    daemon = sys.modules["__main__"]
-    if in_daemons_worker() and not isinstance(getattr(daemon, "traceback", None), _SocketsMayClose):
+    daemon = daemon_module()
+    if daemon is not None and not isinstance(getattr(daemon, "traceback", None), _SocketsMayClose):
         daemon.traceback = _SocketsMayClose()  # type: ignore[attr-defined]
 
 
