@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.written import PartitionWritten
     from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.runtime.write_schema import WriteSchema
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
     from pyspark_kafka_direct.settings.produce import ProduceSettings
-    from pyspark_kafka_direct.structured._write_schema import WriteSchema
     from pyspark_kafka_direct.wire.cluster import Cluster
 
 
@@ -137,7 +137,7 @@ class WriteTask:
         Raises:
             KafkaDirectError: A row can't be written, or ``send`` has failed.
         """
-        from pyspark_kafka_direct.structured._write_rows import pieces, rows_to_write
+        from pyspark_kafka_direct.runtime.write_rows import pieces, rows_to_write
         from pyspark_kafka_direct.writing.rows import RowWriter
 
         stamp = place.stamp() if self.stamp else None

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from pyspark_kafka_direct.planning.written import BatchWritten, together
+from pyspark_kafka_direct.runtime.write_schema import write_schema
 from pyspark_kafka_direct.runtime.written_files import leave
 from pyspark_kafka_direct.structured._commit_step import CommitStep
 from pyspark_kafka_direct.structured._staging_task import Job, Staging, StagingTask
-from pyspark_kafka_direct.structured._write_schema import write_schema
 from pyspark_kafka_direct.structured._write_task import AtLeastOnceTask, TaskWritten
 
 if TYPE_CHECKING:

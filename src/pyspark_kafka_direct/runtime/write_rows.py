@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark_kafka_direct.structured._write_schema import WriteSchema
+    from pyspark_kafka_direct.runtime.write_schema import WriteSchema
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

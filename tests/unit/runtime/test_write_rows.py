@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.structured._write_rows import HEADERS, pieces, rows_to_write, stamped
-from pyspark_kafka_direct.structured._write_schema import WriteSchema
+from pyspark_kafka_direct.runtime.write_rows import HEADERS, pieces, rows_to_write, stamped
+from pyspark_kafka_direct.runtime.write_schema import WriteSchema
 
 NOW = 1_700_000_000_000
 STAMP = {"a": b"1", "b": b""}

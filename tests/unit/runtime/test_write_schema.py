@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.runtime.write_schema import WriteSchema, write_schema
 from pyspark_kafka_direct.structured._schema import full_schema
-from pyspark_kafka_direct.structured._write_schema import WriteSchema, write_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
