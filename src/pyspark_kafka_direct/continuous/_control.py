@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark_kafka_direct.offsets import TopicPartition, partition_numbers
@@ -137,6 +137,9 @@ class Report:
         rows: How many rows it has written since the last report.
         bytes: How many bytes of records it has read since then.
         flush_ms: How long the flush took, in milliseconds.
+        rows_read: How many rows it has read since the last report.
+        sought: Where it went on since then in partitions whose logs no longer hold what was read before. Only there may
+            an offset be lower than the last one.
     """
 
     epoch: int
@@ -144,6 +147,8 @@ class Report:
     rows: int
     bytes: int
     flush_ms: float
+    rows_read: int = 0
+    sought: Offsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +175,9 @@ Message: TypeAlias = Challenge | Hello | Welcome | Refused | Start | Mark | Repo
 def to_line(message: Message) -> bytes:
     """Write a message as a line, with its line feed."""
     values: dict[str, Any] = {"type": type(message).__name__.lower()}
-    for field in fields(message):
-        value = getattr(message, field.name)
-        values[field.name] = _nested(value) if field.type == "Offsets" else value
+    for each in fields(message):
+        value = getattr(message, each.name)
+        values[each.name] = _nested(value) if each.type == "Offsets" else value
     return json.dumps(values, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -191,7 +196,7 @@ def from_line(line: bytes) -> Message:
     kind = values.pop("type", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"unknown type of message {str(kind)[:50]!r}")
-    wanted = {field.name: _READERS[str(field.type)] for field in fields(_KINDS[kind])}
+    wanted = {each.name: _READERS[str(each.type)] for each in fields(_KINDS[kind])}
     if values.keys() != wanted.keys():
         differing = ", ".join(sorted(str(name)[:50] for name in values.keys() ^ wanted.keys())[:5])
         raise ValueError(f"{kind}: missing or unknown fields: {differing}")

@@ -6,7 +6,7 @@ are closed, and tasks end themselves when they notice. Whoever called decides wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.continuous._control import Failure, Mark, Report, Start, from_line, to_line
@@ -253,9 +253,9 @@ class Coordinator:
     def _take(self, task: _Task, message: Message) -> None:
         number = task.hello.task
         match message:
-            case Report(epoch, offsets, rows, bytes_, flush_ms) if self._awaited:
+            case Report() as report if self._awaited:
                 self._awaited.discard(number)
-                self._reports.append(TaskReport(number, epoch, offsets, rows, bytes_, flush_ms))
+                self._reports.append(_task_report(number, report))
             case Failure(cause, text):
                 raise _failed(f"Task {task} failed with {cause}: {text}", number, cause)
             case _:
@@ -283,6 +283,10 @@ class Coordinator:
         )
         error.task = late[0].hello.task if len(late) == 1 else None
         return error
+
+
+def _task_report(task: int, report: Report) -> TaskReport:
+    return TaskReport(task, **{each.name: getattr(report, each.name) for each in fields(report)})
 
 
 def _failed(what: str, task: int, cause: str | None = None) -> RunFailedError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import RunFailedError
@@ -93,6 +93,8 @@ class TaskReport:
         rows: How many rows it has written.
         bytes: How many bytes of records it has read.
         flush_ms: How long its sink took to flush, in milliseconds.
+        rows_read: How many rows it has read.
+        sought: Where it went on in partitions whose logs no longer hold what was read before.
     """
 
     task: int
@@ -101,6 +103,8 @@ class TaskReport:
     rows: int
     bytes: int
     flush_ms: float
+    rows_read: int = 0
+    sought: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class EpochResult:
         bytes: How many bytes of records they have read.
         flush_ms: How long the slowest sink took to flush, in milliseconds.
         last: Whether it ended by a mark that stops the run.
+        rows_read: How many rows all tasks have read.
     """
 
     epoch: int
@@ -122,6 +127,7 @@ class EpochResult:
     bytes: int
     flush_ms: float
     last: bool = False
+    rows_read: int = 0
 
 
 def add_up(
@@ -143,7 +149,7 @@ def add_up(
 
     Raises:
         RunFailedError: A task did not report, or reported twice, for another epoch, on partitions that are not just its
-            own, or a position that went back.
+            own, or a position that went back although the log still holds what was read.
     """
     by_task: dict[int, TaskReport] = {}
     for report in reports:
@@ -162,6 +168,7 @@ def add_up(
         sum(report.bytes for report in reported),
         max((report.flush_ms for report in reported), default=0.0),
         last,
+        sum(report.rows_read for report in reported),
     )
 
 
@@ -226,8 +233,9 @@ def _check(epoch: int, assignment: Assignment, before: Mapping[TopicPartition, i
     if others := sorted(report.offsets.keys() - own):
         raise _wrong(epoch, f"task {task} reported {named(others)}, which it does not read", task)
     for partition, offset in sorted(report.offsets.items()):
-        if offset < before.get(partition, 0):
-            error = _wrong(epoch, f"task {task} went back from offset {before.get(partition, 0)} to {offset}", task)
+        least = report.sought.get(partition, before.get(partition, 0))
+        if offset < least:
+            error = _wrong(epoch, f"task {task} went back from offset {least} to {offset}", task)
             error.topic, error.partition, error.offset = *partition, offset
             raise error
 

@@ -67,8 +67,9 @@ def test_what_is_written_is_read(message: Message) -> None:
             b'{"type":"start","epoch":3,"offsets":{"b":{"0":9,"10":0}}}\n',
         ),
         (
-            Report(3, {TopicPartition("b", 0): 9}, 5, 600, 0.5),
-            b'{"type":"report","epoch":3,"offsets":{"b":{"0":9}},"rows":5,"bytes":600,"flush_ms":0.5}\n',
+            Report(3, {TopicPartition("b", 0): 9}, 5, 600, 0.5, 7, {TopicPartition("b", 0): 2}),
+            b'{"type":"report","epoch":3,"offsets":{"b":{"0":9}},"rows":5,"bytes":600,"flush_ms":0.5,"rows_read":7,'
+            b'"sought":{"b":{"0":2}}}\n',
         ),
     ],
     ids=["challenge", "mark", "start", "report"],
@@ -77,7 +78,7 @@ def test_how_it_looks(message: Message, line: bytes) -> None:
     assert to_line(message) == line
 
 
-REPORT = b'{"type":"report","epoch":1,"offsets":{},"rows":1,"bytes":1,"flush_ms":'
+REPORT = b'{"type":"report","epoch":1,"offsets":{},"rows":1,"bytes":1,"rows_read":1,"sought":{},"flush_ms":'
 WRONG = {
     "empty": (b"", "Expecting value"),
     "HTTP": (b"GET / HTTP/1.1\r", "Expecting value"),

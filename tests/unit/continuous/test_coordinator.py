@@ -154,7 +154,7 @@ def next_mark(channel: TaskChannel) -> Mark:
 
 
 def report(channel: TaskChannel, epoch: int, offsets: dict[TopicPartition, int]) -> None:
-    channel.report(Report(epoch, offsets, len(offsets), 100, 0.25), soon())
+    channel.report(Report(epoch, offsets, len(offsets), 100, 0.25, 10 * len(offsets)), soon())
 
 
 def raw(driver: Driver) -> socket.socket:
@@ -189,10 +189,10 @@ class TestWholeRuns:
             {A0: 9, A1: 40, B0: 7},
             {A0: 10, A1: 50, B0: 7},
         ]
-        assert [(each.epoch, each.rows, each.bytes, each.last) for each in driver.epochs] == [
-            (3, 3, 200, False),
-            (4, 3, 200, False),
-            (5, 3, 200, True),
+        assert [(each.epoch, each.rows, each.rows_read, each.bytes, each.last) for each in driver.epochs] == [
+            (3, 3, 30, 200, False),
+            (4, 3, 30, 200, False),
+            (5, 3, 30, 200, True),
         ]
         assert driver.result == driver.epochs[-1]
 

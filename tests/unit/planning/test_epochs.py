@@ -111,14 +111,14 @@ BEFORE = dict(zip(tp("a0", "a1", "a2"), (5, 6, 7), strict=True))
 
 def report(number: int, /, **more: object) -> TaskReport:
     offsets = {each: BEFORE[each] + 10 for each in TASKS[number]}
-    plain = TaskReport(number, 3, offsets, 20, 300, 1.5 + number)
+    plain = TaskReport(number, 3, offsets, 20, 300, 1.5 + number, 25)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
 class TestAddingUp:
     def test_whole_epochs(self) -> None:
         moved = {each: offset + 10 for each, offset in BEFORE.items()}
-        assert add_up(3, TASKS, BEFORE, [report(1), report(0)]) == EpochResult(3, moved, 40, 600, 2.5)
+        assert add_up(3, TASKS, BEFORE, [report(1), report(0)]) == EpochResult(3, moved, 40, 600, 2.5, rows_read=50)
         assert list(add_up(3, TASKS, BEFORE, [report(1), report(0)]).offsets) == sorted(BEFORE)
 
     def test_nothing_moved(self) -> None:
@@ -148,6 +148,15 @@ class TestAddingUp:
             add_up(3, TASKS, BEFORE, reports)
         assert says in str(caught.value)
         assert caught.value.task == task
+
+    def test_a_position_may_go_back_where_the_log_was_lost(self) -> None:
+        there = {TASKS[1][0]: 2}
+        lost = [report(0), report(1, offsets=there, sought=there)]
+        assert add_up(3, TASKS, BEFORE, lost).offsets[TASKS[1][0]] == 2
+        with pytest.raises(RunFailedError, match="task 1 went back from offset 2 to 1"):
+            add_up(3, TASKS, BEFORE, [report(0), report(1, offsets={TASKS[1][0]: 1}, sought=there)])
+        with pytest.raises(RunFailedError, match="task 1 went back from offset 6 to 2"):
+            add_up(3, TASKS, BEFORE, [report(0, sought=there), report(1, offsets=there)])
 
     def test_where_a_position_went_back_is_told(self) -> None:
         with pytest.raises(RunFailedError) as caught:
