@@ -91,4 +91,6 @@ def _milliseconds(times: pa.Array) -> pa.Array:
         micros = pc.multiply(pc.if_else(pc.is_finite(times), times, None), 1e6)
         micros = pc.max_element_wise(pc.min_element_wise(micros, _LATEST, skip_nulls=False), -_LATEST, skip_nulls=False)
         return pc.divide(pc.cast(micros, pa.int64(), safe=False), 1000)
-    return pc.divide(times.view(pa.int64()), 1000)  # Spark's timestamps are microseconds
+    if times.type.unit != "us":  # Spark's timestamps are microseconds
+        times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
+    return pc.divide(times.view(pa.int64()), 1000)

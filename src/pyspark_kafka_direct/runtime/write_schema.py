@@ -38,6 +38,8 @@ from pyspark_kafka_direct.planning.hints import listed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
 _HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
@@ -81,36 +83,74 @@ def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
     Raises:
         ColumnError: A column is missing, is there twice, or has the wrong type.
     """
+    names = schema.fieldNames()
+    found = _find(names, topic)
+    for name, at in found.items():
+        _check_type(name, schema.fields[at].dataType)
+    _check_others(names)
+    return WriteSchema(**found)
+
+
+def arrow_write_schema(schema: pa.Schema, topic: str | None) -> WriteSchema:
+    """Find the columns to be written of rows that never were a frame, by the same rules.
+
+    Args:
+        schema: The rows' schema. Strings, binaries and lists may have 64-bit offsets, timestamps any unit.
+        topic: The option ``topic``.
+
+    Raises:
+        ColumnError: A column is missing, is there twice, or has the wrong type.
+    """
+    found = _find(schema.names, topic)
+    for name, at in found.items():
+        _check_type(name, _spark_type(schema.field(at).type))
+    return WriteSchema(**found)
+
+
+def _find(names: Sequence[str], topic: str | None) -> dict[str, int]:
     wanted = [name for name in _TYPES if name != "topic" or topic is None]
-    found = {name: at for name in wanted if (at := _position(schema.fields, name)) is not None}
+    found = {name: at for name in wanted if (at := _position(names, name)) is not None}
     if "topic" in wanted and "topic" not in found:
         raise ColumnError(
             "topic option required when no 'topic' attribute is present: set the option topic, or add a column topic"
         )
     if "value" not in found:
         raise ColumnError(
-            f"Required attribute 'value' not found among the columns {listed(schema.fieldNames())}: name one so, for "
+            f"Required attribute 'value' not found among the columns {listed(names)}: name one so, for "
             "example with to_json(struct('*')) AS value"
         )
-    for name, at in found.items():
-        _check_type(name, schema.fields[at].dataType)
-    _check_others(schema.fieldNames())
-    return WriteSchema(**found)
+    return found
 
 
-def _position(fields: Sequence[StructField], name: str) -> int | None:
-    places = [at for at, field in enumerate(fields) if field.name == name]
-    places = places or [at for at, field in enumerate(fields) if field.name.lower() == name]
+def _position(names: Sequence[str], name: str) -> int | None:
+    places = [at for at, each in enumerate(names) if each == name]
+    places = places or [at for at, each in enumerate(names) if each.lower() == name]
     if len(places) > 1:
         raise ColumnError(f"{name} attribute is there {len(places)} times: leave one of the columns")
     return places[0] if places else None
 
 
-def _check_type(name: str, given: DataType) -> None:
+def _spark_type(kind: pa.DataType) -> DataType | str:
+    """Return the type of Spark that an Arrow type is; its name where it is none, or can't be written as it is."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    if pa.types.is_dictionary(kind):
+        return str(kind)
+    try:
+        # A time without a zone is one in UTC here, as in Spark's session time zone there is none.
+        return from_arrow_type(kind, prefer_timestamp_ntz=False)
+    except PySparkTypeError:
+        return str(kind)
+
+
+def _check_type(name: str, given: DataType | str) -> None:
     allowed = _TYPES[name]
-    if not any(_is_same(given, kind) for kind in allowed):
+    if isinstance(given, str) or not any(_is_same(given, kind) for kind in allowed):
+        called = given if isinstance(given, str) else given.simpleString()
         raise ColumnError(
-            f"{name} attribute unsupported type {given.simpleString()}. {name} must be a(n) "
+            f"{name} attribute unsupported type {called}. {name} must be a(n) "
             f"{' or '.join(kind.simpleString() for kind in allowed)}: cast it in the query"
         )
 
