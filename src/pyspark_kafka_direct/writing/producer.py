@@ -135,6 +135,15 @@ class Producer:
         found = self._partitions.get(partition)
         return 0 if found is None else found.waiting
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any record batch waits to be sent."""
+        return bool(self._homeless) or any(link.ready for link in self._links.values())
+
+    def descriptors(self) -> list[int]:
+        """Return what to wait for: when one of them is readable, ``work(0)`` has an answer to take."""
+        return [link.descriptor for link in self._links.values() if not link.idle]
+
     def send(
         self,
         topic: str,
