@@ -22,9 +22,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import traceback
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition, partition_numbers
 
 if TYPE_CHECKING:
@@ -165,8 +167,12 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return the message that tells an error."""
-        return cls(type(error).__name__, (str(error) or repr(error))[:MOST_TEXT])
+        """Return the message that tells an error; that of a user's code tells where it was raised, too."""
+        text = str(error) or repr(error)
+        if error.__traceback__ is not None and not isinstance(error, KafkaDirectError):
+            where = "".join(traceback.format_exception(error))
+            text = f"{text[: MOST_TEXT // 2]}\n\n{where[2 - MOST_TEXT // 2 :]}"
+        return cls(type(error).__name__, text[:MOST_TEXT])
 
 
 Message: TypeAlias = Challenge | Hello | Welcome | Refused | Start | Mark | Report | Failure
