@@ -35,12 +35,14 @@ class TaskInfo:
         run_id: Id of the run, another one after each restart.
         task: Number of the task within the run.
         partitions: What it reads.
+        epoch: The number of the first epoch of the run.
     """
 
     query_id: str
     run_id: str
     task: int
     partitions: tuple[TopicPartition, ...]
+    epoch: int = 0
 
 
 class Sink(Protocol):
