@@ -148,7 +148,7 @@ class TaskLoop:
 
     def _take(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         self._rows_read += rows.num_rows
-        self._bytes += rows.nbytes
+        self._bytes += rows.get_total_buffer_size()
         following = rows.column(_OFFSET)[-1].as_py() + 1
         if _OFFSET not in self._columns:
             rows = rows.select(self._columns)

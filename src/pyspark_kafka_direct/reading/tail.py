@@ -249,7 +249,7 @@ class Tail:
             moved = moved or partition.position > before
             if rows is not None:
                 polled.append(Polled(partition.name, rows))
-                size += rows.nbytes
+                size += rows.get_total_buffer_size()
                 self._ready.append(partition)
         self._ready.extend(held)
         return polled, moved

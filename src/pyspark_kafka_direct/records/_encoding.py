@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -107,10 +108,17 @@ def text_as_bytes(rows: pa.RecordBatch) -> pa.RecordBatch:
 
     Spark's strings may hold bytes that are no UTF-8, and Kafka does not mind.
     """
+    schema = _bytes_schema(rows.schema)
+    return rows if schema is None else rows.cast(schema)
+
+
+@functools.lru_cache(maxsize=64)
+def _bytes_schema(schema: pa.Schema) -> pa.Schema | None:
+    """Return the schema without strings, ``None`` if there are none. Kept, as small batches come by the thousand."""
     import pyarrow as pa
 
-    schema = pa.schema([field.with_type(_bytes_type(field.type)) for field in rows.schema])
-    return rows if schema.equals(rows.schema) else rows.cast(schema)
+    changed = pa.schema([field.with_type(_bytes_type(field.type)) for field in schema])
+    return None if changed.equals(schema) else changed
 
 
 def _bytes_type(kind: pa.DataType) -> pa.DataType:

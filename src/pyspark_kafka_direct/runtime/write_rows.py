@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
+_BINARY: Final = pa.binary()
+_STRING: Final = pa.string()
+
 _PIECE_BYTES: Final = 2 << 20
 
 _LATEST: Final = float(2**63 - 1024)
@@ -25,6 +28,9 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
     Spark counts rows and not bytes, so a batch of long values is large, and all of a piece is encoded at once.
     """
+    if batch.get_total_buffer_size() <= _PIECE_BYTES:  # quickly told; what a slice does not show is counted, too
+        yield from (batch,) if batch.num_rows else ()
+        return
     rows = max(1, batch.num_rows * _PIECE_BYTES // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
@@ -41,14 +47,14 @@ def rows_to_write(
         now_ms: The time for rows without one, in milliseconds since 1970.
         stamp: Headers that every record gets behind its own.
     """
-    columns = {"value": batch.column(schema.value).cast(pa.binary())}
+    columns = {"value": _as(_BINARY, batch.column(schema.value))}
     if schema.key is not None:
-        columns["key"] = batch.column(schema.key).cast(pa.binary())
+        columns["key"] = _as(_BINARY, batch.column(schema.key))
     if schema.topic is not None:
-        columns["topic"] = batch.column(schema.topic).cast(pa.string())
+        columns["topic"] = _as(_STRING, batch.column(schema.topic))
     if schema.partition is not None:
         columns["partition"] = batch.column(schema.partition)
-    headers = None if schema.headers is None else batch.column(schema.headers).cast(HEADERS)
+    headers = None if schema.headers is None else _as(HEADERS, batch.column(schema.headers))
     if stamp:
         headers = stamped(headers, batch.num_rows, stamp)
     if headers is not None:
@@ -82,6 +88,11 @@ def stamped(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, bytes])
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
+
+
+def _as(kind: pa.DataType, column: pa.Array) -> pa.Array:
+    """Cast what is of another type; a cast that does nothing takes longer than all else of a small batch."""
+    return column if column.type == kind else column.cast(kind)
 
 
 def _milliseconds(times: pa.Array) -> pa.Array:

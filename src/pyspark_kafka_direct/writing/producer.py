@@ -191,7 +191,8 @@ class Producer:
             KafkaDirectError: As ``send``.
         """
         with self._failing():
-            self._wait(seconds, wake)
+            if seconds > 0:
+                self._wait(seconds, wake)
             self._turn()
 
     def flush(self) -> dict[TopicPartition, Written]:

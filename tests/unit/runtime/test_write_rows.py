@@ -100,6 +100,23 @@ def listed(headers: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
     return [None if row is None else [(each["key"], each["value"]) for each in row] for row in rows]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_times_of_any_unit(unit: str, zone: str | None) -> None:
+    at = pa.array([1_700_000_000, None], pa.timestamp("s", zone)).cast(pa.timestamp(unit, zone))
+    rows = rows_to_write(batch(value=pa.array([b"v"] * 2), at=at), WriteSchema(0, timestamp=1), NOW + 1)
+    assert rows.column("timestamp").to_pylist() == [1_700_000_000_000, NOW + 1]
+
+
+def test_large_strings_and_lists_are_made_small() -> None:
+    header = pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])
+    headers = pa.array([[{"key": "h", "value": b"x"}]], pa.large_list(header))
+    given = batch(value=pa.array(["v"], pa.large_string()), headers=headers, topic=pa.array(["t"], pa.large_string()))
+    rows = rows_to_write(given, WriteSchema(0, headers=1, topic=2), NOW)
+    assert [rows.column(name).type for name in ("value", "headers", "topic")] == [pa.binary(), HEADERS, pa.string()]
+    assert rows.to_pylist()[0]["headers"] == [{"key": "h", "value": b"x"}]
+
+
 def test_a_stamp_comes_behind_a_rows_own_headers() -> None:
     own = pa.array([[("x", b"y"), ("x", None)], None, [], [("z", b"")]], HEADERS)
     stamps = [("a", b"1"), ("b", b"")]
@@ -125,3 +142,5 @@ def test_pieces_hold_some_mib_and_at_least_a_row() -> None:
     huge = batch(value=pa.array([b"v" * (5 << 20)] * 2))
     assert [piece.num_rows for piece in pieces(huge)] == [1, 1]
     assert list(pieces(small.slice(0, 0))) == []
+    assert [piece.num_rows for piece in pieces(large.slice(50, 20))] == [20]
+    assert list(pieces(large.slice(50, 0))) == []
