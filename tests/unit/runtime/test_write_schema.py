@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -20,7 +21,8 @@ from pyspark.sql.types import (
 )
 
 from pyspark_kafka_direct.errors import ColumnError
-from pyspark_kafka_direct.runtime.write_schema import WriteSchema, write_schema
+from pyspark_kafka_direct.records import COLUMNS, arrow_schema
+from pyspark_kafka_direct.runtime.write_schema import WriteSchema, arrow_write_schema, write_schema
 from pyspark_kafka_direct.structured._schema import full_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -116,3 +118,69 @@ def test_other_columns_of_one_name_are_refused_before_spark_does() -> None:
     fields = [StructField(name, StringType()) for name in ("id", "value", "id", "ID")]
     assert refusal(StructType(fields), "t").startswith("Columns of the same name: id. Spark cannot hand them to Python")
     assert write_schema(StructType(fields[1:]), "t") == WriteSchema(value=0)
+
+
+class TestArrow:
+    """Rows that never were a frame."""
+
+    def test_all_columns_that_can_be_read(self) -> None:
+        schema = arrow_schema(COLUMNS)
+        assert arrow_write_schema(schema, None) == WriteSchema(
+            value=1, key=0, topic=2, headers=7, partition=3, timestamp=5
+        )
+        assert arrow_write_schema(schema, "t").topic is None
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            ("value", pa.string()),
+            ("value", pa.large_string()),
+            ("key", pa.large_binary()),
+            ("key", pa.binary(3)),
+            ("partition", pa.int32()),
+            ("timestamp", pa.float64()),
+            ("timestamp", pa.timestamp("s")),
+            ("timestamp", pa.timestamp("ns", "Europe/Berlin")),
+            ("headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
+        ],
+        ids=str,
+    )
+    def test_types_that_can_be_written(self, name: str, kind: pa.DataType) -> None:
+        schema = pa.schema({"value": pa.binary()} | {name: kind})
+        assert getattr(arrow_write_schema(schema, "t"), name) == schema.get_field_index(name)
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "called"),
+        [
+            ("value", pa.int64(), "bigint"),
+            ("value", pa.uint32(), "uint32"),
+            ("value", pa.string_view(), "string_view"),
+            ("key", pa.dictionary(pa.int32(), pa.string()), "dictionary<values=string, indices=int32, ordered=0>"),
+            ("topic", pa.binary(), "binary"),
+            ("partition", pa.int64(), "bigint"),
+            ("timestamp", pa.int64(), "bigint"),
+            ("headers", pa.map_(pa.string(), pa.binary()), "map<string,binary>"),
+            (
+                "headers",
+                pa.list_(pa.struct([("k", pa.string()), ("v", pa.binary())])),
+                "array<struct<k:string,v:binary>>",
+            ),
+        ],
+        ids=str,
+    )
+    def test_others_are_refused_in_the_words_of_the_sink(self, name: str, kind: pa.DataType, called: str) -> None:
+        with pytest.raises(ColumnError) as caught:
+            arrow_write_schema(pa.schema({"value": pa.binary(), "topic": pa.string()} | {name: kind}), None)
+        assert str(caught.value).startswith(f"{name} attribute unsupported type {called}. {name} must be a(n) ")
+
+    def test_what_is_required(self) -> None:
+        with pytest.raises(ColumnError, match="topic option required when no 'topic' attribute is present"):
+            arrow_write_schema(pa.schema({"value": pa.binary()}), None)
+        with pytest.raises(ColumnError, match="Required attribute 'value' not found among the columns key, more"):
+            arrow_write_schema(pa.schema({"key": pa.binary(), "more": pa.uint8()}), "t")
+        with pytest.raises(ColumnError, match="value attribute is there 2 times"):
+            arrow_write_schema(pa.schema([("value", pa.binary()), ("value", pa.string())]), "t")
+
+    def test_other_columns_may_be_of_any_type_and_name(self) -> None:
+        schema = pa.schema([("x", pa.uint64()), ("x", pa.string_view()), ("Value", pa.binary())])
+        assert arrow_write_schema(schema, "t") == WriteSchema(value=2)

@@ -127,6 +127,35 @@ def test_batches_that_wait_for_company_are_bounded_too() -> None:
         assert producer.unacknowledged_bytes <= 3 * SIZE
 
 
+def test_others_can_wait_for_its_answers() -> None:
+    brokers = Brokers(lambda _: Answer(1.0))
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    assert (producer.descriptors(), producer.has_waiting) == ([], False)
+    producer.send("t", batch(), more=True)
+    assert (producer.descriptors(), producer.has_waiting) == ([], True)
+    start = brokers.world.now
+    producer.work(0)
+    (descriptor,) = producer.descriptors()
+    assert not producer.has_waiting
+    producer.send("t", batch())
+    assert producer.has_waiting  # the first one must be acknowledged before
+    brokers.world.wait_readable([descriptor], 60)
+    assert brokers.world.now == start + 1
+    producer.work(0)
+    assert (len(brokers.sent), producer.has_waiting, producer.unacknowledged_bytes) == (2, False, SIZE)
+    brokers.world.wait_readable(producer.descriptors(), 60)
+    producer.work(0)
+    assert (producer.descriptors(), producer.unacknowledged_bytes) == ([], 0)
+
+
+def test_what_has_no_leader_waits() -> None:
+    brokers = Brokers()
+    brokers.leader = None
+    producer = Producer(brokers, ProduceSettings())  # type: ignore[arg-type]
+    producer.send("t", batch())
+    assert producer.has_waiting
+
+
 def test_bytes_that_are_held_are_bounded() -> None:
     brokers = Brokers(lambda _: Answer(1.0))
     producer = Producer(brokers, ProduceSettings(buffer_bytes=3 * SIZE))  # type: ignore[arg-type]
