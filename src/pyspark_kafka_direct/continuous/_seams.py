@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.continuous._log_state import LogState
     from pyspark_kafka_direct.continuous._task_channel import ControlAddress
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.settings.connection import ConnectionSettings
@@ -78,20 +79,38 @@ class TaskPlan:
 
 
 class Delivery(Protocol):
-    """How a query's output is delivered, seen from the driver."""
+    """How a query's output is delivered, seen from the driver.
 
-    def prepare(
-        self, query_id: str, partitions: Collection[TopicPartition], tasks: int
-    ) -> Mapping[TopicPartition, int] | None:
-        """Get ready for a run; called before the logs are settled, at each start and each restart.
+    At each start and each restart, in this order::
+
+        delivery.prepare(query_id, partitions, tasks)
+        state = logs.state()
+        logs.settle(delivery.reached(state), at_ms, state)
+        TaskPlan(sink=delivery.sink(), ...)
+    """
+
+    def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
+        """Get ready for a run. When it returns, no task of an earlier run publishes anything any more.
 
         Args:
             query_id: Id of the query.
             partitions: What the run reads.
             tasks: How many tasks the run has.
 
+        Raises:
+            CheckpointTakenError: Another driver has taken the query over; final.
+            DeliveryRefusedError: The output is another query's.
+            OptionError: The output cannot be delivered in this way.
+        """
+
+    def reached(self, state: LogState) -> Mapping[TopicPartition, int] | None:
+        """Return where the output has got to after the last epoch that the logs have as committed.
+
+        Args:
+            state: What the logs say, looked up after ``prepare``.
+
         Returns:
-            Where the output has got to, which counts more than the logs; ``None`` where it knows nothing better.
+            What counts more than the logs, as ``_log_state.settle`` takes it; ``None``: the logs alone count.
         """
 
     def sink(self) -> EpochSinkFactory:
