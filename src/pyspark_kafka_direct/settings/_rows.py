@@ -22,6 +22,8 @@ from pyspark_kafka_direct.settings.row import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_kafka_direct.settings.row import Door, Role, Written
 
 FOR_READING: Final = Fate(why="it is a setting for reading")
@@ -31,12 +33,16 @@ NOT_OF_A_LOG: Final = Fate(why="it is an option of the data source and changes n
 _NOWHERE: Final[dict[Door, str | None]] = {}
 
 
-def ignored(role: Role, why: str, *names: str, harmless: tuple[str, ...] = (), log: str = "") -> tuple[Setting, ...]:
-    """Return client settings that have no effect at any door, and why; of a log, where the reason is another one."""
+def ignored(
+    role: Role, why: str, *names: str, harmless: tuple[str, ...] = (), log: str = "", continuous: str = ""
+) -> tuple[Setting, ...]:
+    """Return client settings that have no effect at any door, and why; also where the reason is another one."""
     fate = Fate(why=why, harmless=harmless)
     fates: dict[Door | Literal["*"], Fate] = {"*": fate}
     if role in ("fetch", "group"):
-        fates = {**dict.fromkeys(READING, fate), "log": Fate(why=log or why, harmless=harmless), "*": FOR_READING}
+        others: dict[Door, str] = {"log": log, "continuous": continuous}
+        own = {door: Fate(why=words or why, harmless=harmless) for door, words in others.items()}
+        fates = {**dict.fromkeys(READING, fate), **own, "*": FOR_READING}
     return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere=fates) for name in names)
 
 
@@ -101,14 +107,15 @@ def fetching(
     field: str,
     kind: Kind = Kind.NUMBER,
     allowed: tuple[str, ...] = (),
-    log: Fate | None = None,
+    elsewhere: Mapping[Door, Fate] | None = None,
 ) -> Setting:
-    """Return a client setting of whatever fetches records; a log's fate where it does not work in one."""
+    """Return a client setting of whatever fetches records, but for some doors where something else happens."""
     numeric = kind is Kind.NUMBER
+    others = elsewhere or {}
     return Setting(
         name=name,
         role="fetch",
-        doors=at(READING if log else FETCHING, str(default)),
+        doors=at(tuple(door for door in FETCHING if door not in others), str(default)),
         about=about,
         kind=kind,
         field=field,
@@ -117,7 +124,7 @@ def fetching(
         low=0 if numeric else None,
         high=INT32 if numeric else None,
         allowed=allowed,
-        elsewhere={**({"log": log} if log else {}), "*": FOR_READING},
+        elsewhere={**others, "*": FOR_READING},
     )
 
 

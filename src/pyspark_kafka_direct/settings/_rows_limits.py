@@ -10,6 +10,10 @@ from pyspark_kafka_direct.settings.row import BY_NAME, Fate, Kind, Origin, Setti
 
 STREAM_ONLY: Final = Fate(why="it shapes micro-batches, and a batch query is one batch")
 
+_NO_BATCHES: Final = Fate(
+    why="a continuous query has no micro-batches: it reads as fast as its function and its sink take the records"
+)
+
 _PID: Final = "spark.streaming.backpressure.pid."
 _IN_SPARK: Final = Fate(
     why="limit batches with spark.streaming.kafka.maxRatePerPartition or spark.streaming.backpressure.enabled in the "
@@ -36,7 +40,7 @@ def _batching(
         low=1 if kind is Kind.NUMBER else None,
         high=MAX_OFFSET if kind is Kind.NUMBER else None,
         spark=spark,
-        elsewhere={"batch": STREAM_ONLY, **as_parameter(_IN_SPARK)},
+        elsewhere={"batch": STREAM_ONLY, "continuous": _NO_BATCHES, **as_parameter(_IN_SPARK)},
         origins=(Written(Origin.OPTION), Written(Origin.SPARK, _PID + gain)) if gain else BY_NAME,
     )
 

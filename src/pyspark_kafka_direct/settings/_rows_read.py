@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark_kafka_direct.settings._rows import FOR_READING, fetching, ignored, refused
-from pyspark_kafka_direct.settings.row import LOG, PARAMETERS, SOURCE, Door, Fate, Kind, Setting, at
+from pyspark_kafka_direct.settings.row import CONTINUOUS, LOG, PARAMETERS, RANGES, SOURCE, Door, Fate, Kind, Setting, at
 
 NO_GROUP: Final = "records are read by partition and offset, without a consumer group"
+
+FROM_LEADERS: Final = Fate(why="a continuous query reads from the leaders: followers learn late what is new")
 
 _NO_OFFSETS: Final = "a log is always read from its beginning, so no offsets are kept"
 _NOWHERE: Final[dict[Door, str | None]] = {}
@@ -28,7 +30,10 @@ _FETCH: Final = (
         "rack of the reader, for fetching from a near replica (KIP-392)",
         field="client_rack",
         kind=Kind.TEXT,
-        log=Fate(why="a log is read from the leaders of its partitions"),
+        elsewhere={
+            "continuous": FROM_LEADERS,
+            "log": Fate(why="a log is read from the leaders of its partitions"),
+        },
     ),
     fetching(
         "fetch.min.bytes",
@@ -88,6 +93,7 @@ _FETCH: Final = (
         "consume.callback.max.messages",
         "enable.partition.eof",
         log="a log's records come in Arrow batches, as the brokers answer",
+        continuous="there is no poll loop: records come in Arrow batches, as the brokers answer",
     ),
     refused(
         "fetch",
@@ -103,8 +109,9 @@ _FETCH: Final = (
             client=True,
             elsewhere={
                 "*": FOR_READING,
+                "continuous": Fate(why=f"{part}s arrive as binary; decode them in the query's function", refuse=True),
                 **dict.fromkeys(
-                    SOURCE,
+                    RANGES,
                     Fate(
                         why=f"{part}s arrive as binary; deserialize them with DataFrame operations, for example "
                         f"{part}.cast('string')",
@@ -130,9 +137,10 @@ _GROUP: Final = (
     Setting(
         name="group.id",
         role="group",
-        doors=at((*PARAMETERS, "stream")),
+        doors=at((*PARAMETERS, "stream", *CONTINUOUS)),
         about="The group whose committed offsets are looked up and for which commitAsync and commitSync commit. In a "
-        "stream of the data source only with `startingOffsets=committed`. Reading takes part in no group.",
+        "stream of the data source, and in a continuous query, only with `startingOffsets=committed`. Reading takes "
+        "part in no group.",
         field="group_id",
         client=True,
         elsewhere={"batch": Fate(why=NO_GROUP), "log": Fate(why=NO_GROUP), "*": FOR_READING},

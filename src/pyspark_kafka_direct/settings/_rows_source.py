@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.settings._rows import FOR_READING, NOT_OF_A_LOG, as_parameter
 from pyspark_kafka_direct.settings._rows_limits import STREAM_ONLY
+from pyspark_kafka_direct.settings._rows_read import FROM_LEADERS
 from pyspark_kafka_direct.settings.row import (
     CONNECTING,
+    CONTINUOUS,
     FETCHING,
     INT32,
     PARAMETERS,
+    RANGES,
     READING,
     SOURCE,
     Fate,
@@ -39,7 +42,9 @@ _NO_END: Final = Fate(
     why="a stream has no end; limit a batch of it with maxOffsetsPerTrigger, or stop it with Trigger.AvailableNow"
 )
 _REFUSED_NO_END: Final = Fate(why=_NO_END.why, refuse=True)
+_NO_END_AT_ALL: Final = "a continuous query has no end; call its stop()"
 _STRATEGY: Final = Fate(why="the consumer strategy, or the list of offset ranges, says what is read")
+_TASKS_MAX: Final = Fate(why="a continuous query has a task for each topic-partition, or as many as tasksMax allows")
 _ONE_TASK: Final = Fate(why="each offset range is read by one task")
 _NO_LOOKUP: Final = Fate(why="kafka.default.api.timeout.ms limits how long offsets are looked up")
 _GOES_ON: Final = Fate(why="where records of a log are gone, it goes on with what is left")
@@ -63,7 +68,7 @@ def _starting(name: str, about: str, kind: Kind, default: str | None = None, str
     return Setting(
         name=name,
         role="plan",
-        doors={"batch": default, "stream": stream or default},
+        doors={"batch": default, **dict.fromkeys(("stream", *CONTINUOUS), stream or default)},
         about=about,
         kind=kind,
         allowed=("error", "latest") if kind is Kind.WORD else (),
@@ -82,7 +87,11 @@ def _ending(
         about=about,
         kind=kind,
         spark=spark,
-        elsewhere={"stream": in_stream, **as_parameter(_STRATEGY)},
+        elsewhere={
+            "stream": in_stream,
+            "continuous": Fate(why=_NO_END_AT_ALL, refuse=in_stream.refuse),
+            **as_parameter(_STRATEGY),
+        },
     )
 
 
@@ -201,11 +210,12 @@ SOURCE_ROWS: Final = (
     _common(
         "commitGroupId",
         "commit_group_id",
-        "Commit the next offset to read, after each finished micro-batch, for this consumer group, so that lag tools "
-        "see the query. Nothing depends on it: a commit that fails is a warning. Give each query a group of its own.",
+        "Commit the next offset to read, after each finished micro-batch or epoch, for this consumer group, so that "
+        "lag tools see the query. Nothing depends on it: a commit that fails is a warning. Give each query a group of "
+        "its own.",
         kind=Kind.TEXT,
         role="group",
-        doors=("stream",),
+        doors=("stream", *CONTINUOUS),
         form=_GROUP_NAME,
         spark=False,
         elsewhere={"batch": STREAM_ONLY, **as_parameter(_COMMITS)},
@@ -213,7 +223,7 @@ SOURCE_ROWS: Final = (
     Setting(
         name="committedOffsetsFallback",
         role="group",
-        doors=at(("stream",), "error"),
+        doors=at(("stream", *CONTINUOUS), "error"),
         about="With `startingOffsets=committed`, where partitions start that the group has no offset for: `error`, "
         "`earliest` or `latest`.",
         kind=Kind.WORD,
@@ -224,14 +234,16 @@ SOURCE_ROWS: Final = (
         "minPartitions",
         "min_partitions",
         "Split large offset ranges until there are about this many tasks.",
-        elsewhere=as_parameter(_ONE_TASK),
+        doors=RANGES,
+        elsewhere={"continuous": _TASKS_MAX, **as_parameter(_ONE_TASK)},
     ),
     _common(
         "maxRecordsPerPartition",
         "max_records_per_partition",
         "No task spans more offsets than this.",
         high=MAX_OFFSET,
-        elsewhere=as_parameter(_ONE_TASK),
+        doors=RANGES,
+        elsewhere={"continuous": _TASKS_MAX, **as_parameter(_ONE_TASK)},
     ),
     _common(
         "maxRecordBatchBytes",
@@ -265,13 +277,14 @@ SOURCE_ROWS: Final = (
         spark=False,
         elsewhere={
             "stream": Fate(why="Spark pushes no filters into a stream"),
+            "continuous": Fate(why="filter records in the query's function"),
             **as_parameter(Fate(why="filter records with a Python function")),
         },
     ),
     Setting(
         name="kafkaConsumer.pollTimeoutMs",
         role="fetch",
-        doors={**at(SOURCE, "120000"), **at(PARAMETERS)},
+        doors={**at(RANGES, "120000"), **at(PARAMETERS)},
         about="How long a task waits for records that should be there; half as long where a log seems to end in a "
         "hole.",
         kind=Kind.NUMBER,
@@ -279,7 +292,11 @@ SOURCE_ROWS: Final = (
         low=1,
         high=MAX_OFFSET,
         spark=True,
-        elsewhere={"log": NOT_OF_A_LOG, "*": FOR_READING},
+        elsewhere={
+            "continuous": Fate(why="a continuous query waits for records for as long as it runs"),
+            "log": NOT_OF_A_LOG,
+            "*": FOR_READING,
+        },
     ),
     _common(
         "fetchOffset.numRetries",
@@ -316,10 +333,10 @@ SOURCE_ROWS: Final = (
         "Environment variable in which an executor finds its rack, for fetching from a near replica (KIP-392).",
         kind=Kind.TEXT,
         role="fetch",
-        doors=READING,
+        doors=(*RANGES, *PARAMETERS),
         form=_VARIABLE,
         spark=False,
-        elsewhere={"log": NOT_OF_A_LOG, "*": FOR_READING},
+        elsewhere={"continuous": FROM_LEADERS, "log": NOT_OF_A_LOG, "*": FOR_READING},
     ),
     Setting(
         name="groupIdPrefix",

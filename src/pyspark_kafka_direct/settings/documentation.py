@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.settings._rows import FOR_READING, FOR_WRITING, NOT_OF_A_LOG
 from pyspark_kafka_direct.settings._table import TABLE
-from pyspark_kafka_direct.settings.row import DOORS, LOG, PARAMETERS, READING, SOURCE, WRITING, Kind, Origin
+from pyspark_kafka_direct.settings.row import DOORS, LOG, PARAMETERS, RANGES, READING, SOURCE, WRITING, Kind, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +30,9 @@ and what is allowed. Blanks around a value do not count. An option a letter away
 or two from a long one, is refused too, as ignoring it could skip records; any other unknown option is ignored with a
 warning. So is an option for reading where something is written, and one for writing where something is read.
 
+*batch* and *stream* are queries of the data source, *continuous* is what a
+[continuous query](continuous.md) reads with `read(...)`; it writes with the options for writing.
+
 Client settings are options too, `kafka.security.protocol` for instance: [client-settings.md](client-settings.md).
 """
 
@@ -46,9 +49,10 @@ before any task starts. An empty text means "not given"; where there is a defaul
 log in and encrypt: [security.md](security.md). What `kafkaParams` hold beside these:
 [kafka-params.md](kafka-params.md).
 
-*batch* and *stream* are queries of the data source that read, *direct* is the direct stream, *rdd* is `createRDD`:
-together they are *reading*. *sink* is the data source where it writes. Settings for reading are ignored there, and
-settings for writing in the first four, with a warning each; the tables below leave that out. *log* is `KafkaBasedLog`,
+*batch* and *stream* are queries of the data source that read, *continuous* are [continuous queries](continuous.md),
+*direct* is the direct stream, *rdd* is `createRDD`: together they are *reading*. *sink* is the data source where it
+writes, and the output of a continuous query. Settings for reading are ignored there, and settings for writing in the
+first five, with a warning each; the tables below leave that out. *log* is `KafkaBasedLog`,
 which reads and writes: [log-settings.md](log-settings.md).
 """
 
@@ -144,7 +148,7 @@ def _client_settings(table: Table) -> str:
 
 def _kafka_params(table: Table) -> str:
     written = [row for row in table.rows if row.written(Origin.PARAMETER)]
-    shared = [row for row in written if row.client and _doors(row, SOURCE) == list(SOURCE)]
+    shared = [row for row in written if row.client and _doors(row, RANGES) == list(RANGES)]
     own = [row for row in written if _doors(row, PARAMETERS) and row not in shared]
     options = [row for row in written if not row.client]
     spark = [row for row in table.rows if row.written(Origin.SPARK)]

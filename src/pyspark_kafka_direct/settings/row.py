@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-Door: TypeAlias = Literal["batch", "stream", "direct", "rdd", "sink", "log"]
+Door: TypeAlias = Literal["batch", "stream", "continuous", "direct", "rdd", "sink", "log"]
 """What settings are read for. A new door is a word here, and in the groups of doors below where it belongs to one."""
 
 Role: TypeAlias = Literal["connect", "fetch", "produce", "group", "plan"]
@@ -18,8 +18,10 @@ Role: TypeAlias = Literal["connect", "fetch", "produce", "group", "plan"]
 
 DOORS: Final[tuple[Door, ...]] = get_args(Door)
 CONNECTING: Final = DOORS
-READING: Final[tuple[Door, ...]] = ("batch", "stream", "direct", "rdd")
-SOURCE: Final[tuple[Door, ...]] = ("batch", "stream")
+READING: Final[tuple[Door, ...]] = ("batch", "stream", "continuous", "direct", "rdd")
+SOURCE: Final[tuple[Door, ...]] = ("batch", "stream", "continuous")  # their options are those of the data source
+RANGES: Final[tuple[Door, ...]] = ("batch", "stream")  # each task reads one offset range
+CONTINUOUS: Final[tuple[Door, ...]] = ("continuous",)
 PARAMETERS: Final[tuple[Door, ...]] = ("direct", "rdd")
 WRITING: Final[tuple[Door, ...]] = ("sink",)
 LOG: Final[tuple[Door, ...]] = ("log",)  # it reads and writes

@@ -41,9 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchOptions",
+    "ContinuousOptions",
+    "RangeOptions",
     "ReadOptions",
     "StreamOptions",
     "includes_headers",
+    "parse_continuous_options",
     "parse_options",
     "parse_stream_options",
     "warn_once",
@@ -62,15 +65,11 @@ class ReadOptions:
         fetch: How to fetch records.
         selection: Which topic-partitions to read.
         fail_on_data_loss: Fail when records are gone.
-        min_partitions: Least number of tasks.
-        max_records_per_partition: Most offsets per task.
         max_record_batch_bytes: Most bytes that a record batch may decompress to.
         include_headers: Add the column ``headers``.
-        poll_timeout_ms: How long a task waits for records.
         fetch_tries: How often looking up offsets is tried, at least once; ``None``: as often as the time allows.
         fetch_retry_interval_ms: Pause between two tries; ``None``: growing.
         oauth_token_provider: ``module:factory``.
-        rack_environment_variable: Where an executor finds its rack.
         warnings: What the user should be told once.
     """
 
@@ -78,20 +77,33 @@ class ReadOptions:
     fetch: FetchSettings
     selection: Selection
     fail_on_data_loss: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
     max_record_batch_bytes: int
     include_headers: bool
-    poll_timeout_ms: int
     fetch_tries: int | None
     fetch_retry_interval_ms: int | None
     oauth_token_provider: str | None
-    rack_environment_variable: str | None
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(ReadOptions):
+class RangeOptions(ReadOptions):
+    """The options of a query whose tasks read one offset range each.
+
+    Attributes:
+        min_partitions: Least number of tasks.
+        max_records_per_partition: Most offsets per task.
+        poll_timeout_ms: How long a task waits for records.
+        rack_environment_variable: Where an executor finds its rack.
+    """
+
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    poll_timeout_ms: int
+    rack_environment_variable: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(RangeOptions):
     """The options of a batch query.
 
     Attributes:
@@ -108,7 +120,7 @@ class BatchOptions(ReadOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamOptions(ReadOptions):
+class StreamOptions(RangeOptions):
     """The options of a streaming query.
 
     Attributes:
@@ -122,6 +134,21 @@ class StreamOptions(ReadOptions):
     start: StreamStart
     limits: Limits
     backpressure: Backpressure | None = None
+    commit_group_id: str | None = None
+    start_group_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousOptions(ReadOptions):
+    """The options of a continuous query that say what it reads.
+
+    Attributes:
+        start: Where a new query begins.
+        commit_group_id: The consumer group that shows finished epochs, if any.
+        start_group_id: The group whose offsets ``startingOffsets=committed`` means.
+    """
+
+    start: StreamStart
     commit_group_id: str | None = None
     start_group_id: str | None = None
 
@@ -171,6 +198,27 @@ def parse_stream_options(raw: Mapping[str, str]) -> StreamOptions:
         start=start,
         limits=limits,
         backpressure=backpressure,
+        start_group_id=start_group_id,
+        warnings=tuple(warnings),
+    )
+
+
+def parse_continuous_options(raw: Mapping[str, str]) -> ContinuousOptions:
+    """Check and type the options that say what a continuous query reads.
+
+    Args:
+        raw: Options as users write them.
+
+    Raises:
+        OptionError: As ``parse_stream_options``.
+    """
+    given, client, warnings = _read(raw, "continuous")
+    start, start_group_id = stream_start(given, warnings)
+    return ContinuousOptions(
+        **client,
+        **given.fields(ContinuousOptions, *_ROLES),
+        selection=selection_of(given),
+        start=start,
         start_group_id=start_group_id,
         warnings=tuple(warnings),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_kafka_direct.settings.source import ReadOptions
+    from pyspark_kafka_direct.settings.source import RangeOptions
     from pyspark_kafka_direct.structured._schema import ReadSchema
 
 
@@ -61,7 +61,7 @@ class KafkaReader:
         schema: The columns to read.
     """
 
-    def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
+    def __init__(self, options: RangeOptions, schema: ReadSchema) -> None:
         self._options = options
         self._schema = schema
 

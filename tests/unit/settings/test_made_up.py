@@ -108,7 +108,7 @@ def test_it_is_documented_for_every_door() -> None:
     assert added["client-settings.md"] == [
         "| `teapot.brew.ms` | stream, rdd | `100`, rdd `7` | How long tea is brewed. | `kettle.brew.ms` |",
         "| `teapot.brew.ms` | batch | a batch has no time for tea |  |",
-        "| `teapot.brew.ms` | direct, sink, log | tea is for streams |  |",
+        "| `teapot.brew.ms` | continuous, direct, sink, log | tea is for streams |  |",
     ]
     assert added["kafka-params.md"] == [
         "| `teapot.brew.ms` | rdd | duration | `7` | How long tea is brewed. |",
@@ -149,7 +149,7 @@ def test_one_of_our_own_is_documented_among_the_options() -> None:
     table = Table((*TABLE.rows, own))
     page = pages(table)["options.md"]
     assert "| *`teaLeaves`* | stream | word | `green` | Which. |" in page
-    assert "| `teaLeaves` | Ignored with a warning (batch): only streams drink. |" in page
+    assert "| `teaLeaves` | Ignored with a warning (batch, continuous): only streams drink. |" in page
     assert "| `teaLeaves` | Ignored with a warning: only streams drink. |" in pages(table)["kafka-params.md"]
     with pytest.raises(OptionError, match="the option tealeave is unknown; did you mean 'teaLeaves'"):
         given("batch", Origin.OPTION, "tealeave", "black", table)
