@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.stream import StreamPlanner
+    from pyspark_kafka_direct.runtime.live_view import LiveView
     from pyspark_kafka_direct.settings.source import StreamOptions
     from pyspark_kafka_direct.structured._schema import ReadSchema
-    from pyspark_kafka_direct.structured._stream_view import Commits, LiveView
+    from pyspark_kafka_direct.structured._stream_commits import Commits
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
@@ -134,11 +135,12 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
     def _begin(self) -> tuple[StreamPlanner, LiveView, Commits | None]:
         if self._planning is None:
             from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
+            from pyspark_kafka_direct.runtime.live_view import LiveView
             from pyspark_kafka_direct.structured._feedback import measured_limit
-            from pyspark_kafka_direct.structured._stream_view import LiveView
+            from pyspark_kafka_direct.structured._stream_commits import commits_of
 
             options = self._options
-            view = LiveView(options)
+            view = LiveView(options, _log)
             for warning in options.warnings:
                 view.warn(warning)
             tuning = StreamTuning(
@@ -151,7 +153,11 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
                 tries=options.fetch_tries or _DEFAULT_TRIES,
             )
             measured = None if options.backpressure is None else measured_limit(options.backpressure, view.warn).most
-            self._planning = StreamPlanner(tuning, view, view.clock, measured_limit=measured), view, view.commits()
+            self._planning = (
+                StreamPlanner(tuning, view, view.clock, measured_limit=measured),
+                view,
+                commits_of(options, view.cluster),
+            )
         return self._planning
 
 
