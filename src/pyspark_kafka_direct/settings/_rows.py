@@ -41,8 +41,8 @@ def ignored(
     fates: dict[Door | Literal["*"], Fate] = {"*": fate}
     if role in ("fetch", "group"):
         others: dict[Door, str] = {"log": log, "continuous": continuous}
-        own = {door: Fate(why=words or why, harmless=harmless) for door, words in others.items()}
-        fates = {**dict.fromkeys(READING, fate), **own, "*": FOR_READING}
+        fates = {**dict.fromkeys(READING, fate), "*": FOR_READING}
+        fates.update({door: Fate(why=words or why, harmless=harmless) for door, words in others.items()})
     return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere=fates) for name in names)
 
 
@@ -107,7 +107,7 @@ def fetching(
     field: str,
     kind: Kind = Kind.NUMBER,
     allowed: tuple[str, ...] = (),
-    elsewhere: Mapping[Door, Fate] | None = None,
+    elsewhere: Mapping[Door | Literal["*"], Fate] | None = None,
 ) -> Setting:
     """Return a client setting of whatever fetches records, but for some doors where something else happens."""
     numeric = kind is Kind.NUMBER
