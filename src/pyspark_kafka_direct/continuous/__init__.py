@@ -1,1 +1,12 @@
-"""Continuous queries: long-running tasks, and epochs."""
+"""Continuous queries: long-running tasks, and epochs. From Kafka to Kafka, or to a sink of yours, within milliseconds.
+
+``continuous_query(spark)`` begins one. docs/continuous.md has the rest.
+"""
+
+from __future__ import annotations
+
+from pyspark_kafka_direct.continuous.builder import ContinuousQueryBuilder, continuous_query
+from pyspark_kafka_direct.continuous.query import ContinuousQuery
+from pyspark_kafka_direct.continuous.sink import Sink, SinkFactory, TaskInfo
+
+__all__ = ["ContinuousQuery", "ContinuousQueryBuilder", "Sink", "SinkFactory", "TaskInfo", "continuous_query"]

@@ -84,7 +84,8 @@ class Coordinator:
     Args:
         plan: What the run is to do.
         times: How long everything may take.
-        on_epoch: Is told each whole epoch, and writes it down. No mark is sent before it returns.
+        on_epoch: Is told each whole epoch, and writes it down. No mark is sent before it returns. Where no offset has
+            moved there is nothing to write down: the next epoch has the same number.
         host: The address of this machine to listen at.
         port: The port; 0 for any that is free.
         system: The world outside.
@@ -151,8 +152,9 @@ class Coordinator:
                 self._on_epoch(result)
                 if result.last:
                     return result
+                if result.offsets != self._offsets:
+                    self._epoch += 1  # one in which nothing moved leaves its number to the next
                 self._offsets = result.offsets
-                self._epoch += 1
                 due = next_mark(due, self._times.interval, self._system.monotonic())
         finally:
             self.close()
