@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.continuous._coordinator import RunTimes
     from pyspark_kafka_direct.continuous._seams import TaskPlan
@@ -58,7 +59,7 @@ class Run:
     """A run. ``stop`` may be called from any thread.
 
     Args:
-        context: Where the job runs.
+        spark: Where the job runs.
         order: What to do.
         on_epoch: Is told each whole epoch, in the thread of ``run``, and writes it down.
         system: The world outside.
@@ -68,11 +69,11 @@ class Run:
     """
 
     def __init__(
-        self, context: SparkContext, order: RunOrder, on_epoch: Callable[[EpochResult], None], system: System
+        self, spark: SparkSession, order: RunOrder, on_epoch: Callable[[EpochResult], None], system: System
     ) -> None:
         self.id = fresh_id(system)
         secret = Secret(system.nonce())
-        host, bind = driver_addresses(context)
+        host, bind = driver_addresses(spark.sparkContext)
         plan = RunPlan(self.id, secret, order.assignment, order.offsets, order.epoch)
         try:
             self._coordinator = Coordinator(plan, order.times, on_epoch, bind, order.port, system)
@@ -83,7 +84,7 @@ class Run:
             ) from error
         address = ControlAddress(host, self._coordinator.port, self.id, secret)
         self._job = SparkJob(
-            context,
+            spark,
             self.id,
             order.description,
             order.plan(address),

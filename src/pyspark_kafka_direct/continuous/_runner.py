@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.util import inheritable_thread_target
+
 from pyspark_kafka_direct.continuous._coordinator import RunTimes
 from pyspark_kafka_direct.continuous._progress import progress
 from pyspark_kafka_direct.continuous._run import Run, RunOrder
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.continuous._logs import Logs
     from pyspark_kafka_direct.continuous._query_state import QueryState
@@ -69,10 +71,10 @@ class _Begin:
 
 
 class Runner:
-    """Runs one query; ``lead`` in a thread of its own.
+    """Runs one query; ``lead`` in a thread of its own, with the local properties of the thread that made it.
 
     Args:
-        context: Where it runs.
+        spark: Where it runs.
         work: What it does.
         settings: How it runs.
         logs: Its logs.
@@ -82,14 +84,16 @@ class Runner:
 
     def __init__(
         self,
-        context: SparkContext,
+        spark: SparkSession,
         work: Work,
         settings: RunSettings,
         logs: Logs,
         state: QueryState,
         system: System = SYSTEM,
     ) -> None:
-        self._context = context
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._inherit = inheritable_thread_target(spark)(lambda: None)
         self._work = work
         self._settings = settings
         self._logs = logs
@@ -117,6 +121,7 @@ class Runner:
         """Run the query to its end, and tell the state how it ended."""
         error: KafkaDirectError | None = None
         try:
+            self._inherit()
             for warning in self._work.reading.warnings:
                 self._view.warn(warning)
             while not self._state.stopping:
@@ -172,7 +177,7 @@ class Runner:
             self._state.wait_for_stop(self._settings.discovery_interval)
             return
         self._check_cores(len(begin.assignment))
-        run = Run(self._context, self._order(begin), self._on_epoch, self._system)
+        run = Run(self._spark, self._order(begin), self._on_epoch, self._system)
         watch = self._watch = Watch(
             LiveView(self._work.reading, _log),
             begin.offsets.keys(),

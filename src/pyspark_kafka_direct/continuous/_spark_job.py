@@ -13,7 +13,7 @@ from pyspark_kafka_direct.errors import RunFailedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.continuous._seams import TaskPlan
     from pyspark_kafka_direct.wire.system import System
@@ -30,7 +30,7 @@ class SparkJob:
     """Runs the tasks of one run.
 
     Args:
-        context: Where.
+        spark: Where.
         group: The job group; unlike any other.
         description: What Spark's UI shows.
         plan: What all tasks have in common.
@@ -41,7 +41,7 @@ class SparkJob:
 
     def __init__(
         self,
-        context: SparkContext,
+        spark: SparkSession,
         group: str,
         description: str,
         plan: TaskPlan,
@@ -49,7 +49,8 @@ class SparkJob:
         on_failure: Callable[[RunFailedError], None],
         system: System,
     ) -> None:
-        self._context = context
+        self._spark = spark
+        self._context = spark.sparkContext
         self._group = group
         self._description = description
         self._plan = plan
@@ -62,7 +63,8 @@ class SparkJob:
 
     def start(self) -> None:
         """Submit the job. It inherits the local properties of this thread, such as the scheduler's pool."""
-        self._system.start(inheritable_thread_target(self._run), f"pyspark-kafka-direct-job-{self._group}")
+        inherit = inheritable_thread_target(self._spark)(lambda: None)
+        self._system.start(lambda: self._run(inherit), f"pyspark-kafka-direct-job-{self._group}")
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for the job's end; return whether it has ended."""
@@ -87,8 +89,9 @@ class SparkJob:
             self.wait(min(left, _CANCEL_AGAIN))
         return True
 
-    def _run(self) -> None:
+    def _run(self, inherit: Callable[[], None]) -> None:
         try:
+            inherit()
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             numbers = self._context.parallelize(range(self._tasks), self._tasks)
             if not self._cancelled:

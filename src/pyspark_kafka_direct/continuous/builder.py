@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.hints import did_you_mean
+from pyspark_kafka_direct.planning.hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.select import Assign, Subscribe, SubscribePattern
 from pyspark_kafka_direct.settings.continuous import options_of, output_options, run_settings
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.sink import Sink, SinkFactory
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.select import Selection
     from pyspark_kafka_direct.settings.continuous import RunSettings
     from pyspark_kafka_direct.settings.source import ContinuousOptions
 
@@ -269,8 +271,7 @@ class ContinuousQueryBuilder:
             delivery=self._output.delivery(reading),
         )
         logs = open_logs(self._spark, settings.checkpoint)
-        context = spark.sparkContext
-        _check_speculation(context.getConf().get("spark.speculation"))
+        _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
         _check_travels(work.function, "the function of map_batches()")
         if settings.name is not None and any(each.name == THREAD + settings.name for each in threading.enumerate()):
             raise OptionError(f"queryName: a continuous query {settings.name!r} is running already; stop it first")
@@ -278,13 +279,13 @@ class ContinuousQueryBuilder:
             id=logs.query_id(fresh_id(SYSTEM)),
             run_id=fresh_id(SYSTEM),
             name=settings.name,
-            source=f"KafkaDirect[{reading.selection}]",
+            source=f"KafkaDirect[{_said(reading.selection)}]",
             sink=self._output.description,
         )
         state = QueryState(about, int(_conf(spark, _KEPT) or 100), SYSTEM)
         return ContinuousQuery(
             state,
-            Runner(context, work, settings, logs, state, SYSTEM),
+            Runner(self._spark, work, settings, logs, state, SYSTEM),
             lambda: _ends(reading),
             settings.epoch_timeout + _SECONDS_TO_CANCEL,
             SYSTEM,
@@ -357,3 +358,13 @@ def _conf(spark: Any, name: str) -> str | None:
 def _name_of(sink: object) -> str:
     name = getattr(sink, "__qualname__", None)
     return name if isinstance(name, str) else type(sink).__qualname__
+
+
+def _said(selection: Selection) -> str:
+    match selection:
+        case Assign(partitions):
+            return f"Assign[{listed(partitions)}]"
+        case Subscribe(topics):
+            return f"Subscribe[{listed(topics)}]"
+        case SubscribePattern(pattern):
+            return f"SubscribePattern[{pattern.text}]"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.util import inheritable_thread_target
-
 from pyspark_kafka_direct.errors import RunFailedError
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class ContinuousQuery:
         atexit.register(self._at_exit)
         name = THREAD + (state.about.name or state.about.id)
         try:
-            system.start(inheritable_thread_target(lambda: self._lead(runner)), name)
+            system.start(lambda: self._lead(runner), name)
         except BaseException:
             atexit.unregister(self._at_exit)
             raise
