@@ -115,7 +115,7 @@ class ContinuousQuery:
 
         def done() -> bool:
             offsets = self._state.offsets
-            return self._state.ended or all(offsets.get(tp, 0) >= end for tp, end in ends.items())
+            return self._state.ended or all(offsets.get(tp, -1) >= end for tp, end in ends.items())
 
         self._state.wait(done, None)
         if self._state.error is not None:
