@@ -7,6 +7,9 @@ There are two sequences of requests. Which one holds depends on the feature ``tr
                up to 4. The epoch stays the same, and sequence numbers go on.
     2          InitProducerId, Produce 12, which adds the partition, EndTxn 5. Its answer has the epoch of the next
                transaction, whose sequence numbers begin at 0; or another producer id, when the epochs have run out.
+
+Offsets of a consumer group can be a part of a transaction (``groups.py`` commits them). They are written to a partition
+of the brokers' own, which is added likewise: below 2 by AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from pyspark_kafka_direct.wire._idle_producers import ProducerId
 from pyspark_kafka_direct.wire._versions import release
 from pyspark_kafka_direct.wire.codes import ErrorCode, lookup
 from pyspark_kafka_direct.wire.coordinator import Coordinator, check
-from pyspark_kafka_direct.wire.messages import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from pyspark_kafka_direct.wire.messages import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from pyspark_kafka_direct.wire.producer_ids import init_producer_id
 
 if TYPE_CHECKING:
@@ -162,6 +165,33 @@ class Transactions:
                 raise ProtocolError("The answer to AddPartitionsToTxn lacks a partition.", broker=connection.broker)
 
         self._coordinator.ask(ask, topics, deadline)
+
+    def add_offsets(self, producer: ProducerId, group_id: str, deadline: Deadline | None = None) -> None:
+        """Add a group to the transaction, before its offsets are committed in it; only below ``transaction.version`` 2.
+
+        Args:
+            producer: Who writes.
+            group_id: The group.
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+        Raises:
+            FencedError: Another writer has taken over.
+            AuthorizationError: The principal may not read the group.
+            BrokerError: The coordinator could not be asked.
+        """
+        wanted = {
+            "transactional_id": self.transactional_id,
+            "producer_id": producer.id,
+            "producer_epoch": producer.epoch,
+            "group_id": group_id,
+        }
+        doing = f"adding the group {group_id!r} to a transaction of {self.transactional_id!r}"
+
+        def ask(connection: Connection, limit: Deadline) -> None:
+            response = connection.call(ADD_OFFSETS_TO_TXN, wanted, limit)
+            check(response.error_code, doing, connection.broker)
+
+        self._coordinator.ask(ask, (), deadline)
 
     def end(
         self, producer: ProducerId, *, commit: bool, bumps_epochs: bool, deadline: Deadline | None = None

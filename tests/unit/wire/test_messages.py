@@ -57,6 +57,8 @@ def test_all_messages_are_here() -> None:
         "Produce": Versions(3, 12),
         "InitProducerId": Versions(0, 5),
         "AddPartitionsToTxn": Versions(0, 3),
+        "AddOffsetsToTxn": Versions(0, 3),
+        "TxnOffsetCommit": Versions(0, 5),
         "EndTxn": Versions(0, 5),
         "CreateTopics": Versions(4, 7),
         "DescribeConfigs": Versions(1, 4),

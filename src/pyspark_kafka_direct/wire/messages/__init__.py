@@ -27,7 +27,12 @@ from pyspark_kafka_direct.wire.messages._tables import (
 )
 from pyspark_kafka_direct.wire.messages._tables_produce import INIT_PRODUCER_ID, PRODUCE
 from pyspark_kafka_direct.wire.messages._tables_topics import CREATE_TOPICS, DESCRIBE_CONFIGS
-from pyspark_kafka_direct.wire.messages._tables_transactions import ADD_PARTITIONS_TO_TXN, END_TXN
+from pyspark_kafka_direct.wire.messages._tables_transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    TXN_OFFSET_COMMIT,
+)
 from pyspark_kafka_direct.wire.messages._writing import Parts, writer
 
 if TYPE_CHECKING:
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.messages._writing import Writer
 
 __all__ = [
+    "ADD_OFFSETS_TO_TXN",
     "ADD_PARTITIONS_TO_TXN",
     "API_VERSIONS",
     "CREATE_TOPICS",
@@ -50,6 +56,7 @@ __all__ = [
     "PRODUCE",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
+    "TXN_OFFSET_COMMIT",
     "Api",
     "decode",
     "encode",

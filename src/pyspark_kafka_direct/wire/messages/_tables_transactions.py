@@ -61,3 +61,71 @@ END_TXN = api(
         row("producer_epoch", "int16", "5+", ignorable=True, default=-1),
     ),
 )
+
+# Only below transaction.version 2; from there on TxnOffsetCommit 5 does it by itself.
+ADD_OFFSETS_TO_TXN = api(
+    "AddOffsetsToTxn",
+    25,
+    "0-3",
+    3,
+    request=struct(
+        "AddOffsetsToTxnRequest",
+        row("transactional_id", "string"),
+        row("producer_id", "int64"),
+        row("producer_epoch", "int16"),
+        row("group_id", "string"),
+    ),
+    response=struct(
+        "AddOffsetsToTxnResponse",
+        row("throttle_time_ms", "int32"),
+        row("error_code", "int16"),
+    ),
+)
+
+# 5 says that the transaction is written the way of transaction.version 2; where it is not, ask with
+# ``TXN_OFFSET_COMMIT.up_to(4)``.
+TXN_OFFSET_COMMIT = api(
+    "TxnOffsetCommit",
+    28,
+    "0-5",
+    3,
+    request=struct(
+        "TxnOffsetCommitRequest",
+        row("transactional_id", "string"),
+        row("group_id", "string"),
+        row("producer_id", "int64"),
+        row("producer_epoch", "int16"),
+        row("generation_id", "int32", "3+", default=-1),
+        row("member_id", "string", "3+"),
+        row("group_instance_id", "string", "3+", nullable="3+", default=None),
+        rows(
+            "topics",
+            struct(
+                "Topic",
+                row("name", "string"),
+                rows(
+                    "partitions",
+                    struct(
+                        "Partition",
+                        row("partition_index", "int32"),
+                        row("committed_offset", "int64"),
+                        row("committed_leader_epoch", "int32", "2+", ignorable=True, default=-1),
+                        row("committed_metadata", "string", nullable="0+"),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    response=struct(
+        "TxnOffsetCommitResponse",
+        row("throttle_time_ms", "int32"),
+        rows(
+            "topics",
+            struct(
+                "Topic",
+                row("name", "string"),
+                rows("partitions", struct("Partition", row("partition_index", "int32"), row("error_code", "int16"))),
+            ),
+        ),
+    ),
+)
