@@ -76,32 +76,31 @@ class Group:
             AuthorizationError: The principal may not describe the group, or a topic.
             BrokerError: The coordinator could not be asked.
         """
+        return {tp: each.offset for tp, each in self.noted(partitions, deadline=deadline).items()}
 
-        def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
-            return self._fetch(connection, partitions, limit)
+    def noted(
+        self, partitions: Collection[TopicPartition] | None = None, *, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what is committed with what is noted beside it; partitions without a committed offset are left out.
 
-        if not partitions:
-            return {}
-        found = self._coordinator.ask(ask, {tp.topic for tp in partitions}, deadline)
-        return {tp: found[tp].offset for tp in partitions if tp in found}
-
-    def all_committed(self, *, deadline: Deadline | None = None) -> dict[TopicPartition, CommittedOffset]:
-        """Return everything that the group has committed, of topics that the principal may describe.
-
-        Wait for transactions in which offsets are being committed.
+        Wait for transactions in which offsets of the partitions are being committed.
 
         Args:
+            partitions: The partitions; ``None``: all that the group has, of topics that the principal may describe.
+                Then one whose first offset is just being committed in a transaction is left out.
             deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
-            AuthorizationError: The principal may not describe the group.
+            AuthorizationError: The principal may not describe the group, or a topic that was named.
             BrokerError: The coordinator could not be asked.
         """
 
         def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
-            return self._fetch(connection, None, limit)
+            return self._fetch(connection, partitions, limit)
 
-        return self._coordinator.ask(ask, (), deadline)
+        if partitions is not None and not partitions:
+            return {}
+        return self._coordinator.ask(ask, {tp.topic for tp in partitions or ()}, deadline)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
         """Commit the next offset to read of each partition.
@@ -178,7 +177,8 @@ class Group:
                 self._check(entry.error_code, "asking for committed offsets", tp, connection.broker)
                 found[tp] = CommittedOffset(entry.committed_offset, entry.metadata or "")
         _check_complete(OFFSET_FETCH, partitions or (), found, connection)
-        return {tp: each for tp, each in found.items() if each.offset != _NO_OFFSET}
+        wanted_order = found if partitions is None else partitions
+        return {tp: found[tp] for tp in wanted_order if found[tp].offset != _NO_OFFSET}
 
     def _commit(self, connection: Connection, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         # Without a generation, a member and metadata: whoever commits is no member of the group.
