@@ -13,6 +13,7 @@ from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import BrokerError, FencedError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.wire._idle_producers import ProducerId
+from pyspark_kafka_direct.wire.groups import CommittedOffset, Group
 from pyspark_kafka_direct.wire.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -180,6 +181,61 @@ def test_a_transaction_that_is_open_for_too_long_is_over(session_of: Sessions, s
 def test_a_time_out_above_the_brokers_is_refused(session_of: Sessions) -> None:
     with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
         session_of(new_id(), timeout_ms=900_001).init()
+
+
+def test_offsets_are_there_if_and_only_if_the_records_are(session_of: Sessions, servers: str, topic: str) -> None:
+    name = new_id()
+    session, group = session_of(name), Group(cluster_of(servers), name)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    session.init()
+    session.send(topic, batch_of([b"a"]))
+    wanted = {partitions[0]: CommittedOffset(1, "one"), partitions[1]: CommittedOffset(7)}
+    session.add_offsets(group, wanted)
+    session.commit()
+    assert group.noted(partitions) == wanted, "waited for, as the transaction is just being ended"
+    assert group.noted() == wanted
+    session.send(topic, batch_of([b"x"]))
+    session.add_offsets(group, {partitions[0]: CommittedOffset(2, "two")})
+    session.abort()
+    assert group.noted(partitions) == wanted
+    assert committed(servers, topic, 3) == [b"a"]
+
+
+def test_many_transactions_of_offsets_alone_follow_one_another(session_of: Sessions, servers: str, topic: str) -> None:
+    name, tp = new_id(), TopicPartition(topic, 2)
+    session, group = session_of(name), Group(cluster_of(servers), name)
+    session.init()
+    for number in range(20):
+        session.add_offsets(group, {tp: CommittedOffset(number, str(number))})
+        session.commit()
+    assert group.noted([tp]) == {tp: CommittedOffset(19, "19")}
+
+
+def test_a_fenced_writer_commits_no_offsets(session_of: Sessions, servers: str, topic: str) -> None:
+    name, tp = new_id(), TopicPartition(topic, 0)
+    first, second, group = session_of(name), session_of(name), Group(cluster_of(servers), name)
+    first.init()
+    first.add_offsets(group, {tp: CommittedOffset(1)})
+    second.init()
+    for step in (lambda: first.add_offsets(group, {tp: CommittedOffset(2)}), first.commit):
+        with pytest.raises(FencedError):
+            step()
+    second.add_offsets(group, {tp: CommittedOffset(3)})
+    second.commit()
+    assert group.noted([tp]) == {tp: CommittedOffset(3)}
+
+
+def test_what_is_adopted_and_not_begun_needs_no_end(session_of: Sessions, servers: str, topic: str) -> None:
+    name = new_id()
+    taker, writer = session_of(name), session_of(name)
+    taker.init()
+    assert taker.producer is not None
+    writer.adopt(taker.producer, begun=False)
+    assert writer.commit() == {}
+    writer.abort()
+    writer.send(topic, batch_of([b"a"]))
+    writer.commit()
+    assert committed(servers, topic, 3) == [b"a"]
 
 
 def test_a_session_must_be_begun(session_of: Sessions) -> None:

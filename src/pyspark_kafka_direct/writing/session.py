@@ -1,4 +1,8 @@
-"""Transactions of one transactional id, one after the other: take over, send, commit or abort."""
+"""Transactions of one transactional id, one after the other: take over, send, commit or abort.
+
+With ``transaction.version`` 2 the epoch of the producer id moves with each transaction, and when epochs run out, after
+32,767 of them, the coordinator gives another producer id. Below that the epoch stays, however many there are.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pyspark_kafka_direct.wire.transactions import Started, Transactions
 from pyspark_kafka_direct.writing.producer import Identity, Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import EncodedBatch
@@ -18,13 +22,15 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire._idle_producers import ProducerId
     from pyspark_kafka_direct.wire.cluster import Cluster
     from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.wire.groups import CommittedOffset, Group
     from pyspark_kafka_direct.writing.producer import Written
 
 
 class TransactionalSession:
     """Writes record batches in transactions.
 
-    A transaction begins with the first ``send`` after ``init`` or ``commit``. After an error in it, ``abort`` it.
+    A transaction begins with the first ``send`` or ``add_offsets`` after ``init`` or ``commit``. After an error in it,
+    ``abort`` it.
     Whoever was fenced is fenced for good, and does nothing more.
 
     Used by one thread.
@@ -69,7 +75,7 @@ class TransactionalSession:
         self._started = None
         self._started = self._transactions.init(self._timeout_ms, deadline)
 
-    def adopt(self, producer: ProducerId, deadline: Deadline | None = None) -> None:
+    def adopt(self, producer: ProducerId, deadline: Deadline | None = None, *, begun: bool = True) -> None:
         """Go on with a producer id and epoch that somebody else was given, instead of ``init``.
 
         Whatever was sent with them, by whichever process, is part of the transaction that the next ``commit`` ends.
@@ -78,10 +84,11 @@ class TransactionalSession:
         Args:
             producer: The producer id and epoch.
             deadline: End of the wait instead of ``default.api.timeout.ms``.
+            begun: Whether something may have been sent with them.
         """
         self._drop_producer()
         self._started = Started(producer, self._transactions.bumps_epochs(deadline))
-        self._open = True
+        self._open = begun
 
     def send(self, topic: str, batch: EncodedBatch, *, more: bool = False) -> None:
         """Send a record batch within the transaction; see ``Producer.send``.
@@ -106,6 +113,33 @@ class TransactionalSession:
         with self._fencing():
             self._producer.send(topic, batch, more=more)
 
+    def add_offsets(self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit offsets of a group within the transaction.
+
+        Args:
+            group: The group; nobody may be a member of it.
+            offsets: What to commit, for at least one partition.
+
+        Raises:
+            FencedError: Another writer has taken over, or the transaction was open for too long.
+            KafkaDirectError: As ``Group.commit_in_transaction``.
+        """
+        producer, bumps_epochs = self._begin()
+        with self._fencing():
+            if not bumps_epochs:
+                self._transactions.add_offsets(producer, group.group_id)
+            group.commit_in_transaction(self.transactional_id, producer, offsets, bumps_epochs=bumps_epochs)
+
+    def descriptors(self) -> list[int]:
+        """Return what to wait for: when one of them is readable, ``work(0)`` has an answer to take."""
+        return [] if self._producer is None else self._producer.descriptors()
+
+    def work(self, seconds: float) -> None:
+        """Wait until something can be done for what was sent, and do it; so long at most. See ``Producer.work``."""
+        if self._producer is not None:
+            with self._fencing():
+                self._producer.work(seconds)
+
     def flush(self) -> dict[TopicPartition, Written]:
         """Wait until everything that was sent is acknowledged; see ``Producer.flush``."""
         if self._producer is None:
@@ -124,13 +158,17 @@ class TransactionalSession:
             OutcomeUnknownError: Nobody knows whether it was committed. ``init`` ends it one way or the other.
             KafkaDirectError: It was not committed.
         """
+        self._check_fenced()
         written = self.flush()
         if self._open:
             self._end(commit=True)
         return written
 
-    def abort(self) -> None:
+    def abort(self, deadline: Deadline | None = None) -> None:
         """Abort what was sent. Below ``transaction.version`` 2 the session needs ``init`` then.
+
+        Args:
+            deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
             FencedError: Another writer has taken over, and has aborted it.
@@ -138,7 +176,7 @@ class TransactionalSession:
         """
         self._drop_producer()
         if self._open:
-            self._end(commit=False)
+            self._end(commit=False, deadline=deadline)
 
     def close(self) -> None:
         """Give the connections back. A transaction that is open stays so until the broker aborts it."""
@@ -161,12 +199,14 @@ class TransactionalSession:
         if self._fenced is not None:
             raise self._fenced
 
-    def _end(self, *, commit: bool) -> None:
+    def _end(self, *, commit: bool, deadline: Deadline | None = None) -> None:
         started = self._started
         assert started is not None
         self._open, self._started = False, None
         with self._fencing():
-            following = self._transactions.end(started.producer, commit=commit, bumps_epochs=started.bumps_epochs)
+            following = self._transactions.end(
+                started.producer, commit=commit, bumps_epochs=started.bumps_epochs, deadline=deadline
+            )
         if started.bumps_epochs:
             self._started = Started(following, True)
             if self._producer is not None:
