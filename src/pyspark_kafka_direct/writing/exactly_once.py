@@ -104,6 +104,24 @@ def prepare(cluster: Cluster, store: MarkerStore, delivery: Delivery, deadline: 
         OptionError: The brokers do not allow transactions to be open for so long.
         KafkaDirectError: As ``MarkerStore.ensure``.
     """
+    deadline = deadline or cluster.deadline()
+    check_brokers(cluster, delivery.timeout_ms, deadline)
+    store.ensure(deadline)
+
+
+def check_brokers(cluster: Cluster, timeout_ms: int, deadline: Deadline | None = None) -> None:
+    """Check that the brokers can do transactions, and let them be open for so long.
+
+    Args:
+        cluster: The cluster.
+        timeout_ms: After how long the broker is to abort an open transaction.
+        deadline: End of the wait instead of ``default.api.timeout.ms``.
+
+    Raises:
+        UnsupportedBrokerError: The broker is older than Kafka 2.5.
+        OptionError: The brokers do not allow transactions to be open for so long.
+        KafkaDirectError: They could not be asked.
+    """
     from pyspark_kafka_direct.settings.sink import warn_once  # a process plans many batches
 
     deadline = deadline or cluster.deadline()
@@ -114,15 +132,14 @@ def prepare(cluster: Cluster, store: MarkerStore, delivery: Delivery, deadline: 
 
     if (warning := cluster.ask_any(ask, deadline)) is not None:
         warn_once(warning)
-    store.ensure(deadline)
     try:
         most = broker_config(cluster, [_MAX_TIMEOUT], deadline).get(_MAX_TIMEOUT)
     except AuthorizationError:
-        return  # the coordinator refuses it when the first batch is delivered
-    if most is not None and delivery.timeout_ms > int(most):
+        return  # the coordinator refuses it when the first transaction begins
+    if most is not None and timeout_ms > int(most):
         raise OptionError(
-            f"kafka.transaction.timeout.ms is {delivery.timeout_ms}, and the brokers allow {most} at most: lower it, "
-            f"or raise their {_MAX_TIMEOUT}."
+            f"kafka.transaction.timeout.ms is {timeout_ms}, and the brokers allow {most} at most: lower it, or raise "
+            f"their {_MAX_TIMEOUT}."
         )
 
 
