@@ -1,0 +1,65 @@
+"""Bring the logs of a query that delivers exactly once up to where its transactions have got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+
+def settle(
+    spark: SparkSession,
+    checkpointLocation: str,
+    options: Mapping[str, str],  # noqa: N803 (as Spark calls it)
+) -> dict[TopicPartition, int] | None:
+    """Settle the checkpoint of a continuous query that is not running any more, however it has ended.
+
+    A continuous query that is started again does so by itself. Call this before a micro-batch query goes on from the
+    checkpoint after a crash, or before a continuous one does under another ``transactionalIdPrefix`` or with another
+    delivery: else the records of the epoch in which it crashed may be published again.
+
+    Tasks and drivers of the query that are still alive somewhere publish nothing any more.
+
+    Args:
+        spark: The session.
+        checkpointLocation: The query's checkpoint.
+        options: Those of its ``to_kafka``: how to reach the cluster, and ``transactionalIdPrefix``.
+
+    Returns:
+        Where the next query goes on: the next offset to read of each partition. ``None``: it never began.
+
+    Raises:
+        CheckpointTakenError: Another driver has taken the query over meanwhile.
+        DeliveryRefusedError: The prefix is another query's.
+        OffsetPlanError: The logs are damaged, or whether records were published is not known.
+        OptionError: There is no such checkpoint, or the options are not those of an exactly-once delivery.
+        KafkaDirectError: The cluster could not be asked.
+    """
+    from pyspark_kafka_direct.continuous._log_format import parse_metadata
+    from pyspark_kafka_direct.continuous._logs import open_logs
+    from pyspark_kafka_direct.continuous._transactions import TransactionalDelivery
+    from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
+    from pyspark_kafka_direct.settings.sink import parse_sink_options
+    from pyspark_kafka_direct.wire.system import SYSTEM
+
+    parsed = parse_sink_options({"delivery": "exactly-once", **options}, streaming=True)
+    if parsed.delivery != "exactly-once":
+        raise OptionError(f"delivery is {parsed.delivery!r}: only a query that delivers exactly-once has to be settled")
+    files = CheckpointFiles(spark, checkpointLocation, "settle")
+    metadata = files.text("metadata")
+    if metadata is None:
+        raise OptionError(f"checkpointLocation: there is no query in {checkpointLocation}")
+    delivery = TransactionalDelivery(parsed, None, files, longest_epoch=0.0)
+    delivery.prepare(parse_metadata(metadata, files.place("metadata")), (), 0)
+    logs = open_logs(spark, checkpointLocation)
+    state = logs.state()
+    settlement = logs.settle(delivery.reached(state), int(SYSTEM.wall_time() * 1000), state)
+    delivery.settled()
+    return None if settlement.begin is None else dict(settlement.begin)
