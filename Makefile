@@ -117,6 +117,10 @@ bench-sink: $(VENV)  ## writing, against Spark's JVM sink and confluent-kafka: a
 bench-log: $(VENV)  ## loading a log of a million keys, against Python's clients: three minutes
 	$(BIN)/python -m bench.log
 
+.PHONY: bench-continuous
+bench-continuous: $(VENV)  ## from topic to topic in milliseconds, against Spark's JVM connector: a quarter of an hour
+	$(BIN)/python -m bench.continuous
+
 .PHONY: fmt
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .
