@@ -16,6 +16,8 @@ from bench.errors import BenchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from confluent_kafka import TopicPartition
+
     from bench.client_peers import Clients
 
 PARTITIONS = 2
@@ -145,10 +147,9 @@ class _Receiver:
                 "log_level": 0,
             }
         )
-        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-        for place in places:
-            place.offset = self._consumer.get_watermark_offsets(place, timeout=_WAIT)[1]
-        self._consumer.assign(places)
+        self._consumer.assign(
+            [TopicPartition(topic, number, self._end(TopicPartition(topic, number))) for number in range(PARTITIONS)]
+        )
 
     def __enter__(self) -> _Receiver:
         return self
@@ -173,6 +174,18 @@ class _Receiver:
             if time.monotonic() > deadline:
                 raise BenchError(f"{otherwise} within {_PATIENCE:.0f} s")
             self.during(0.05)
+
+    def _end(self, place: TopicPartition) -> int:
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + _WAIT
+        while True:
+            try:
+                return int(self._consumer.get_watermark_offsets(place, timeout=_WAIT)[1])
+            except KafkaException as error:  # a new topic: its leaders do not know yet
+                if time.monotonic() > deadline:
+                    raise BenchError(f"{place}: {error}") from None
+                time.sleep(0.1)
 
     def _receive(self) -> None:
         message = self._consumer.poll(0.05)

@@ -88,11 +88,10 @@ class Runner:
         Raises:
             BenchError: It had failed.
         """
-        if self._query is None:
-            return
         try:
             self.check()
-            self._query.stop()
+            if self._query is not None:
+                self._query.stop()
         finally:
             self._query = None
             shutil.rmtree(self._checkpoint, ignore_errors=True)
