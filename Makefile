@@ -97,6 +97,11 @@ soak-sink: $(VENV)  ## hurt a query that writes ROUNDS times (30) and check ever
 soak-log: $(VENV)  ## hurt writers, readers and brokers of a shared log for MINUTES (10) and compare them all; SEED=n repeats
 	$(BIN)/python -m tests.soak.log --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
+.PHONY: soak-continuous
+soak-continuous: $(VENV)  ## hurt continuous queries ROUNDS times (30), or run for MINUTES, and check every record; SEED=n, FOLDER=f
+	$(BIN)/python -m tests.soak.continuous $(if $(MINUTES),--minutes $(MINUTES),--rounds $(or $(ROUNDS),30)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
+
 .PHONY: bench
 bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 10 minutes
 	$(BIN)/python -m bench

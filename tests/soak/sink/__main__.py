@@ -35,7 +35,7 @@ def main() -> int:
     import_quickly()
     folder = Path(asked.folder or tempfile.mkdtemp(prefix="soak-sink-"))
     folder.mkdir(parents=True, exist_ok=True)
-    progress = Progress(folder / _PROGRESS, asked.seed, asked.delivery)
+    progress = Progress(folder / _PROGRESS, asked.seed, asked.delivery, Outcome)
     plans = plan_run(progress.seed, asked.rounds, asked.delivery)
     waiting = [plan for plan in plans if progress.outcome(plan) is None]
     _say(

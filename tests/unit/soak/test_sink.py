@@ -105,12 +105,12 @@ def test_progress_is_found_again(tmp_path: Path) -> None:
     file = tmp_path / "progress.json"
     plans = plan_run(5, 13, "exactly-once")
     outcome = Outcome(Counter({"driver, committed": 2}), drivers=3, records=100, batches=9, doubles=0, aborted=4)
-    Progress(file, 5, "exactly-once").add(plans[1], outcome)
-    again = Progress(file, 77, "exactly-once")
+    Progress(file, 5, "exactly-once", Outcome).add(plans[1], outcome)
+    again = Progress(file, 77, "exactly-once", Outcome)
     assert again.seed == 5
     assert [again.outcome(plan) for plan in plans] == [None, outcome]
     with pytest.raises(ValueError, match="exactly-once, not at-least-once"):
-        Progress(file, 5, "at-least-once")
+        Progress(file, 5, "at-least-once", Outcome)
 
 
 COMES_TWICE = """

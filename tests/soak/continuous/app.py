@@ -1,0 +1,52 @@
+"""The application that is killed: a continuous query that copies a topic to another.
+
+Everything it needs comes as one JSON argument. It ends when its folder has a file named ``stop``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from pyspark_kafka_direct.continuous import continuous_query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+told = json.loads(sys.argv[1])
+folder, options = told["folder"], told["options"]
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what comes."""
+    return batch
+
+
+spark = (
+    SparkSession.builder.master(options["master"])
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.local.dir", f"{folder}/tmp")
+    .config("spark.sql.warehouse.dir", f"{folder}/tmp/warehouse")
+    .config("spark.executor.memory", "512m")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("WARN")
+query = (
+    continuous_query(spark)
+    .read(options["source"])
+    .select("key", "value")
+    .map_batches(same)
+    .to_kafka(topic=options["topic"], options=options["sink"])
+    .start(checkpointLocation=f"{folder}/checkpoint", **options["start"])
+)
+while not query.awaitTermination(0.2):
+    if Path(folder, "stop").exists():
+        query.stop()
+spark.stop()
