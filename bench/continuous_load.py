@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PARTITIONS = 2
 
 _TICK = 0.001  # seconds between looks at what is due
-_PATIENCE = 120.0  # seconds until the first record, and the last one, must have come through
+_PATIENCE = 60.0  # seconds until the first record, and the last one, must have come through
 _WAIT = 30.0
 _NUMBER = slice(0, 12)  # of the value
 

@@ -138,7 +138,7 @@ class Runner:
             .read({"kafka.bootstrap.servers": self.spark.settings.bootstrap_servers, "subscribe": source, **reading})
             .select("key", "value")
             .map_batches(identity)
-            .to_kafka(topic=target, options=delivery)
+            .to_kafka(target, delivery)
             .start(checkpointLocation=self._checkpoint, epochInterval=f"{milliseconds:.0f} milliseconds")
         )
 

@@ -96,19 +96,19 @@ def start_query(spark: SparkSession, servers: str, checkpoint: Path, late: int) 
         .read({"kafka.bootstrap.servers": servers, "subscribe": DEPARTURES, "startingOffsets": "earliest"})
         .select("value")
         .map_batches(alerts)
-        .to_kafka(topic=ALERTS)
+        .to_kafka(ALERTS)
         .start(checkpointLocation=str(checkpoint), epochInterval="1 second", queryName="late departures")
     )
 
 
 def wait_until_live(query: ContinuousQuery) -> None:
-    """Return when the tasks run: an epoch is whole then.
+    """Return when the tasks run.
 
     Raises:
         TimeoutError: They don't.
     """
     deadline = time.monotonic() + PATIENCE_S
-    while query.lastProgress is None:
+    while not query.status["isTriggerActive"]:
         if (failure := query.exception()) is not None:
             raise failure
         if time.monotonic() > deadline:

@@ -43,7 +43,7 @@ query = (
     .read(options["source"])
     .select("key", "value")
     .map_batches(same)
-    .to_kafka(topic=options["topic"], options=options["sink"])
+    .to_kafka(options["topic"], options["sink"])
     .start(checkpointLocation=f"{folder}/checkpoint", **options["start"])
 )
 while not query.awaitTermination(0.2):

@@ -35,7 +35,7 @@ EPOCH_TIMEOUT = 5  # seconds
 _RATE = 400  # records a second
 _DEADLINE = 180.0  # seconds for anything to happen; starting Spark on a busy machine is the longest
 _ORPHANS_END_WITHIN = 20.0  # seconds; tasks notice at once that their driver is gone
-_EPOCHS = 3  # that show that a query works: the first one may have been under way before
+_EPOCHS = 2  # that show that a query works: the first one may have been under way before
 _MANY = 1000  # restarts that the brokers of this soak may cause
 _LOCAL, _CLUSTER = "local[2]", "local-cluster[2,1,512]"
 
