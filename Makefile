@@ -6,6 +6,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
+# Python keeps what it compiled, whatever the environment says: the tests start hundreds of Python processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 CARGO := $(shell command -v cargo)
 RUST := $(shell find rust -name target -prune -o \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 
