@@ -97,8 +97,9 @@ def test_every_client_reads_what_was_encoded(
         assert found[topic] == expected(rows), topic
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_10_mb(kafka: EmbeddedKafka, make_topic: MakeTopic, family: Family) -> None:
+@pytest.fixture(scope="module")
+def large(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
+    """A topic for each encoder with records of 10 MB, in every codec, and what it holds."""
     dull = b"".join(b"%07d departures, mean delay %03d minutes\n" % (n, n * n % 997) for n in range(10_000_000 // 40))
     rows = [Row(dull, b"large", timestamp=_NOW), Row(_noise.randbytes(10_000_000), timestamp=_NOW)]
     topics = {}
@@ -111,8 +112,13 @@ def test_10_mb(kafka: EmbeddedKafka, make_topic: MakeTopic, family: Family) -> N
         ]
         send(kafka.bootstrap_servers, topic, batches)
         topics[topic] = rows * len(CODECS)
-    found = consume(family, kafka.bootstrap_servers, DEFAULT_VERSION, list(topics))
-    for topic, sent in topics.items():
+    return topics
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_10_mb(kafka: EmbeddedKafka, large: dict[str, list[Row]], family: Family) -> None:
+    found = consume(family, kafka.bootstrap_servers, DEFAULT_VERSION, list(large))
+    for topic, sent in large.items():
         assert found[topic] == expected(sent)
 
 
