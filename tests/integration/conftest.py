@@ -16,14 +16,14 @@ from tests.lanes.assignment import lane_of
 from tests.lanes.jvm import start_quickly
 from tests.lanes.python import import_quickly
 
+from pyspark_kafka_direct.broker import EmbeddedKafka
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
-
-    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 start_quickly()
 import_quickly()
@@ -34,6 +34,13 @@ def _no_spark_in_the_plain_lane(request: pytest.FixtureRequest, monkeypatch: pyt
     """Make Spark fail to start in a test that is in the lane for tests without it."""
     if lane_of(request.node) == "plain":
         monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--a-test-that-starts-spark-is-marked-spark_app")
+
+
+@pytest.fixture(scope="session")
+def kafka39() -> Iterator[EmbeddedKafka]:
+    """One broker of Kafka 3.9 for the whole run. As of ``kafka``: tests must not stop it or change it."""
+    with EmbeddedKafka(version="3.9.2", reuse_running=False) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from tests.integration.producers import CODECS, FAMILIES, Producers, Record, Wri
 from tests.integration.topics import wait_until_stable
 
 from pyspark_kafka_direct import records
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.reading.counts import ReadCounts
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
     from tests.integration.producers import Family
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.settings.client import ClientSettings
 
 
@@ -189,9 +189,8 @@ def lab(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def older_lab(topics_on: Callable[[str], MakeTopic]) -> Iterator[Lab]:
-    with EmbeddedKafka(version=OLDER_VERSION, reuse_running=False) as kafka:
-        yield from make_lab(kafka.bootstrap_servers, OLDER_VERSION, topics_on(kafka.bootstrap_servers))
+def older_lab(kafka39: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> Iterator[Lab]:
+    yield from make_lab(kafka39.bootstrap_servers, OLDER_VERSION, topics_on(kafka39.bootstrap_servers))
 
 
 @pytest.fixture(scope="module")

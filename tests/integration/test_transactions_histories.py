@@ -113,12 +113,6 @@ def whole(*batches: int) -> list[str]:
     return sorted(f"{batch}-{part}" for batch in batches for part in range(2))
 
 
-@pytest.fixture(scope="module")
-def kafka39() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(version="3.9.2") as cluster:
-        yield cluster
-
-
 @pytest.fixture(params=["4.3", "3.9"])
 def first(request: pytest.FixtureRequest, topics_on: Callable[[str], MakeTopic]) -> Deliverer:
     """The first run of a query; with transaction.version 2, and without."""

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     Sessions: TypeAlias = Callable[..., TransactionalSession]
 
 
-@pytest.fixture(scope="module")
-def kafka39() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(version="3.9.2") as cluster:
-        yield cluster
-
-
 @pytest.fixture(params=["4.3", "3.9"])
 def servers(request: pytest.FixtureRequest) -> str:
     """A cluster with transaction.version 2, and one without."""

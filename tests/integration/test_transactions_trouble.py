@@ -23,7 +23,7 @@ from pyspark_kafka_direct.writing.exactly_once import Delivery, deliver, prepare
 from pyspark_kafka_direct.writing.markers import MarkerStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.conftest import MakeTopic
 
@@ -77,12 +77,6 @@ class Query:
             attempt,
             lambda: ((topic, batch_of(some, part)) for topic, some, part in parts),
         )
-
-
-@pytest.fixture(scope="module")
-def kafka39() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(version="3.9.2") as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("version", ["4.3", "3.9"])

@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import Producer
 from tests.lending import lend
 
-from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire import fetch
@@ -19,19 +18,14 @@ from pyspark_kafka_direct.wire.fetch import FetchChannel
 from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.settings.client import ClientSettings
     from pyspark_kafka_direct.wire.messages import Api
     from pyspark_kafka_direct.wire.metadata import TopicMetadata
-
-
-@pytest.fixture(scope="module")
-def kafka39() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(version="3.9.2") as cluster:
-        yield cluster
 
 
 def write(kafka: EmbeddedKafka, topic: str) -> None:

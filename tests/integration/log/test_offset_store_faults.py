@@ -208,11 +208,7 @@ def test_a_broker_that_does_not_know_the_newest_records_is_noticed(make: Any, mo
 def test_an_unclean_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Requests cut in half, answers lost or cut in half: of every fifth request that writes."""
     with contextlib.ExitStack() as stack:
-        kafka = (
-            request.getfixturevalue("kafka")
-            if version == "4.3"
-            else stack.enter_context(EmbeddedKafka(version="3.9.2"))
-        )
+        kafka = request.getfixturevalue("kafka" if version == "4.3" else "kafka39")
         chance = random.Random(20261122)
 
         def fate(api_key: int) -> Fate:
