@@ -178,7 +178,7 @@ class TaskLoop:
         if now > self._heard_at + self._mark_timeout:
             raise RunFailedError(
                 f"For {self._mark_timeout:g} s the query's driver has marked no epoch: this task takes it for dead, "
-                "and ends. The next run reads on from the last whole epoch."
+                "and ends. The next run reads on from the last whole epoch. Raise markTimeout if it is only slow."
             )
 
     def _end_epoch(self, mark: Mark) -> None:
