@@ -165,6 +165,16 @@ class TestKafka:
         sink.end_epoch(7, {})
         assert producer.told == [2, "flush", "flush"]  # of the rows, then of the producer
 
+    def test_rows_are_stamped_with_the_epoch_that_they_belong_to(self) -> None:
+        producer, stamps = MadeUpProducer(), []
+        producer.write = lambda rows: stamps.append(rows.column("headers")[0][1]["value"].as_py())  # type: ignore[method-assign]
+        output = OutputRows("t", stamp=True, task=TASK, system=RealSystem())
+        sink = KafkaSink(cast("Producer", producer), cast("RowWriter", producer), output)
+        for epoch in (7, 8):
+            sink.write(BATCH)
+            sink.end_epoch(epoch, {})
+        assert stamps == [b"7", b"8"]
+
     def test_it_tells_what_it_waits_for(self) -> None:
         sink, producer = made_up()
         assert list(sink.descriptors()) == [4, 5]
