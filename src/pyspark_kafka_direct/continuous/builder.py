@@ -77,7 +77,7 @@ class ContinuousQueryBuilder:
     _functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...] = ()
     _output: Output | None = None
 
-    def read(self, options: Mapping[str, object] | None = None, /, **more: object) -> ContinuousQueryBuilder:
+    def read(self, options: Mapping[str, object] | None = None, **more: object) -> ContinuousQueryBuilder:
         """Say what is read.
 
         Args:
@@ -129,7 +129,7 @@ class ContinuousQueryBuilder:
         return replace(self, _functions=(*self._functions, function))
 
     def to_kafka(
-        self, topic: str | None = None, options: Mapping[str, object] | None = None, /, **more: object
+        self, topic: str | None = None, options: Mapping[str, object] | None = None, **more: object
     ) -> ContinuousQueryBuilder:
         """Write to Kafka: the columns ``value`` and, where there are such, ``key``, ``headers``, ``topic`` and others.
 
