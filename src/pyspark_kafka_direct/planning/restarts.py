@@ -68,7 +68,7 @@ def pause_before(restart: int) -> float:
     Args:
         restart: Its number among those of the window, from 1.
     """
-    return float(min(_FIRST_PAUSE * 2.0 ** (max(restart, 1) - 1), _LONGEST_PAUSE))
+    return float(min(_FIRST_PAUSE * 2.0 ** min(restart - 1, 16), _LONGEST_PAUSE))
 
 
 def _classes() -> Iterator[type[KafkaDirectError]]:

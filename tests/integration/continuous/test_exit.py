@@ -51,7 +51,7 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
     yield start
     for process in made:
         process.kill()
-        process.wait(30)
+        process.communicate()  # closes the pipes, too
 
 
 class App(NamedTuple):

@@ -215,13 +215,25 @@ class TestWholeRuns:
         written = threading.Event()
         driver = drivers(on_epoch=lambda _: (written.wait(20), None)[1])
         channels = driver.start_tasks()
-        for channel, offsets in zip(channels, ({A0: 5, B0: 7}, {A1: 6}), strict=True):
+        for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_mark(channel).epoch == 3
             report(channel, 3, offsets)
         time.sleep(5 * TIMES.interval)
         assert [channel.receive() for channel in channels] == [[], []]
         written.set()
         assert [next_mark(channel).epoch for channel in channels] == [4, 4]
+
+    def test_an_epoch_in_which_nothing_moved_leaves_its_number_to_the_next(
+        self, drivers: Callable[..., Driver]
+    ) -> None:
+        driver = drivers()
+        channels = driver.start_tasks()
+        for epoch, moved in ((3, 6), (3, 8), (4, 8), (4, 9), (5, 9)):
+            assert [next_mark(channel).epoch for channel in channels] == [epoch, epoch]
+            report(channels[0], epoch, {A0: 5, B0: 7})
+            report(channels[1], epoch, {A1: moved})
+        assert [next_mark(channel).epoch for channel in channels] == [5, 5]
+        assert [each.epoch for each in driver.epochs] == [3, 3, 4, 4, 5]
 
     def test_an_abort_is_raised(self, drivers: Callable[..., Driver]) -> None:
         driver = drivers(times=LONG)
@@ -546,13 +558,16 @@ def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., Driver]) -> 
     marked: dict[int, float] = {}
     channels = driver.start_tasks()
 
-    def work(number: int, offsets: dict[TopicPartition, int]) -> None:
+    def work(number: int) -> None:
         while not (mark := next_mark(channels[number])).stop:
             marked[mark.epoch] = min(time.perf_counter(), marked.get(mark.epoch, float("inf")))
-            report(channels[number], mark.epoch, offsets)
-        report(channels[number], mark.epoch, offsets)
+            report(channels[number], mark.epoch, moved(number, mark.epoch))
+        report(channels[number], mark.epoch, moved(number, mark.epoch))
 
-    threads = [threading.Thread(target=work, args=each) for each in ((0, {A0: 5, B0: 7}), (1, {A1: 6}))]
+    def moved(number: int, epoch: int) -> dict[TopicPartition, int]:
+        return {A1: 6 + epoch} if number else {A0: 5, B0: 7}
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     while len(ends) < 50:
