@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pyspark_kafka_direct.continuous.builder import ContinuousQueryBuilder, continuous_query
 from pyspark_kafka_direct.continuous.query import ContinuousQuery
+from pyspark_kafka_direct.continuous.settling import settle
 from pyspark_kafka_direct.continuous.sink import Sink, SinkFactory, TaskInfo
 
-__all__ = ["ContinuousQuery", "ContinuousQueryBuilder", "Sink", "SinkFactory", "TaskInfo", "continuous_query"]
+__all__ = ["ContinuousQuery", "ContinuousQueryBuilder", "Sink", "SinkFactory", "TaskInfo", "continuous_query", "settle"]

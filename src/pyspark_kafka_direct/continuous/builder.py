@@ -31,6 +31,7 @@ _log = logging.getLogger("pyspark_kafka_direct.continuous")
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _DEFAULT_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _KEPT: Final = "spark.sql.streaming.numRecentProgressUpdates"
+_TRANSACTION_TIMEOUT: Final = "kafka.transaction.timeout.ms"
 _SECONDS_TO_CANCEL: Final = 60.0
 
 
@@ -49,11 +50,11 @@ class Output:
 
     Attributes:
         description: The same in a few words.
-        delivery: Returns how it is delivered, by what is read.
+        delivery: Returns how it is delivered, by what is read, the session, and how the query runs.
     """
 
     description: str
-    delivery: Callable[[ContinuousOptions], Delivery]
+    delivery: Callable[[ContinuousOptions, SparkSession, RunSettings], Delivery]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,8 +152,13 @@ class ContinuousQueryBuilder:
         if topic is not None:
             writing = {**{name: text for name, text in writing.items() if name.lower() != "topic"}, "topic": topic}
         given = parse_sink_options(output_options(self._reading, writing), streaming=True)
+        timeout_given = _TRANSACTION_TIMEOUT in {name.lower() for name in writing}
         where = f"topic {given.topic}" if given.topic is not None else "the topics of the column topic"
-        return replace(self, _output=Output(f"Kafka[{where}]", lambda reading: kafka_delivery(reading, given)))
+
+        def delivery(reading: ContinuousOptions, spark: SparkSession, settings: RunSettings) -> Delivery:
+            return kafka_delivery(reading, given, spark, settings, timeout_given=timeout_given)
+
+        return replace(self, _output=Output(f"Kafka[{where}]", delivery))
 
     def foreach_batch(self, function: Callable[[pa.RecordBatch, int], None]) -> ContinuousQueryBuilder:
         """Give each batch to a function, in the tasks, with the number of its epoch.
@@ -169,7 +175,7 @@ class ContinuousQueryBuilder:
         _check_callable(function, "foreach_batch()")
         _check_travels(function, "the function of foreach_batch()")
         delivery = AtLeastOnce(batch_function(function))
-        return replace(self, _output=Output("foreach_batch", lambda _: delivery))
+        return replace(self, _output=Output("foreach_batch", lambda *_: delivery))
 
     def to(self, sink: Sink | SinkFactory) -> ContinuousQueryBuilder:
         """Write to a sink of your own, see ``continuous.sink``.
@@ -185,7 +191,7 @@ class ContinuousQueryBuilder:
 
         delivery = AtLeastOnce(plain_sink(sink))
         _check_travels(sink, "the sink")
-        return replace(self, _output=Output(_name_of(sink), lambda _: delivery))
+        return replace(self, _output=Output(_name_of(sink), lambda *_: delivery))
 
     def start(
         self,
@@ -268,7 +274,7 @@ class ContinuousQueryBuilder:
             reading=reading,
             columns=self._columns or tuple(each for each in _COLUMNS if each != "headers" or reading.include_headers),
             function=_composed(self._functions),
-            delivery=self._output.delivery(reading),
+            delivery=self._output.delivery(reading, self._spark, settings),
         )
         logs = open_logs(self._spark, settings.checkpoint)
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def settle(
     spark: SparkSession,
-    checkpointLocation: str,
-    options: Mapping[str, str],  # noqa: N803 (as Spark calls it)
+    checkpoint: str,
+    options: Mapping[str, str],
 ) -> dict[TopicPartition, int] | None:
     """Settle the checkpoint of a continuous query that is not running any more, however it has ended.
 
@@ -29,7 +29,7 @@ def settle(
 
     Args:
         spark: The session.
-        checkpointLocation: The query's checkpoint.
+        checkpoint: The query's checkpoint.
         options: Those of its ``to_kafka``: how to reach the cluster, and ``transactionalIdPrefix``.
 
     Returns:
@@ -52,13 +52,13 @@ def settle(
     parsed = parse_sink_options({"delivery": "exactly-once", **options}, streaming=True)
     if parsed.delivery != "exactly-once":
         raise OptionError(f"delivery is {parsed.delivery!r}: only a query that delivers exactly-once has to be settled")
-    files = CheckpointFiles(spark, checkpointLocation, "settle")
+    files = CheckpointFiles(spark, checkpoint, "settle")
     metadata = files.text("metadata")
     if metadata is None:
-        raise OptionError(f"checkpointLocation: there is no query in {checkpointLocation}")
+        raise OptionError(f"there is no query in {checkpoint}")
     delivery = TransactionalDelivery(parsed, None, files, longest_epoch=0.0)
     delivery.prepare(parse_metadata(metadata, files.place("metadata")), (), 0)
-    logs = open_logs(spark, checkpointLocation)
+    logs = open_logs(spark, checkpoint)
     state = logs.state()
     settlement = logs.settle(delivery.reached(state), int(SYSTEM.wall_time() * 1000), state)
     delivery.settled()
