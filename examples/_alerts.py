@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from _flights import Record
     from _steps import Steps
 
-_TICK_S = 0.001
+_TICK_S = 0.005  # a request for each flight would keep a broker that has just started busy
 _WAIT_S = 30.0
 _ROW_S = 1.0
 _LATEST = 8  # alerts on the board

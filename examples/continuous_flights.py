@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.continuous import ContinuousQuery
 
-DEPARTURES, ALERTS = "departures", "alerts"
+REHEARSAL, DEPARTURES, ALERTS = "rehearsal", "departures", "alerts"
 PARTITIONS = 2
 PATIENCE_S = 120.0
 FRAME_S = 0.1
@@ -45,9 +45,10 @@ def main(flights: int, rate: int, late: int) -> int:
             kafka = EmbeddedKafka(reuse_running=False).start()
         try:
             servers = kafka.bootstrap_servers
-            for topic in (DEPARTURES, ALERTS):
+            for topic in (REHEARSAL, DEPARTURES, ALERTS):
                 _flights.create(servers, topic, PARTITIONS)
-            with steps.step("Starting Spark"):
+            with steps.step("Starting Spark"), Departures(servers, REHEARSAL, records, rate // 2) as rehearsal:
+                rehearsal.start()  # a broker that has just started is slow at first
                 spark = start_spark()
             try:
                 with steps.step("Starting the query, which stays in its tasks from now on"):
