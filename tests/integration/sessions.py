@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.lanes.jvm import executor_options
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -50,6 +52,9 @@ class SparkSessions:
         if names != self._jvm_jars:
             self.stop_jvm()
         settings = {**_DEFAULTS, "spark.sql.warehouse.dir": str(self._warehouse), **(conf or {})}
+        if not master.startswith("local["):
+            # Executors have an environment of their own.
+            settings.setdefault("spark.executor.extraJavaOptions", executor_options())
         if names:
             settings["spark.jars"] = ",".join(names)
         builder = SparkSession.builder.master(master).appName("tests")

@@ -23,16 +23,21 @@ _ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 _PLAIN = f"{_ONE_COMPILER} -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 _QUIET = "-Xlog:disable"  # an archive that is left aside would be a warning on standard output
 _KAFKA, _SPARK = FOLDER / "kafka.jsa", FOLDER / "spark.jsa"
-# Which JVMs read a variable: all, and those of Spark's drivers, whose command line wins.
-_ALL, _DRIVERS = "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"
+# Which JVMs read a variable: all; those of Spark's drivers, and its masters and workers, whose command line wins.
+_ALL, _DRIVERS, _DAEMONS = "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"
 
 
 def start_quickly() -> None:
     """Set the environment for JVMs that this process and its children start."""
     _add(_ALL, _PLAIN)
-    for variable, archive in ((_ALL, _KAFKA), (_DRIVERS, _SPARK)):
+    for variable, archive in ((_ALL, _KAFKA), (_DRIVERS, _SPARK), (_DAEMONS, _SPARK)):
         if archive.exists():
-            _add(variable, f"-XX:SharedArchiveFile={archive} {_QUIET}")
+            _add(variable, _use(archive))
+
+
+def executor_options() -> str:
+    """Return options for the JVMs of Spark's executors, which no variable is for."""
+    return _use(_SPARK) if _SPARK.exists() else ""
 
 
 def for_long_work(options: str) -> str:
@@ -81,6 +86,10 @@ def _run_spark() -> None:
         writer = stream.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
         writer.trigger(availableNow=True).start().awaitTermination(120)
         sessions.stop_jvm()
+
+
+def _use(archive: Path) -> str:
+    return f"-XX:SharedArchiveFile={archive} {_QUIET}"
 
 
 def _add(variable: str, options: str) -> None:

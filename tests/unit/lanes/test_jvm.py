@@ -19,15 +19,17 @@ def test_archives_are_used_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(jvm, "_SPARK", spark)
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dproxy=given")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "")
+    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", "")
     kafka.touch()
     jvm.start_quickly()
     options = os.environ["JAVA_TOOL_OPTIONS"].split()
     assert options[0] == "-Dproxy=given"
     assert f"-XX:SharedArchiveFile={kafka}" in options
-    assert os.environ["SPARK_SUBMIT_OPTS"] == ""
+    assert os.environ["SPARK_SUBMIT_OPTS"] == os.environ["SPARK_DAEMON_JAVA_OPTS"] == jvm.executor_options() == ""
     spark.touch()
     jvm.start_quickly()
-    assert f"-XX:SharedArchiveFile={spark}" in os.environ["SPARK_SUBMIT_OPTS"].split()
+    for told in (os.environ["SPARK_SUBMIT_OPTS"], os.environ["SPARK_DAEMON_JAVA_OPTS"], jvm.executor_options()):
+        assert f"-XX:SharedArchiveFile={spark}" in told.split()
 
 
 def test_long_work_has_all_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
