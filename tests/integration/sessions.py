@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.lanes.jvm import executor_options
+from tests.lanes.python import path_of_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ _DEFAULTS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+_PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 
 
 class SparkSessions:
@@ -55,6 +57,7 @@ class SparkSessions:
         if not master.startswith("local["):
             # Executors have an environment of their own.
             settings.setdefault("spark.executor.extraJavaOptions", executor_options())
+            settings[_PYTHONPATH] = path_of_workers(settings.get(_PYTHONPATH, ""))
         if names:
             settings["spark.jars"] = ",".join(names)
         builder = SparkSession.builder.master(master).appName("tests")

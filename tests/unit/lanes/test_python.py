@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
-from tests.lanes.python import import_quickly
+from tests.lanes.python import import_quickly, path_of_workers
 from tests.lanes.workers.sitecustomize import without_archives
 
 if TYPE_CHECKING:
@@ -37,3 +37,9 @@ def test_a_process_with_sparks_archives_imports_the_installed_files(monkeypatch:
     assert Path(py4j_file).is_relative_to(installed / "py4j")
     assert Path(pyspark_file) == installed / "pyspark" / "__init__.py"
     assert given == "True"
+
+
+def test_the_path_of_executors_keeps_what_is_given() -> None:
+    folder = path_of_workers("")
+    assert Path(folder, "sitecustomize.py").exists()
+    assert path_of_workers("/given").split(os.pathsep) == [folder, "/given"]
