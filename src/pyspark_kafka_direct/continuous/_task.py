@@ -19,7 +19,7 @@ from pyspark_kafka_direct.continuous._coordinator import REPORT_SETTING, START_S
 from pyspark_kafka_direct.continuous._task_channel import TaskChannel
 from pyspark_kafka_direct.continuous.sink import TaskInfo
 from pyspark_kafka_direct.errors import DataLossError, OptionError, RunFailedError, TopicNotFoundError
-from pyspark_kafka_direct.runtime.worker import begin_task, end_task
+from pyspark_kafka_direct.runtime.worker import begin_task, end_task, spare_collections
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.system import SYSTEM
 
@@ -191,6 +191,8 @@ class TaskLoop:
         sought = self._losses.take_sought()
         report = Report(mark.epoch, positions, self._rows, self._bytes, flush_ms, self._rows_read, sought)
         self._channel.report(report, Deadline.after(self._mark_timeout, REPORT_SETTING, system=self._system))
+        if self._rows_read:
+            spare_collections()  # all is imported now; a full collection would hold records up for 20 ms
         self._rows = self._rows_read = self._bytes = 0
         self._stopped = mark.stop
         self._heard_at = self._system.monotonic()

@@ -7,7 +7,7 @@ from pyspark_kafka_direct.runtime._garbage import spare_collections
 from pyspark_kafka_direct.runtime._no_delay import send_at_once
 from pyspark_kafka_direct.runtime._retries import start_over_on_retry
 
-__all__ = ["begin_task", "end_task"]
+__all__ = ["begin_task", "end_task", "spare_collections"]
 
 
 def begin_task() -> None:
