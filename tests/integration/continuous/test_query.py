@@ -378,8 +378,13 @@ class TestRefusals:
 
         with pytest.raises(OptionError, match="cannot be sent to the executors"):
             queries.start(reading.map_batches(locked).to_kafka(make_topic()))
+
+        def write(batch: pa.RecordBatch, epoch: int) -> None:
+            with lock:
+                pass
+
         with pytest.raises(OptionError, match="cannot be sent to the executors"):
-            reading.foreach_batch(lambda *_: lock.acquire())
+            reading.foreach_batch(write)
 
     def test_a_port_that_is_taken(self, queries: Queries, make_topic: MakeTopic) -> None:
         import socket
