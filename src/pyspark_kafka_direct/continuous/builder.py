@@ -86,10 +86,12 @@ class ContinuousQueryBuilder:
             more: The same, where the name is one of Python's.
 
         Raises:
-            OptionError: An option cannot be used.
+            OptionError: An option cannot be used, or an output was named before.
         """
         from pyspark_kafka_direct.settings.source import parse_continuous_options
 
+        if self._output is not None:
+            raise OptionError("call read(...) before the output, which may be in the cluster that is read")
         reading = options_of(options, more)
         parse_continuous_options(reading)
         return replace(self, _reading=reading)
@@ -144,7 +146,7 @@ class ContinuousQueryBuilder:
             OptionError: An option cannot be used, or there was no ``read`` before.
         """
         from pyspark_kafka_direct.continuous._kafka_output import kafka_delivery
-        from pyspark_kafka_direct.settings.sink import parse_sink_options
+        from pyspark_kafka_direct.settings.sink import parse_sink_options, warn_once
 
         if self._reading is None:
             raise OptionError("call read(...) before to_kafka(...), which writes to the same cluster")
@@ -152,6 +154,8 @@ class ContinuousQueryBuilder:
         if topic is not None:
             writing = {**{name: text for name, text in writing.items() if name.lower() != "topic"}, "topic": topic}
         given = parse_sink_options(output_options(self._reading, writing), streaming=True)
+        for warning in given.warnings:
+            warn_once(warning)
         timeout_given = _TRANSACTION_TIMEOUT in {name.lower() for name in writing}
         where = f"topic {given.topic}" if given.topic is not None else "the topics of the column topic"
 
