@@ -176,7 +176,6 @@ class Runner:
             self._state.tell("Waiting for topic-partitions", active=False)
             self._state.wait_for_stop(self._settings.discovery_interval)
             return
-        self._check_cores(len(begin.assignment))
         run = Run(self._spark, self._order(begin), self._on_epoch, self._system)
         watch = self._watch = Watch(
             LiveView(self._work.reading, _log),
@@ -185,6 +184,7 @@ class Runner:
             run.stop,
             self._system,
         )
+        watch.latest = self._planner.latest
         self._began = self._system.monotonic()
         try:
             with self._state.running(run.stop):
@@ -201,6 +201,7 @@ class Runner:
         partitions = self._view.assigned(strict=ended is None).partitions
         for _ in range(_LOOKS):
             assignment = assign(partitions, self._settings.tasks_max, self._assignment)
+            self._check_cores(len(assignment))
             self._work.delivery.prepare(self._state.about.id, partitions, len(assignment))
             state = self._logs.state()
             settlement = self._logs.settle(self._work.delivery.reached(state), self._now_ms(), state)

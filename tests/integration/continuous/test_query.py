@@ -334,6 +334,7 @@ class TestCores:
         assert isinstance(error, OptionError)
         assert "needs 3 cores" in str(error)
         assert "set tasksMax to 2 or less" in str(error)
+        assert queries.entries("offsets") == [], "it has not begun"
 
     def test_as_many_tasks_as_there_are_cores(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(5), make_topic()
