@@ -125,6 +125,7 @@ class TransactionalSink:
         self._committed: dict[TopicPartition, int] = {}
         self._refresh_at = 0.0
         self._began: float | None = None  # when the transaction was begun that is open
+        self._open = False  # whether rows may be in open record batches
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Encode rows. Record batches that are full are sent, and waited for while ``buffer.memory`` is used up.
@@ -136,6 +137,7 @@ class TransactionalSink:
         with self._transaction():
             for rows in self._output.of(batch):
                 self._rows.write(rows)
+        self._open = True
 
     def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int]) -> None:
         """Commit the rows of an epoch, and with them how far the task has read.
@@ -156,7 +158,7 @@ class TransactionalSink:
             self._refresh_at = now + _REFRESH
         if moved or self._began is not None:
             with self._transaction():
-                self._rows.flush()
+                self._hand_on()
                 self._session.flush()
                 if moved:
                     self._session.add_offsets(self._group, self._noted(epoch, moved))
@@ -178,12 +180,20 @@ class TransactionalSink:
         """
         with self._transaction(begin=False):
             self._session.work(0)
+            # What is sent early need not be waited for when the epoch ends, and neither need its partitions be added.
+            if self._open and not self._session.has_waiting:
+                self._hand_on()
+                self._session.work(0)
 
     def close(self) -> None:
         """Abort what is open, so that nobody waits for it, and give the connections back."""
         with suppress(KafkaDirectError):
             self._session.abort(self._cluster.deadline(_ABORTING_TAKES))
         self._session.close()
+
+    def _hand_on(self) -> None:
+        self._rows.flush()
+        self._open = False
 
     def _noted(self, epoch: int, moved: Mapping[TopicPartition, int]) -> dict[TopicPartition, CommittedOffset]:
         if any(offset < self._committed.get(tp, 0) for tp, offset in moved.items()):

@@ -130,6 +130,11 @@ class TransactionalSession:
                 self._transactions.add_offsets(producer, group.group_id)
             group.commit_in_transaction(self.transactional_id, producer, offsets, bumps_epochs=bumps_epochs)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any record batch waits to be sent."""
+        return self._producer is not None and self._producer.has_waiting
+
     def descriptors(self) -> list[int]:
         """Return what to wait for: when one of them is readable, ``work(0)`` has an answer to take."""
         return [] if self._producer is None else self._producer.descriptors()
