@@ -73,9 +73,13 @@ def start_spark() -> SparkSession:
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("late departures").master(f"local[{PARTITIONS}]")
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    return builder.config(map=quiet).getOrCreate()
+    return (
+        SparkSession.builder.appName("late departures")
+        .master(f"local[{PARTITIONS}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
 
 
 def start_query(spark: SparkSession, servers: str, checkpoint: Path, late: int) -> ContinuousQuery:
