@@ -26,7 +26,7 @@ def test_nothing_is_lost_and_only_the_last_epoch_comes_again(kafka: EmbeddedKafk
 @pytest.mark.spark_app
 @pytest.mark.timeout(600)
 def test_each_record_is_there_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    rounds = (Round("executor"), Round("worker"), Round("driver"))
+    rounds = (Round("executor"), Round("driver"))
     plan = Plan(seed=0, delivery="exactly-once", rounds=rounds, cluster=True)
     outcome = ContinuousRun(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
     assert outcome.deeds.total() == len(plan.rounds)

@@ -31,14 +31,14 @@ class Round:
     Attributes:
         deed: A Python worker, an executor or the driver is killed; a worker is held for a while; a broker is restarted;
             all leaders move.
-        delay: Seconds to the deed, from when the query works.
+        delay: Seconds to the deed, from when an epoch was committed.
         hold: Seconds that a worker is held.
         broker: Which one is restarted.
         clean: Whether it may hand over before.
     """
 
     deed: Deed
-    delay: float = 0.5
+    delay: float = 0.6
     hold: float = 1.0
     broker: int = 1
     clean: bool = False

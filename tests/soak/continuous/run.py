@@ -126,6 +126,7 @@ class ContinuousRun:
 
     def _round(self, planned: Round) -> float:
         """Do one deed, and wait until the query works again; returns the seconds that took."""
+        self._progress("before the deed", 1)
         time.sleep(planned.delay)
         before = self._committed()
         began = time.monotonic()
@@ -244,7 +245,10 @@ class Copy:
 
     def options(self, master: str) -> dict[str, Any]:
         """What the application is told."""
-        once = {"delivery": self._delivery, "transactionalIdPrefix": self._name}
+        # Small record batches, so that some are sent before an epoch ends.
+        sink = {"kafka.batch.size": "1000"}
+        if self._delivery == "exactly-once":
+            sink |= {"delivery": self._delivery, "transactionalIdPrefix": self._name}
         return {
             "master": master,
             "source": {
@@ -253,7 +257,7 @@ class Copy:
                 "startingOffsets": "earliest",
             },
             "topic": self.target,
-            "sink": once if self._delivery == "exactly-once" else {},
+            "sink": sink,
             "start": {
                 "epochInterval": f"{self._epoch_ms} milliseconds",
                 "tasksMax": 2,
