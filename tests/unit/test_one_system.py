@@ -40,6 +40,7 @@ ALLOWED = {
     "runtime/commit_choice.py": {"uuid.uuid4"},  # one planner's name among the processes of a machine
     "runtime/committer.py": {"threading.Condition"},  # waits for it through the system
     "writing/outbox.py": {"threading.Condition"},  # waits for it through the system
+    "runtime/stop_at_signal.py": {"threading.Thread"},  # one that the interpreter waits for before it ends
     "runtime/shared_folder.py": {"uuid.uuid4"},  # the name of a file that no other process writes
 }
 """Reviewed exceptions."""

@@ -1,6 +1,6 @@
 """Who drives a query that delivers by transactions, and under which ids: a file in its checkpoint for each run.
 
-    transactions/7     {"v":1,"driver":"3fa1c1a5-...","host":"node-1","process":4711,
+    transactions/7     {"v":1,"driver":"Zk3xPq0aL8w...","host":"node-1","process":4711,
                         "cluster":"MkU3OEVBNTcwNTJENDM2Qg","prefix":"alerts","tasks":4}
 
 ``tasks`` is how many transactional ids this or any earlier run has used, and it is written before they are: whoever

@@ -16,7 +16,6 @@ The principal needs WRITE and DESCRIBE on the transactional ids ``<prefix>.cont.
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.continuous._group_offsets import (
@@ -87,7 +86,7 @@ class TransactionalDelivery:
         self._files = files
         self._cluster = Cluster(options.connection)
         self._group = Group(self._cluster, group_of(prefix))
-        self._takeovers = Takeovers(files, str(uuid.uuid4()))
+        self._takeovers = Takeovers(files, self._cluster.pool.system.nonce())
         self._checked = False
         self._query_id = ""
         self._producers: list[ProducerId] = []

@@ -43,11 +43,12 @@ def stop_at_signal(what: Stoppable, *args: Any, signals: Sequence[int] = (signal
     """
     if not callable(getattr(what, "stop", None)):
         raise OptionError(f"stop_at_signal takes what has a method stop, such as a query, got {what!r}")
-    begun = threading.Lock()
+    stops: list[threading.Thread] = []
 
-    def handle(*_: object) -> None:
-        if begun.acquire(blocking=False):
-            threading.Thread(target=what.stop, args=args, name="pyspark-kafka-direct-stop").start()
+    def handle(*_: object) -> None:  # always in the main thread
+        if not stops:
+            stops.append(threading.Thread(target=what.stop, args=args, name="pyspark-kafka-direct-stop"))
+            stops[0].start()
 
     for each in signals:
         signal.signal(each, handle)
