@@ -186,6 +186,13 @@ class Logs:
         Raises:
             CheckpointTakenError: Another query writes to the checkpoint.
         """
+        before = f"{_COMMITS}/{epoch - 1}"
+        if not self._files.exists(before):
+            # Who has slept for that long would write epochs again that another one has written and removed since.
+            raise CheckpointTakenError(
+                f"{self._files.place(before)} is gone, which this query has written: another query goes on at the same "
+                "checkpoint. This one ends; give each query a checkpoint of its own."
+            )
         self._write_offsets(epoch, offsets, at_ms)
         self._write_commit(epoch)
 

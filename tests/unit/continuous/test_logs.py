@@ -147,6 +147,22 @@ def test_a_second_query_on_one_checkpoint_ends(there: str) -> None:
     assert disk.there[there] == "another's"
 
 
+def test_who_slept_while_another_went_on_writes_nothing() -> None:
+    disk = Disk()
+    sleeper = Logs(disk, lambda: CONF, retain=2)
+    sleeper.settle(None, at_ms=1)
+    sleeper.start(START, at_ms=1)
+    sleeper.commit(1, {A: 1, B: 1}, at_ms=2)
+    other = Logs(disk, lambda: CONF, retain=2)
+    for epoch in range(other.settle(None, at_ms=3).next_epoch, 10):
+        other.commit(epoch, {A: epoch, B: epoch}, at_ms=epoch)
+        other.purge(epoch)
+    there = dict(disk.there)
+    with pytest.raises(CheckpointTakenError, match="commits/1 is gone"):
+        sleeper.commit(2, {A: 2, B: 2}, at_ms=99)
+    assert disk.there == there
+
+
 def test_state_is_refused() -> None:
     disk = Disk()
     disk.there["state/0/0/1.delta"] = ""
