@@ -7,8 +7,18 @@ import time
 
 from pyspark.sql import SparkSession
 
-bootstrap_servers, *topics = sys.argv[1:]
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+daemon, bootstrap_servers, *topics = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.python.daemon.module", daemon).getOrCreate()
+
+
+def in_new_worker(_: object) -> str:
+    """Tell what a worker was forked from, and whether PyArrow was imported there."""
+    started_as = sys.modules["__main__"].__spec__
+    return f"workers of {started_as and started_as.name}, PyArrow before the fork: {'pyarrow' in sys.modules}"
+
+
+print(spark.sparkContext.parallelize([0], 1).map(in_new_worker).first())
 for topic in topics:
     options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
     df = spark.read.format("kafka-direct").options(**options).load()

@@ -20,7 +20,10 @@ APP = Path(__file__).with_name("early_end_app.py")
 
 
 @pytest.mark.spark_app
-def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> None:
+@pytest.mark.parametrize("daemon", ["pyspark.daemon", "pyspark_kafka_direct.daemon"])
+def test_a_query_that_ends_early_prints_no_stack_trace(
+    kafka: EmbeddedKafka, make_topic: Callable[..., str], daemon: str
+) -> None:
     """With more records than fit between worker and JVM, and with so few that the worker has written them all."""
     topics = [make_topic(), make_topic()]
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 1_000_000})
@@ -29,10 +32,12 @@ def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, mak
             producer.produce(topic, b"%0100d" % number)
     assert producer.flush(60) == 0
 
-    app = [sys.executable, str(APP), kafka.bootstrap_servers, *topics]
+    app = [sys.executable, str(APP), daemon, kafka.bootstrap_servers, *topics]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     run = subprocess.run(app, capture_output=True, text=True, timeout=240, check=False, env=environment)
 
     assert run.returncode == 0, run.stderr
-    assert run.stdout.rstrip().endswith("done")
+    printed = run.stdout.splitlines()
+    is_warm = daemon == "pyspark_kafka_direct.daemon"
+    assert (printed[0], printed[-1]) == (f"workers of {daemon}, PyArrow before the fork: {is_warm}", "done")
     assert "Traceback" not in run.stderr, run.stderr

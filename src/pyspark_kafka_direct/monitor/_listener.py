@@ -61,6 +61,7 @@ class ProgressListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's names, so below)
         """Get hold of the query: a short one is over, and can't be found, before its first progress arrives."""
         run_id = str(event.runId)
+        self._monitor.query_known(str(event.id), run_id, event.name)
         query = self._queries[run_id] = find_query(self._session, str(event.id))
         self._monitor.query_started(run_id, committing_sources(query))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, MutableSet
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+    from pyspark_kafka_direct.monitor._health import QueryHealth
     from pyspark_kafka_direct.monitor._lag import QueryLag
     from pyspark_kafka_direct.monitor._writes import SinkTotal
 
@@ -26,12 +27,24 @@ class HasLags(Protocol):
         """The lag of every query."""
 
     @property
+    def queries(self) -> tuple[QueryHealth, ...]:
+        """Every query, and whether it runs."""
+
+    def look_again(self) -> None:
+        """Ask brokers where nothing was heard of a running query for a while; waits for no answer."""
+
+    @property
     def sink_totals(self) -> tuple[SinkTotal, ...]:
         """What every query has written."""
 
 
-def register(monitor: HasLags, registry: CollectorRegistry | None) -> None:
+def register(monitor: HasLags, registry: CollectorRegistry | None, registered: MutableSet[CollectorRegistry]) -> None:
     """Let a registry ask the monitor.
+
+    Args:
+        monitor: Who is asked.
+        registry: Who asks; ``None`` for the library's default.
+        registered: The registries that ask already; this one is added.
 
     Raises:
         ImportError: The library is not installed.
@@ -40,7 +53,10 @@ def register(monitor: HasLags, registry: CollectorRegistry | None) -> None:
         from prometheus_client import REGISTRY
     except ImportError as error:
         raise ImportError(_MISSING) from error
-    (registry or REGISTRY).register(LagCollector(monitor))
+    asks = registry or REGISTRY
+    if asks not in registered:
+        registered.add(asks)
+        asks.register(LagCollector(monitor))
 
 
 class LagCollector:
@@ -59,8 +75,24 @@ class LagCollector:
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Return the metrics now."""
+        self._monitor.look_again()
+        yield from self._health()
         yield from self._lag()
         yield from self._written()
+
+    def _health(self) -> Iterator[GaugeMetricFamily]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        up = GaugeMetricFamily("kafka_direct_query_up", "Whether the query runs", labels=["query"])
+        last = GaugeMetricFamily(
+            "kafka_direct_query_last_batch_timestamp_seconds", "When its last batch ended", labels=["query"]
+        )
+        # Of several queries of one name the last one started counts.
+        for query in {each.query: each for each in self._monitor.queries}.values():
+            up.add_metric([query.query], int(query.is_running))
+            if query.last_batch is not None:
+                last.add_metric([query.query], query.last_batch)
+        yield from (up, last)
 
     def _written(self) -> Iterator[CounterMetricFamily]:
         from prometheus_client.core import CounterMetricFamily
@@ -74,7 +106,7 @@ class LagCollector:
         yield from (records, size)
 
     def _lag(self) -> Iterator[GaugeMetricFamily]:
-        """Return where queries are. A query that reads one topic twice shows the reader that is further behind."""
+        """Return where queries are that run. One that reads a topic twice shows the reader that is further behind."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ["group", "topic", "partition"]
@@ -89,7 +121,8 @@ class LagCollector:
         )
         latest = GaugeMetricFamily("kafka_partition_latest_offset", "The partition's end", labels=labels[1:])
 
-        sources = [source for query in self._monitor.lags for source in query.sources]
+        ended = {each.query_id for each in self._monitor.queries if not each.is_running}
+        sources = [source for query in self._monitor.lags if query.query_id not in ended for source in query.sources]
         partitions = sorted(
             ((source.group, each) for source in sources for each in source.partitions),
             key=lambda pair: pair[1].lag,

@@ -9,7 +9,9 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from weakref import WeakSet
 
+from pyspark_kafka_direct.monitor._health import Health, QueryHealth
 from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, source_batch
 from pyspark_kafka_direct.monitor._writes import SinkTotal, WriteLog
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
 _KEPT = 100
+_STALE_SECONDS = 15.0  # Prometheus usually asks so often
 
 
 class BatchObserver(Protocol):
@@ -81,6 +84,8 @@ class Monitor:
         self._lock = threading.Lock()
         self._lags: OrderedDict[str, QueryLag] = OrderedDict()
         self._runs: dict[str, _Run] = {}
+        self._health = Health()
+        self._registries: WeakSet[CollectorRegistry] = WeakSet()
 
     def lag(self, query: Any = None) -> QueryLag | None:
         """Return where a query is, after its last batch or a look at it while idle; known after the query's end, too.
@@ -126,8 +131,21 @@ class Monitor:
         """What each query of this session has written since ``enable(spark)``, by topic."""
         return self._writes.totals
 
+    @property
+    def queries(self) -> tuple[QueryHealth, ...]:
+        """Every query of this session since ``enable(spark)``: whether it runs, and when its last batch ended."""
+        return self._health.queries
+
+    def look_again(self) -> None:
+        """Ask the brokers how far behind the queries are whose last batch ended a while ago: they may be stuck."""
+        before = time.time() - _STALE_SECONDS
+        with self._lock:
+            runs = [run for run in self._runs.values() if (lag := self._lags.get(run.query_id)) and lag.time < before]
+        for run in runs:
+            self._look_soon(run)
+
     def register_metrics(self, registry: CollectorRegistry | None = None) -> None:
-        """Offer all lags to Prometheus; they are looked at when it asks.
+        """Offer all lags to Prometheus; they are looked at when it asks. Called again, it does nothing.
 
         Needs ``pip install pyspark-kafka-direct[prometheus]``. Serve them with
         ``prometheus_client.start_http_server(9108)``.
@@ -140,7 +158,11 @@ class Monitor:
         """
         from pyspark_kafka_direct.monitor._metrics import register
 
-        register(self, registry)
+        register(self, registry, self._registries)
+
+    def query_known(self, query_id: str, run_id: str, name: str | None) -> None:
+        """Take in that a query begins, whatever it reads."""
+        self._health.started(query_id, run_id, name)
 
     def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
         """Take in the start of a query."""
@@ -151,6 +173,7 @@ class Monitor:
         """Take in a progress report."""
         run_id, query_id, name = str(progress["runId"]), str(progress["id"]), progress["name"]
         self._writes.batch_ended(query_id, name, int(progress["batchId"]))
+        self._health.batch_ended(query_id, run_id, name, time.time())
         sources: dict[int, _Source] = {}
         for number, source in enumerate(progress["sources"]):
             batch = source_batch(progress, source) if facts.ours(str(source["description"])) else None
@@ -179,13 +202,19 @@ class Monitor:
             observer.query_idle(run_id)
         with self._lock:
             run = self._runs.get(run_id)
-            if run is None or run.looked_at or not any(each.options for each in run.sources.values()):
+        if run is not None:
+            self._look_soon(run)
+
+    def _look_soon(self, run: _Run) -> None:
+        with self._lock:
+            if run.looked_at or not any(each.options for each in run.sources.values()):
                 return
             run.looked_at = True
         threading.Thread(target=self._look, args=(run,), name="kafka-direct-ends", daemon=True).start()
 
     def query_ended(self, run_id: str) -> None:
         """Let go of what only a running query needs."""
+        self._health.ended(run_id)
         with self._lock:
             run = self._runs.pop(run_id, None)
         for number in run.trackers if run is not None else ():

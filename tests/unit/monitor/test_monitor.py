@@ -13,6 +13,7 @@ from tests.unit.monitor.reports import OTHER, SOURCE, report, source
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor import Monitor
+from pyspark_kafka_direct.monitor import monitor as monitor_module
 from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
 from pyspark_kafka_direct.monitor._queries import QueryFacts
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -271,7 +272,7 @@ class TestMetrics:
         monitor.batch_ended(at(100, 100, at="2026-11-21T09:46:40.000Z"), KNOWN)
         monitor.batch_ended(at(150, 200, start=100, batch=2), KNOWN)
         labels = '{group="shop",partition="0",topic="t"}'
-        assert self.text(monitor) == [
+        assert [line for line in self.text(monitor) if "kafka_direct_query" not in line] == [
             f"kafka_consumergroup_group_offset{labels} 150.0",
             f"kafka_consumergroup_group_lag{labels} 50.0",
             f"kafka_consumergroup_group_lag_seconds{labels} 7.0",
@@ -279,6 +280,53 @@ class TestMetrics:
             'kafka_consumergroup_group_max_lag_seconds{group="shop"} 7.0',
             'kafka_partition_latest_offset{partition="0",topic="t"} 200.0',
         ]
+
+    def test_a_query_that_has_ended_is_down_and_has_no_lag(self) -> None:
+        monitor = Monitor()
+        run = at(0, 0)
+        name = run["name"] or run["id"]
+        up = f'kafka_direct_query_up{{query="{name}"}}'
+        last = f'kafka_direct_query_last_batch_timestamp_seconds{{query="{name}"}}'
+        monitor.query_known(run["id"], run["runId"], run["name"])
+        assert self.text(monitor) == [f"{up} 1.0"]
+        began = time.time()
+        monitor.batch_ended(at(10, 30), KNOWN)
+        lines = self.text(monitor)
+        assert f"{up} 1.0" in lines
+        assert any("group_lag{" in line for line in lines)
+        ended = next(line for line in lines if line.startswith(last))
+        assert began <= float(ended.removeprefix(last)) <= time.time()
+        monitor.query_ended(run["runId"])
+        assert self.text(monitor) == [f"{up} 0.0", ended]
+        monitor.query_known(run["id"], "its next run", run["name"])
+        assert f"{up} 1.0" in self.text(monitor)
+        monitor.query_ended(run["runId"])
+        assert f"{up} 1.0" in self.text(monitor), "an older run has ended"
+
+    def test_lag_grows_while_a_batch_is_stuck(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ends = [40]
+        monitor = Monitor(look_up=lambda options, partitions: {A: ends[0]})
+        monitor.batch_ended(at(10, 30), KNOWN)
+        line = 'kafka_consumergroup_group_lag{group="shop",partition="0",topic="t"}'
+        self.text(monitor)  # the batch of the report was long ago
+        deadline = time.monotonic() + 60
+        while f"{line} 30.0" not in self.text(monitor):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        ends[0] = 50
+        time.sleep(0.1)
+        assert f"{line} 30.0" in self.text(monitor), "brokers are not asked each time"
+        monkeypatch.setattr(monitor_module, "_STALE_SECONDS", 0.0)
+        while f"{line} 40.0" not in self.text(monitor):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def test_a_registry_is_given_once(self) -> None:
+        monitor, registry = Monitor(), CollectorRegistry()
+        for _ in range(2):
+            monitor.register_metrics(registry)
+        monitor.batch_ended(at(10, 30), KNOWN)
+        assert generate_latest(registry).decode().count("group_lag{") == 1
 
     def test_a_topic_read_twice_is_one_series(self) -> None:
         one, two = (source({"t": {"0": 0}}, {"t": {"0": end}}, {"t": {"0": 30}}) for end in (20, 10))
