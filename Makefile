@@ -96,6 +96,10 @@ soak-sink: $(VENV)  ## hurt a query that writes ROUNDS times (30) and check ever
 	$(BIN)/python -m tests.soak.sink --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
 
+.PHONY: soak-epochs
+soak-epochs: $(VENV)  ## a continuous query's task past the 32,767 epochs of its producer id
+	$(BIN)/python -m tests.soak.producer_epochs
+
 .PHONY: soak-log
 soak-log: $(VENV)  ## hurt writers, readers and brokers of a shared log for MINUTES (10) and compare them all; SEED=n repeats
 	$(BIN)/python -m tests.soak.log --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
