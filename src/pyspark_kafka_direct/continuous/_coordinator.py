@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.continuous._control import Failure, Mark, Report, Start, from_line, to_line
+from pyspark_kafka_direct.continuous._epoch_writer import EpochWriter
 from pyspark_kafka_direct.continuous._reception import Reception
 from pyspark_kafka_direct.errors import RunFailedError, TaskStartError
 from pyspark_kafka_direct.planning.epochs import EpochResult, TaskReport, add_up, named, next_mark
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 START_SETTING: Final = "taskStartTimeout"
 REPORT_SETTING: Final = "epochTimeout"
+
+_LONGEST_TURN: Final = 60.0  # a signal ends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,9 @@ class Coordinator:
     Args:
         plan: What the run is to do.
         times: How long everything may take.
-        on_epoch: Is told each whole epoch, and writes it down. No mark is sent before it returns. Where no offset has
-            moved there is nothing to write down: the next epoch has the same number.
+        on_epoch: Is told each whole epoch, in a thread of its own, and writes it down. The next epoch goes on
+            meanwhile, and is told when it has returned. Where no offset has moved there is nothing to write down: the
+            next epoch has the same number.
         host: The address of this machine to listen at.
         port: The port; 0 for any that is free.
         system: The world outside.
@@ -105,7 +109,6 @@ class Coordinator:
     ) -> None:
         self._plan = plan
         self._times = times
-        self._on_epoch = on_epoch
         self._system = system
         listener = system.listen(host, port)
         self.port: int = listener.getsockname()[1]
@@ -117,6 +120,7 @@ class Coordinator:
         self._epoch = plan.epoch
         self._awaited: set[int] = set()  # tasks that have a mark to report on
         self._reports: list[TaskReport] = []
+        self._writer = EpochWriter(on_epoch, self._signal.give, system)
         self._stopping = False
         self._aborted: BaseException | None = None
 
@@ -149,8 +153,10 @@ class Coordinator:
             due = self._system.monotonic() + self._times.interval
             while True:
                 result = self._end_epoch(last=self._wait_for_mark(due))
-                self._on_epoch(result)
+                self._wait_until_written(last=result.last)
+                self._writer.put(result)
                 if result.last:
+                    self._wait_until_written(last=True)
                     return result
                 if result.offsets != self._offsets:
                     self._epoch += 1  # one in which nothing moved leaves its number to the next
@@ -170,11 +176,15 @@ class Coordinator:
         self._signal.give()
 
     def close(self) -> None:
-        """Hang up. Tasks that have not ended take it for the death of the driver."""
+        """Hang up, and wait until what was to be written is written: the next run begins with it.
+
+        Tasks that have not ended take it for the death of the driver.
+        """
         self._reception.close()
         for task in self._tasks.values():
             task.lines.close()
         self._by_descriptor.clear()
+        self._writer.close()
         self._signal.close()
 
     def _wait_for_tasks(self) -> bool:
@@ -192,6 +202,11 @@ class Coordinator:
         while not self._stopping and self._system.monotonic() < due:
             self._turn(due)
         return self._stopping
+
+    def _wait_until_written(self, *, last: bool) -> None:
+        while self._writer.is_busy:
+            self._turn(self._system.monotonic() + _LONGEST_TURN, ending=last)
+        self._writer.check()
 
     def _end_epoch(self, *, last: bool) -> EpochResult:
         self._reports.clear()
@@ -218,6 +233,7 @@ class Coordinator:
         self._signal.take()
         if self._aborted is not None:
             raise self._aborted
+        self._writer.check()
         for descriptor in ready & self._by_descriptor.keys():
             self._hear(descriptor, ending=ending)
         for arrival in self._reception.turn(ready):

@@ -211,17 +211,41 @@ class TestWholeRuns:
         with pytest.raises(RunFailedError, match="has hung up"):
             channel.wait_for_start(soon())
 
-    def test_no_mark_before_the_last_epoch_is_written(self, drivers: Callable[..., Driver]) -> None:
+    def test_one_epoch_goes_on_while_the_last_one_is_written(self, drivers: Callable[..., Driver]) -> None:
         written = threading.Event()
         driver = drivers(on_epoch=lambda _: (written.wait(20), None)[1])
         channels = driver.start_tasks()
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_mark(channel).epoch == 3
             report(channel, 3, offsets)
+        for channel, offsets in zip(channels, ({A0: 7, B0: 8}, {A1: 7}), strict=True):
+            assert next_mark(channel).epoch == 4
+            report(channel, 4, offsets)
         time.sleep(5 * TIMES.interval)
-        assert [channel.receive() for channel in channels] == [[], []]
+        assert [channel.receive() for channel in channels] == [[], []], "a third one would be too much"
         written.set()
-        assert [next_mark(channel).epoch for channel in channels] == [4, 4]
+        assert [next_mark(channel).epoch for channel in channels] == [5, 5]
+
+    def test_what_was_begun_is_written_before_a_run_ends(self, drivers: Callable[..., Driver]) -> None:
+        begun, written, kept = threading.Event(), threading.Event(), []
+
+        def write(result: EpochResult) -> None:
+            begun.set()
+            assert written.wait(20)
+            kept.append(result.epoch)
+
+        driver = drivers(on_epoch=write)
+        channels = driver.start_tasks()
+        for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
+            assert next_mark(channel).epoch == 3
+            report(channel, 3, offsets)
+        assert begun.wait(20)
+        driver.coordinator.abort(RunFailedError("on purpose"))
+        time.sleep(0.2)
+        assert driver.error is None, "it waits"
+        written.set()
+        driver.wait()
+        assert (str(driver.error), kept) == ("on purpose", [3])
 
     def test_an_epoch_in_which_nothing_moved_leaves_its_number_to_the_next(
         self, drivers: Callable[..., Driver]
