@@ -87,9 +87,9 @@ class Coordinator:
     Args:
         plan: What the run is to do.
         times: How long everything may take.
-        on_epoch: Is told each whole epoch, in a thread of its own, and writes it down. The next epoch goes on
-            meanwhile, and is told when it has returned. Where no offset has moved there is nothing to write down: the
-            next epoch has the same number.
+        on_epoch: Is told whole epochs, in a thread of its own, and writes them down. Epochs go on meanwhile: those
+            that end before it has returned have one number, and are told as one. Where no offset has moved there is
+            nothing to write down, and the next epoch has the same number, too.
         host: The address of this machine to listen at.
         port: The port; 0 for any that is free.
         system: The world outside.
@@ -151,16 +151,21 @@ class Coordinator:
                 offsets = {each: self._offsets[each] for each in self._plan.assignment[number]}
                 task.lines.send(to_line(Start(self._epoch, offsets)))
             due = self._system.monotonic() + self._times.interval
+            written, unwritten = self._offsets, None
             while True:
                 result = self._end_epoch(last=self._wait_for_mark(due))
-                self._wait_until_written(last=result.last)
-                self._writer.put(result)
-                if result.last:
-                    self._wait_until_written(last=True)
-                    return result
-                if result.offsets != self._offsets:
-                    self._epoch += 1  # one in which nothing moved leaves its number to the next
+                unwritten = result if unwritten is None else unwritten.and_then(result)
                 self._offsets = result.offsets
+                # One that cannot be written yet leaves its number to the next, and is written with it.
+                if result.last or not self._writer.is_busy:
+                    self._wait_until_written(last=result.last)
+                    self._writer.put(unwritten)
+                    if result.last:
+                        self._wait_until_written(last=True)
+                        return unwritten
+                    if unwritten.offsets != written:
+                        self._epoch += 1  # so does one in which nothing moved
+                    written, unwritten = unwritten.offsets, None
                 due = next_mark(due, self._times.interval, self._system.monotonic())
         finally:
             self.close()

@@ -129,6 +129,16 @@ class EpochResult:
     last: bool = False
     rows_read: int = 0
 
+    def and_then(self, following: EpochResult) -> EpochResult:
+        """Return this and the epoch after it, which has the same number, as one."""
+        return replace(
+            following,
+            rows=self.rows + following.rows,
+            bytes=self.bytes + following.bytes,
+            flush_ms=max(self.flush_ms, following.flush_ms),
+            rows_read=self.rows_read + following.rows_read,
+        )
+
 
 def add_up(
     epoch: int,
