@@ -7,8 +7,10 @@
 comes next takes them all over, and nothing that a task of an earlier run may still do is published.
 
 InitProducerId asks no one. So a driver that was thought dead, wakes up and starts its tasks again would take the ids
-back from its successor. It looks here first: the newest file must be its own. As no file is written twice, one of two
-that come at the same moment is told too.
+back from its successor. It looks here before: the newest file must be its own. And it looks here when it has taken the
+ids over, for it may have slept just then: a successor that has written its file later takes them over later, too. As
+no file is written twice, one of two that come at the same moment is told as well; where the file system only looks
+beforehand whether a file is there, by whose id is in it.
 """
 
 from __future__ import annotations
@@ -93,6 +95,18 @@ class Takeovers:
         new = Takeover(driver=self._driver, cluster=cluster, prefix=prefix, tasks=tasks, host=host, process=process)
         self._write(new, 0 if newest is None else newest + 1)
         return new
+
+    def check(self) -> None:
+        """Look whether this driver is still the last one; after ``begin``, when the ids were taken over.
+
+        Raises:
+            CheckpointTakenError: Another driver has taken the query over.
+            OffsetPlanError: A file is damaged.
+        """
+        assert self._own is not None, "begin comes first"
+        self._check_own(self._newest())
+        if self._read(self._own).driver != self._driver:
+            raise self._taken(self._own)
 
     def settled(self) -> None:
         """Write that the logs of the checkpoint say all that the transactions do; after ``begin``.

@@ -6,7 +6,8 @@ up to. So they are published together, or not at all (``_transactional_sink.py``
 1. Write down how many transactional ids there will be (``_takeovers.py``).
 2. InitProducerId for each that this or any earlier run has used. No task of an earlier run publishes anything from
    now on, and what it left half done is aborted. Only the driver asks for this: a task that wakes up late must not
-   fence its successor.
+   fence its successor. A driver that slept in the middle of it has taken some of the ids back from its successor, and
+   not all: it looks whether it still is the last one, and ends if not.
 3. Read the offsets of the group, stable ones (``_group_offsets.py``). Nobody can add to them any more.
 4. Settle the logs by them (``_log_state.py``), and start tasks, each with its producer id and epoch.
 
@@ -113,6 +114,7 @@ class TransactionalDelivery:
         self._query_id, self._tasks = query_id, tasks
         takeover = self._takeovers.begin(self._cluster.cluster_id, self._prefix, tasks)
         self._producers = [self._take_over(task) for task in range(takeover.tasks)]
+        self._takeovers.check()
         # Those that are named are waited for, if they need be.
         found = {**self._group.noted(), **self._group.noted(partitions)}
         self._noted = {tp: Noted(each.offset, read_note(each.metadata)) for tp, each in found.items()}

@@ -137,9 +137,10 @@ class Driver:
         """Let a task read and write so many rows more."""
         tp = self.partitions[task]
         begin = self.positions[tp]
-        values = [b"%d-%d" % (task, offset) for offset in range(begin, begin + rows) if keep(offset)]
+        values = [b"%d-%d" % (tp.partition, offset) for offset in range(begin, begin + rows) if keep(offset)]
         if values:
-            columns = {"value": pa.array(values, pa.binary()), "partition": pa.array([task] * len(values), pa.int32())}
+            partitions = pa.array([tp.partition] * len(values), pa.int32())
+            columns = {"value": pa.array(values, pa.binary()), "partition": partitions}
             self.sinks[task].write(pa.RecordBatch.from_pydict(columns))
         self.positions[tp] = begin + rows
 

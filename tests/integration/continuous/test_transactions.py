@@ -136,6 +136,34 @@ def test_crash_upon_crash(query: Query) -> None:
     assert query.published() == list(last.positions.values())
 
 
+def test_a_driver_that_slept_between_its_producer_ids_ends(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has fenced but one of its successor's tasks, and the other one may read what it is about to read itself."""
+    query.start().run_epoch(3)
+    late, second = query.driver(), query.driver()
+    second.partitions.reverse()
+    take_over = late.delivery._take_over
+
+    def sleeps(task: int) -> object:
+        if task == 1:
+            second.start()
+        return take_over(task)
+
+    monkeypatch.setattr(late.delivery, "_take_over", sleeps)
+
+    def go_on() -> None:
+        late.start()
+        late.write(1, 4)
+        late.end(1)
+
+    with pytest.raises(CheckpointTakenError, match="has taken the query over"):
+        go_on()
+    second.write(0, 4)
+    second.end(0)
+    assert query.published() == [3, 7]
+    query.start().run_epoch(1)
+    assert query.published() == [4, 8]
+
+
 def test_a_restart_of_the_same_driver_goes_on(query: Query) -> None:
     driver = query.start()
     driver.run_epoch()

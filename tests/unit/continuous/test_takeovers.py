@@ -77,6 +77,29 @@ def test_one_that_comes_so_late_that_its_number_is_free_again_is_told(monkeypatc
         first.begin("c", "p", 1)
 
 
+def test_who_has_slept_since_it_began_is_told() -> None:
+    disk = Disk()
+    first, second = Takeovers(disk, "one"), Takeovers(disk, "two")
+    first.begin("c", "p", 1)
+    first.check()
+    second.begin("c", "p", 1)
+    with pytest.raises(CheckpointTakenError, match=r"process \d+ on host .* has taken"):
+        first.check()
+    second.check()
+
+
+def test_where_both_could_write_the_file_the_first_one_is_told() -> None:
+    """A local disk, and S3 without conditional writes, only look beforehand whether it is there."""
+    disk = Disk()
+    first, second = Takeovers(disk, "one"), Takeovers(disk, "two")
+    first.begin("c", "p", 1)
+    del disk.there["transactions/0"]  # the second one has looked before
+    second.begin("c", "p", 1)
+    with pytest.raises(CheckpointTakenError):
+        first.check()
+    second.check()
+
+
 def test_another_prefix_or_cluster_is_refused_until_it_was_settled() -> None:
     disk = Disk()
     Takeovers(disk, "me").begin("c", "p", 3)
