@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire._idle_producers import ProducerId
 
 _TIMEOUT: Final = "kafka.transaction.timeout.ms"
+_TRIES: Final = 3  # how often brokers are asked for topics before they are believed to be gone
+_PAUSE: Final = 1.0  # seconds between the tries
 
 
 class TransactionalDelivery:
@@ -118,8 +120,7 @@ class TransactionalDelivery:
         # Those that are named are waited for, if they need be.
         found = {**self._group.noted(), **self._group.noted(partitions)}
         self._noted = {tp: Noted(each.offset, read_note(each.metadata)) for tp, each in found.items()}
-        topics = self._cluster.topics({tp.topic for tp in (*partitions, *self._noted)})
-        self._topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+        self._topic_ids = self._ids_of({tp.topic for tp in (*partitions, *self._noted)})
         if theirs := others(self._noted, query_id):
             self._replace(theirs)
 
@@ -176,6 +177,22 @@ class TransactionalDelivery:
     def _take_over(self, task: int) -> ProducerId:
         transactions = Transactions(self._cluster, transactional_id(self._prefix, task))
         return transactions.init(self._options.transaction_timeout_ms).producer
+
+    def _ids_of(self, names: Collection[str]) -> dict[str, UUID | None]:
+        """Return the ids of the topics that there are.
+
+        What is noted of a topic that is not there counts for nothing. A broker that has just started may not know all
+        of them yet, so it is not believed at once.
+        """
+        found: dict[str, UUID | None] = {}
+        for tries in range(_TRIES):
+            if tries:
+                self._cluster.ask_another()
+                self._cluster.pool.system.sleep(_PAUSE)
+            found = {name: topic.topic_id for name, topic in self._cluster.topics(names).items()}
+            if found.keys() >= set(names):
+                break
+        return found
 
     def _replace(self, found: Mapping[TopicPartition, Noted]) -> None:
         """Make the group this query's, where the user wants that: what others have noted counts for nothing then."""

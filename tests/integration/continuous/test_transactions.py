@@ -292,6 +292,24 @@ def test_what_is_noted_of_a_topic_that_was_made_anew_does_not_count(query: Query
     }
 
 
+def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has just started. Without the topic's id, what was published would count for nothing, and come again."""
+    driver = query.start()
+    driver.run_epoch(3)
+    crash(driver, "one ended")
+    second = query.driver()
+    cluster = second.delivery._cluster
+    topics, answers = cluster.topics, [{}, {}]
+    monkeypatch.setattr(cluster, "topics", lambda names: answers.pop() if answers else topics(names))
+    monkeypatch.setattr("pyspark_kafka_direct.continuous._transactions._PAUSE", 0.0)
+    second.start()
+    assert list(second.positions.values()) == [7, 3]
+    second.run_epoch(1)
+    assert query.published() == [8, 4]
+
+
 def test_a_position_that_goes_back_is_noted_with_the_topic_of_now(query: Query) -> None:
     """The query reads on in a topic that was made anew under it."""
     driver = query.start()
