@@ -114,12 +114,15 @@ class TransactionalDelivery:
         """
         self._check()
         self._query_id, self._tasks = query_id, tasks
+        # Before anything else: who has the prefix by mistake must not fence its owner, nor be bound to it. What is
+        # open is not waited for: it may be this query's own, which is aborted only below.
+        if theirs := others(_noted(self._group.noted(stable=False)), query_id):
+            self._check_wanted(theirs)
         takeover = self._takeovers.begin(self._cluster.cluster_id, self._prefix, tasks)
         self._producers = [self._take_over(task) for task in range(takeover.tasks)]
         self._takeovers.check()
         # Those that are named are waited for, if they need be.
-        found = {**self._group.noted(), **self._group.noted(partitions)}
-        self._noted = {tp: Noted(each.offset, read_note(each.metadata)) for tp, each in found.items()}
+        self._noted = _noted({**self._group.noted(), **self._group.noted(partitions)})
         self._topic_ids = self._ids_of({tp.topic for tp in (*partitions, *self._noted)})
         if theirs := others(self._noted, query_id):
             self._replace(theirs)
@@ -194,9 +197,15 @@ class TransactionalDelivery:
                 break
         return found
 
+    def _check_wanted(self, found: Mapping[TopicPartition, Noted]) -> None:
+        """Refuse a prefix that is another query's, unless the user wants to have it."""
+        if self._options.reset_delivery != reset_token(found, self._query_id):
+            raise refusal(found, self._query_id, self._prefix)
+
     def _replace(self, found: Mapping[TopicPartition, Noted]) -> None:
         """Make the group this query's, where the user wants that: what others have noted counts for nothing then."""
-        if not self._producers or self._options.reset_delivery != reset_token(found, self._query_id):
+        self._check_wanted(found)
+        if not self._producers:
             raise refusal(found, self._query_id, self._prefix)
         offsets = {
             tp: CommittedOffset(each.offset, Note(self._query_id, BEFORE_ALL, self._topic_ids[tp.topic]).to_json())
@@ -215,3 +224,7 @@ class TransactionalDelivery:
             assert session.producer is not None
             self._producers[0] = session.producer
         self._noted = {tp: each for tp, each in self._noted.items() if tp not in found}
+
+
+def _noted(found: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, Noted]:
+    return {tp: Noted(each.offset, read_note(each.metadata)) for tp, each in found.items()}

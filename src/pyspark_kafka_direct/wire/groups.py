@@ -79,15 +79,18 @@ class Group:
         return {tp: each.offset for tp, each in self.noted(partitions, deadline=deadline).items()}
 
     def noted(
-        self, partitions: Collection[TopicPartition] | None = None, *, deadline: Deadline | None = None
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        stable: bool = True,
+        deadline: Deadline | None = None,
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return what is committed with what is noted beside it; partitions without a committed offset are left out.
-
-        Wait for transactions in which offsets of the partitions are being committed.
 
         Args:
             partitions: The partitions; ``None``: all that the group has, of topics that the principal may describe.
                 Then one whose first offset is just being committed in a transaction is left out.
+            stable: Whether to wait for transactions in which offsets of the partitions are being committed.
             deadline: End of the wait instead of ``default.api.timeout.ms``.
 
         Raises:
@@ -96,7 +99,7 @@ class Group:
         """
 
         def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
-            return self._fetch(connection, partitions, limit)
+            return self._fetch(connection, partitions, stable, limit)
 
         if partitions is not None and not partitions:
             return {}
@@ -160,13 +163,13 @@ class Group:
         self._coordinator.ask(ask, (), deadline)
 
     def _fetch(
-        self, connection: Connection, partitions: Collection[TopicPartition] | None, deadline: Deadline
+        self, connection: Connection, partitions: Collection[TopicPartition] | None, stable: bool, deadline: Deadline
     ) -> dict[TopicPartition, CommittedOffset]:
         wanted: dict[str, Any] = {"group_id": self.group_id, "topics": None}
         if partitions is not None:
             by_topic = _by_topic(partitions)
             wanted["topics"] = [{"name": topic, "partition_indexes": numbers} for topic, numbers in by_topic.items()]
-        if connection.version(OFFSET_FETCH) >= _STABLE_VERSION:
+        if stable and connection.version(OFFSET_FETCH) >= _STABLE_VERSION:
             wanted["require_stable"] = True  # wait for transactions that commit offsets too (KIP-447)
         response = connection.call(OFFSET_FETCH, wanted, deadline)
         self._check(response.error_code, "asking for committed offsets", None, connection.broker)

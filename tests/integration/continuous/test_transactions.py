@@ -269,6 +269,29 @@ def test_another_query_under_the_prefix_is_refused_until_it_is_wanted(query: Que
     other.close()
 
 
+def test_who_has_anothers_prefix_by_mistake_does_no_harm(query: Query, tmp_path: Path) -> None:
+    """Its owner is not fenced, and the other one may have another prefix without more ado."""
+    first = query.start()
+    first.run_epoch(3)
+    other = Query(query.servers, tmp_path / "other", query.source, query.output)
+    with pytest.raises(DeliveryRefusedError, match="Another query uses this"):
+        other.start()
+    first.run_epoch(2)
+    assert query.published() == [5, 5]
+    mended = other.start(prefix=f"other-{query.output}")
+    mended.run_epoch(0)
+    other.close()
+
+
+def test_what_is_open_of_its_own_is_not_waited_for_before_it_is_aborted(query: Query) -> None:
+    driver = query.start()
+    driver.run_epoch(3)
+    crash(driver, "offsets")
+    began = time.monotonic()
+    assert list(query.start().positions.values()) == [3, 3]
+    assert time.monotonic() - began < 10, "not until the transaction times out"
+
+
 def test_offsets_of_a_consumer_group_of_that_name_are_refused(query: Query) -> None:
     query.group().commit({TopicPartition(query.source, 0): 7})
     with pytest.raises(DeliveryRefusedError, match="which no continuous query has committed"):

@@ -198,3 +198,5 @@ def test_all_that_a_group_has_is_read_with_what_is_noted() -> None:
     assert found == {A: CommittedOffset(5, "noted"), TopicPartition("u", 2): CommittedOffset(0, "")}
     wanted = {"group_id": "p.cont", "topics": None, "require_stable": True}
     assert cluster.named("OffsetFetch") == [(7, wanted)] * 2, "asked again while a transaction is open"
+    assert Group(cluster, "p.cont").noted(stable=False) == found
+    assert cluster.named("OffsetFetch")[2:] == [(7, {"group_id": "p.cont", "topics": None})]
