@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 1
 
+_MOST_AHEAD: Final = 2  # epochs: one that ends while the one before is written down
+
 BEFORE_ALL: Final = -1
 """An epoch that is before every other one: an offset with it counts for nothing."""
 
@@ -120,6 +122,16 @@ def reached(
     for tp, (offset, note) in noted.items():
         if note is None or note.query != query or tp.topic not in topic_ids or note.topic_id != topic_ids[tp.topic]:
             continue
+        if note.epoch > last + _MOST_AHEAD and offset < logged.get(tp, offset):
+            raise DeliveryRefusedError(
+                f"Epoch {note.epoch} of query {query} has ended at offset {offset} of {tp}, and the logs have "
+                f"{logged[tp]} for epoch {last}, which is earlier: the checkpoint was restored from a backup, and a "
+                "micro-batch query has gone on since. Which of the two counts nobody knows, and some records could "
+                "be published again. Start a new checkpoint with startingOffsets and another transactionalIdPrefix.",
+                topic=tp.topic,
+                partition=tp.partition,
+                offset=offset,
+            )
         if note.epoch > last:
             found[tp] = offset
         elif note.epoch > BEFORE_ALL and offset > logged.get(tp, offset):

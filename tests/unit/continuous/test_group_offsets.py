@@ -105,6 +105,21 @@ def test_an_offset_that_went_back_counts_too() -> None:
     assert reached({A: noted(2, 5)}, "q", IDS, 4, {A: 9}) == {A: 2}
 
 
+def test_a_restored_checkpoint_goes_on_where_transactions_got_to() -> None:
+    assert reached({A: noted(90, 180)}, "q", IDS, 100, {A: 9}) == {A: 90}
+
+
+def test_a_restored_checkpoint_on_which_a_micro_batch_query_has_gone_on_is_not_set_back() -> None:
+    with pytest.raises(DeliveryRefusedError, match=r"Epoch 180 .* at offset 90 of t-0, and the logs have 95 for epoch"):
+        reached({A: noted(90, 180)}, "q", IDS, 150, {A: 95})
+    assert reached({A: noted(95, 180)}, "q", IDS, 150, {A: 95}) == {A: 95}
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_a_topic_that_was_made_anew_in_the_epochs_that_the_logs_lag_behind_counts(ahead: int) -> None:
+    assert reached({A: noted(2, 4 + ahead)}, "q", IDS, 4, {A: 9}) == {A: 2}
+
+
 def test_logs_of_another_past_are_refused() -> None:
     with pytest.raises(
         DeliveryRefusedError, match=r"Epoch 5 of query q has ended at offset 9 of t-0, .* at 8\."
