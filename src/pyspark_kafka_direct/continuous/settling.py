@@ -57,8 +57,11 @@ def settle(
     if metadata is None:
         raise OptionError(f"there is no query in {checkpoint}")
     delivery = TransactionalDelivery(parsed, None, files, longest_epoch=0.0)
-    delivery.prepare(parse_metadata(metadata, files.place("metadata")), (), 0)
     logs = open_logs(spark, checkpoint)
+    last = logs.state().committed
+    # By name: offsets that a group is just getting for the first time are waited for then.
+    partitions = () if last is None else logs.entry(last).offsets.keys()
+    delivery.prepare(parse_metadata(metadata, files.place("metadata")), partitions, 0)
     state = logs.state()
     settlement = logs.settle(delivery.reached(state), int(SYSTEM.wall_time() * 1000), state)
     delivery.settled()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.deliveries import committed
@@ -19,9 +19,11 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.continuous import continuous_query, settle
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -158,6 +160,23 @@ def test_a_driver_is_killed_and_a_micro_batch_query_takes_over_when_it_was_settl
         flow.all_once()
     finally:
         query.stop()
+
+
+def test_settling_asks_for_the_offsets_of_all_partitions_by_name(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else brokers leave those out whose first offset is just being committed."""
+    query = flow.start()
+    flow.until(10)
+    query.stop()
+    asked: list[object] = []
+    noted = Group.noted
+
+    def spy(group: Group, partitions: Collection[TopicPartition] | None = None, **more: Any) -> Any:
+        asked.append(None if partitions is None else sorted(partitions))
+        return noted(group, partitions, **more)
+
+    monkeypatch.setattr(Group, "noted", spy)
+    settle(flow.spark, flow.checkpoint, {"kafka.bootstrap.servers": flow.servers, **flow.options})
+    assert [TopicPartition(flow.source, 0), TopicPartition(flow.source, 1)] in asked
 
 
 def test_what_is_no_query_cannot_be_settled(flow: Flow, tmp_path: Path) -> None:
