@@ -25,6 +25,7 @@ import json
 import traceback
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
 
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition, partition_numbers
@@ -43,6 +44,7 @@ MOST_TEXT: Final = 16_384
 _LARGEST = (1 << 63) - 1
 
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
+TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class Report:
         rows_read: How many rows it has read since the last report.
         sought: Where it went on since then in partitions whose logs no longer hold what was read before. Only there may
             an offset be lower than the last one.
+        anew: The ids of the topics that it has found created anew since then, by the partitions in which it reads
+            these now.
     """
 
     epoch: int
@@ -151,6 +155,7 @@ class Report:
     flush_ms: float
     rows_read: int = 0
     sought: Offsets = field(default_factory=dict)
+    anew: TopicIds = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +188,7 @@ def to_line(message: Message) -> bytes:
     values: dict[str, Any] = {"type": type(message).__name__.lower()}
     for each in fields(message):
         value = getattr(message, each.name)
-        values[each.name] = _nested(value) if each.type == "Offsets" else value
+        values[each.name] = _WRITERS[str(each.type)](value) if str(each.type) in _WRITERS else value
     return json.dumps(values, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -249,6 +254,21 @@ def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
     return topics
 
 
+def _nested_ids(ids: TopicIds) -> dict[str, dict[str, str]]:
+    topics: dict[str, dict[str, str]] = {}
+    for (topic, partition), topic_id in ids.items():
+        topics.setdefault(topic, {})[str(partition)] = topic_id.hex
+    return topics
+
+
+def _topic_ids(value: object) -> TopicIds:
+    if not isinstance(value, dict) or not all(isinstance(ids, dict) for ids in value.values()):
+        raise ValueError("not ids by topic and partition")
+    partitions = _offsets({topic: dict.fromkeys(ids, 0) for topic, ids in value.items()})
+    by_number = {topic: {int(key): topic_id for key, topic_id in ids.items()} for topic, ids in value.items()}
+    return {each: UUID(hex=_text(by_number[each.topic][each.partition])) for each in partitions}
+
+
 def _offsets(value: object) -> Offsets:
     if not isinstance(value, dict):
         raise ValueError("not offsets by topic and partition")
@@ -295,5 +315,9 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "bool": _switch,
     "float": _duration,
     "Offsets": _offsets,
+    "TopicIds": _topic_ids,
 }
 """By the type that a field is written with."""
+
+_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {"Offsets": _nested, "TopicIds": _nested_ids}
+"""Likewise, of what is not JSON as it is."""

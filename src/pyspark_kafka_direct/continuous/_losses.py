@@ -14,13 +14,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafka_direct.errors import DataLossError, TopicRecreatedError, TransientBrokerError, TruncatedError
+from pyspark_kafka_direct.errors import (
+    DataLossError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    TransientBrokerError,
+    TruncatedError,
+)
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
-    from pyspark_kafka_direct.errors import TopicNotFoundError
     from pyspark_kafka_direct.wire.cluster import Cluster
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
@@ -55,6 +61,7 @@ class Losses:
         self._fail = fail_on_data_loss
         self._gone: set[TopicPartition] = set()
         self._sought: dict[TopicPartition, int] = {}
+        self._anew: dict[TopicPartition, UUID] = {}
 
     def after(self, error: DataLossError | TopicNotFoundError) -> None:
         """Go on after what the tail has raised, if that may be.
@@ -77,7 +84,7 @@ class Losses:
             return
         try:
             start, end = self._log(partition)
-        except TransientBrokerError:
+        except (TransientBrokerError, TopicNotFoundError):  # it may have been deleted since
             return
         position = self._tail.positions[partition]
         offset = go_on_at(error, position, start, end)
@@ -88,6 +95,13 @@ class Losses:
         self._gone.discard(partition)
         if offset < position:
             self._sought[partition] = min(offset, self._sought.get(partition, offset))
+        if isinstance(error, TopicRecreatedError) and error.topic_id is not None:
+            self._anew[partition] = error.topic_id
+
+    def take_anew(self) -> dict[TopicPartition, UUID]:
+        """Return the ids of topics that were created anew, by the partitions of them that are read; and forget it."""
+        anew, self._anew = self._anew, {}
+        return anew
 
     def take_sought(self) -> dict[TopicPartition, int]:
         """Return where partitions went back to, and forget it."""

@@ -204,7 +204,9 @@ class Runner:
             self._check_cores(len(assignment))
             self._work.delivery.prepare(self._state.about.id, partitions, len(assignment))
             state = self._logs.state()
-            settlement = self._logs.settle(self._work.delivery.reached(state), self._now_ms(), state)
+            reached = self._work.delivery.reached(state)
+            self._planner.forget(reached or ())
+            settlement = self._logs.settle(reached, self._now_ms(), state)
             epoch, ended = settlement.next_epoch, settlement.begin
             offsets = self._planner.first() if ended is None else self._planner.resume(ended)
             if offsets.keys() == set(partitions):
@@ -214,13 +216,17 @@ class Runner:
             raise RunFailedError("The query's topic-partitions change faster than a run of it can be prepared.")
         if ended is None:
             self._logs.start(offsets, self._now_ms())
+            self._planner.keep(self._planner.found_ids)
             epoch = 1
         elif offsets and offsets != ended:  # an end without partitions would forget where the others were (SPARK-41375)
             # What is known now, nobody could find out later: of a topic that was created anew for instance.
             self._logs.commit(epoch, offsets, self._now_ms())
+            self._planner.keep(self._planner.found_ids)
             epoch += 1
             if any(offsets.get(tp) != offset for tp, offset in ended.items()):
                 self._restarts = self._before_failure  # that is why the last run failed
+        elif offsets:
+            self._planner.keep(self._planner.found_ids)
         self._assignment, self._logged = assignment, offsets
         self._state.go_on(offsets)
         return _Begin(assignment, offsets, epoch)
@@ -251,6 +257,7 @@ class Runner:
                 connection=work.reading.connection,
                 fetch=work.reading.fetch,
                 columns=work.columns,
+                topic_ids=self._planner.found_ids,
                 fail_on_data_loss=work.reading.fail_on_data_loss,
                 max_record_batch_bytes=work.reading.max_record_batch_bytes,
                 function=work.function,
@@ -273,12 +280,14 @@ class Runner:
         """Write an epoch down. One in which nothing moved is not worth two files."""
         before = self._logged
         if result.offsets == before:
+            self._planner.keep(result.anew)
             self._state.tell("Waiting for data to arrive", active=True)
             self._began = self._system.monotonic()
             return
         now = self._system.monotonic()
         self._logs.commit(result.epoch, result.offsets, self._now_ms())
         self._logged = result.offsets
+        self._planner.keep(result.anew)
         done = self._system.monotonic()
         if self._group is not None:
             self._group[1].offer(result.offsets)

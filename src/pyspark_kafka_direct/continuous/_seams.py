@@ -10,6 +10,7 @@ from pyspark_kafka_direct.continuous.sink import TaskInfo
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from uuid import UUID
 
     import pyarrow as pa
 
@@ -57,6 +58,7 @@ class TaskPlan:
         connection: How to reach the cluster that is read.
         fetch: How to fetch.
         columns: The columns to read, see ``records.COLUMNS``.
+        topic_ids: The ids of the topics that the first offsets are of, by partition, as far as they are known.
         fail_on_data_loss: Whether the query fails where records are gone.
         max_record_batch_bytes: Most bytes that a record batch may decompress to.
         function: What is made of each batch; ``None`` for the batch itself.
@@ -70,6 +72,7 @@ class TaskPlan:
     connection: ConnectionSettings
     fetch: FetchSettings
     columns: tuple[str, ...]
+    topic_ids: Mapping[TopicPartition, UUID]
     fail_on_data_loss: bool
     max_record_batch_bytes: int
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None

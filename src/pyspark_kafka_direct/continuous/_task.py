@@ -188,8 +188,8 @@ class TaskLoop:
         began = self._system.monotonic()
         self._sink.end_epoch(mark.epoch, positions)
         flush_ms = (self._system.monotonic() - began) * 1000
-        sought = self._losses.take_sought()
-        report = Report(mark.epoch, positions, self._rows, self._bytes, flush_ms, self._rows_read, sought)
+        sought, anew = self._losses.take_sought(), self._losses.take_anew()
+        report = Report(mark.epoch, positions, self._rows, self._bytes, flush_ms, self._rows_read, sought, anew)
         self._channel.report(report, Deadline.after(self._mark_timeout, REPORT_SETTING, system=self._system))
         if self._rows_read:
             spare_collections()  # all is imported now; a full collection would hold records up for 20 ms
@@ -213,6 +213,7 @@ def _work(plan: TaskPlan, task: int, channel: TaskChannel, start: Start) -> None
         max_rows=_MOST_ROWS,
         max_bytes=_MOST_BYTES,
         max_batch_bytes=plan.max_record_batch_bytes,
+        topic_ids=plan.topic_ids,
     )
     with tail, _closing(plan.sink(who)) as sink:
         TaskLoop(

@@ -17,6 +17,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from uuid import UUID
 
 Assignment: TypeAlias = tuple[tuple[TopicPartition, ...], ...]
 """The partitions of each task, sorted; the place in the tuple is the task's number."""
@@ -95,6 +96,7 @@ class TaskReport:
         flush_ms: How long its sink took to flush, in milliseconds.
         rows_read: How many rows it has read.
         sought: Where it went on in partitions whose logs no longer hold what was read before.
+        anew: The ids of the topics that it has found created anew, by the partitions in which it reads these now.
     """
 
     task: int
@@ -105,6 +107,7 @@ class TaskReport:
     flush_ms: float
     rows_read: int = 0
     sought: Mapping[TopicPartition, int] = field(default_factory=dict)
+    anew: Mapping[TopicPartition, UUID] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class EpochResult:
         flush_ms: How long the slowest sink took to flush, in milliseconds.
         last: Whether it ended by a mark that stops the run.
         rows_read: How many rows all tasks have read.
+        anew: The ids of topics that were created anew, by the partitions whose offsets are of these from now on.
     """
 
     epoch: int
@@ -128,6 +132,7 @@ class EpochResult:
     flush_ms: float
     last: bool = False
     rows_read: int = 0
+    anew: Mapping[TopicPartition, UUID] = field(default_factory=dict)
 
     def and_then(self, following: EpochResult) -> EpochResult:
         """Return this and the epoch after it, which has the same number, as one."""
@@ -179,6 +184,7 @@ def add_up(
         max((report.flush_ms for report in reported), default=0.0),
         last,
         sum(report.rows_read for report in reported),
+        {partition: topic_id for report in reported for partition, topic_id in report.anew.items()},
     )
 
 

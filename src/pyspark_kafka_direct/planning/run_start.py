@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
-from pyspark_kafka_direct.planning.stream_look import Looks, recreated
+from pyspark_kafka_direct.planning.stream_look import Looks
 from pyspark_kafka_direct.planning.stream_loss import LossReport
 from pyspark_kafka_direct.planning.stream_start import first_offsets
 from pyspark_kafka_direct.planning.stream_view import Memory, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -49,7 +49,7 @@ class StartPlanner:
         view: Asks the cluster.
 
     Attributes:
-        topic_ids: The topics' ids when it was last asked.
+        found_ids: The ids of the topics in which the offsets lie that were returned last, by partition.
         latest: The ends of the partitions then.
     """
 
@@ -59,7 +59,8 @@ class StartPlanner:
         self._losses = LossReport(tuning.fail_on_data_loss, view)
         self._memory = Memory()
         self._looks = Looks(view, self._memory, tries=tuning.tries, read_committed=tuning.read_committed)
-        self.topic_ids: Mapping[str, UUID] = {}
+        self._known_ids: Mapping[TopicPartition, UUID] = {}
+        self.found_ids: Mapping[TopicPartition, UUID] = {}
         self.latest: Mapping[TopicPartition, int] = {}
 
     def first(self) -> dict[TopicPartition, int]:
@@ -81,11 +82,13 @@ class StartPlanner:
                     raise
                 self._view.wait()
             else:
-                self.topic_ids = assigned.topic_ids
+                self.found_ids = _by_partition(offsets, assigned.topic_ids)
                 return offsets
 
     def resume(self, ended: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where a query goes on, of all partitions that there are now.
+
+        It may be asked again, and says the same, until ``keep`` tells that the answer was written down.
 
         Args:
             ended: Where its last epoch ended.
@@ -93,24 +96,41 @@ class StartPlanner:
         Raises:
             DataLossError: Records are lost, and ``failOnDataLoss`` is true.
         """
-        before = self.topic_ids
-        self._memory.put(ended, Seen(before))
+        before = {tp: self._known_ids[tp] for tp in ended if tp in self._known_ids}
+        self._memory.put(ended, Seen({tp.topic: topic_id for tp, topic_id in before.items()}))
         looked = self._looks.now(ended)
-        anew = recreated(before, looked.topic_ids)
-        for topic in sorted(anew):
-            lost = [tp for tp in ended if tp.topic == topic]
-            self._losses.recreated(lost, before[topic], looked.topic_ids[topic])
-        self._losses.gone([tp for tp in ended if tp not in looked.latest and tp.topic not in anew])
+        now = looked.topic_ids
+        anew = {tp for tp, topic_id in before.items() if now.get(tp.topic, topic_id) != topic_id}
+        for topic in sorted({tp.topic for tp in anew}):
+            lost = sorted(tp for tp in anew if tp.topic == topic)
+            self._losses.recreated(lost, before[lost[0]], now[topic])
+        self._losses.gone([tp for tp in ended if tp not in looked.latest and tp not in anew])
         begin: dict[TopicPartition, int] = {}
         for tp in sorted(looked.latest.keys() & ended.keys()):
-            if tp.topic in anew:
+            if tp in anew:
                 continue
             begin[tp] = min(ended[tp], looked.latest[tp])
             if begin[tp] < ended[tp]:
                 self._losses.went_back(tp, ended[tp], looked.latest[tp])
         begin.update(self._from_their_start(looked.latest, ended, begin))
-        self.topic_ids, self.latest = {**before, **looked.topic_ids}, looked.latest
+        self.found_ids, self.latest = {**before, **_by_partition(begin, now)}, looked.latest
         return dict(sorted(begin.items()))
+
+    def keep(self, topic_ids: Mapping[TopicPartition, UUID]) -> None:
+        """Remember of which topics the offsets are that the query would go on from.
+
+        What was committed at an offset of one topic says nothing of another one with the same name. So this is called
+        when offsets were committed, and not before.
+
+        Args:
+            topic_ids: The ids of the topics, by partition; those of other partitions stay what they were.
+        """
+        self._known_ids = {**self._known_ids, **topic_ids}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget of which topics the offsets of these partitions are: they were told by who knows the topics of now."""
+        gone = set(partitions)
+        self._known_ids = {tp: topic_id for tp, topic_id in self._known_ids.items() if tp not in gone}
 
     def _from_their_start(
         self,
@@ -126,3 +146,7 @@ class StartPlanner:
         self._losses.start_not_found(fresh - starts.keys())
         self._losses.added_late({tp: offset for tp, offset in starts.items() if tp not in ended})
         return starts
+
+
+def _by_partition(partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]) -> Mapping[TopicPartition, UUID]:
+    return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}

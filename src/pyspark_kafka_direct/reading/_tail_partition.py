@@ -52,6 +52,7 @@ class TailPartition:
         name: Which one.
         offset: Where to begin.
         decoding: How records become rows.
+        topic_id: The id of its topic, if it is known.
 
     Raises:
         ValueError: What is in ``decoding`` is out of its range.
@@ -78,9 +79,9 @@ class TailPartition:
         silent_since: Since when the leader sends nothing, although its log goes on.
     """
 
-    def __init__(self, name: TopicPartition, offset: int, decoding: Decoding) -> None:
+    def __init__(self, name: TopicPartition, offset: int, decoding: Decoding, topic_id: UUID | None = None) -> None:
         self.name = name
-        self.topic_id: UUID | None = None
+        self.topic_id = topic_id
         self.paused = False
         self.leader_epoch = UNKNOWN_EPOCH
         self.compare = False

@@ -41,6 +41,7 @@ from pyspark_kafka_direct.wire.codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from uuid import UUID
 
     import pyarrow as pa
 
@@ -88,6 +89,8 @@ class Tail:
         max_rows: Most rows of one Arrow batch.
         max_bytes: Bytes after which an Arrow batch is closed, and about what one ``poll`` hands out.
         max_batch_bytes: Most bytes that a record batch may decompress to, and that a record may take.
+        topic_ids: The ids of the topics that the offsets are of, where they are known; else any topic of that name will
+            do at first.
 
     Raises:
         ValueError: An offset is negative, or an argument is out of its range.
@@ -103,6 +106,7 @@ class Tail:
         max_rows: int = 32_768,
         max_bytes: int = 4 << 20,
         max_batch_bytes: int = 1 << 30,
+        topic_ids: Mapping[TopicPartition, UUID] | None = None,
     ) -> None:
         self._system = cluster.pool.system
         self._process = os.getpid()
@@ -111,7 +115,8 @@ class Tail:
         kept = max(fetch.fetch_max_bytes // max(len(starts), 1), 1 << 16)
         decoding = Decoding(tuple(columns), fetch.check_crcs, max_rows, max_bytes, max_batch_bytes, kept)
         self._partitions = {
-            name: TailPartition(name, _checked(name, offset), decoding) for name, offset in starts.items()
+            name: TailPartition(name, _checked(name, offset), decoding, (topic_ids or {}).get(name))
+            for name, offset in starts.items()
         }
         self._errands = Errands(self._system)
         self._leaders = Leaders(cluster, fetch, self._errands, self._partitions.values(), self._fail)

@@ -91,6 +91,7 @@ class Run:
             "connection": settings.connection,
             "fetch": settings.fetch,
             "columns": ("key", "value"),
+            "topic_ids": {},
             "fail_on_data_loss": True,
             "max_record_batch_bytes": 1 << 30,
             "function": None,

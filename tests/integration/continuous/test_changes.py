@@ -142,6 +142,25 @@ def test_a_topic_that_is_created_anew(
         assert set(got) <= {*map(str, range(5)), *(f"new {number}" for number in range(records)), "last"}
 
 
+def test_a_topic_that_is_created_anew_is_read_once(queries: Queries, make_topic: MakeTopic, admin: Admin) -> None:
+    """The tasks have found the new topic, and the next run must not take it for one that nobody has read yet."""
+    topic, output = make_topic(), make_topic()
+    queries.put(topic, range(5))
+    reading = queries.read(subscribe=topic, failOnDataLoss=False).select("value")
+    query = queries.start(reading.to_kafka(output))
+    queries.expect(output, range(5), query)
+    query.processAllAvailable()
+    admin.recreate(topic, 1)
+    queries.put(topic, range(5, 13))
+    queries.expect(output, range(13), query)
+    wait_until(lambda: queries.logged(queries.entries("commits")[-1])[topic] == {"0": 8}, "the new topic's epoch")
+    admin.grow(topic, 2)  # another run begins
+    queries.put(topic, range(13, 16), partition=1)
+    queries.expect(output, range(16), query)
+    query.stop()
+    assert values(queries.bench.bootstrap_servers, output) == sorted(map(str, range(16)))
+
+
 def test_records_that_have_aged_out_while_it_was_stopped(queries: Queries, make_topic: MakeTopic, admin: Admin) -> None:
     topic, output = make_topic(), make_topic()
     queries.put(topic, range(5))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,7 @@ TEXTS = st.text(max_size=20)
 COUNTS = st.integers(0, (1 << 63) - 1)
 NUMBERS = st.integers(0, (1 << 31) - 1)
 OFFSETS = st.dictionaries(st.builds(TopicPartition, st.text(min_size=1, max_size=5), NUMBERS), COUNTS, max_size=5)
+TOPIC_IDS = st.dictionaries(st.builds(TopicPartition, st.text(min_size=1, max_size=5), NUMBERS), st.uuids(), max_size=5)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Challenge, TEXTS, NUMBERS),
     st.builds(Hello, TEXTS, NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS, TEXTS),
@@ -41,7 +43,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Refused, TEXTS),
     st.builds(Start, COUNTS, OFFSETS),
     st.builds(Mark, COUNTS, st.booleans()),
-    st.builds(Report, COUNTS, OFFSETS, COUNTS, COUNTS, st.floats(0, 1e9)),
+    st.builds(Report, COUNTS, OFFSETS, COUNTS, COUNTS, st.floats(0, 1e9), anew=TOPIC_IDS),
     st.builds(Failure, TEXTS, TEXTS),
 )
 HELLO = Hello("run", 1, 0, "host", 42, "mine")
@@ -67,9 +69,18 @@ def test_what_is_written_is_read(message: Message) -> None:
             b'{"type":"start","epoch":3,"offsets":{"b":{"0":9,"10":0}}}\n',
         ),
         (
-            Report(3, {TopicPartition("b", 0): 9}, 5, 600, 0.5, 7, {TopicPartition("b", 0): 2}),
+            Report(
+                3,
+                {TopicPartition("b", 0): 9},
+                5,
+                600,
+                0.5,
+                7,
+                {TopicPartition("b", 0): 2},
+                {TopicPartition("b", 0): UUID(int=27)},
+            ),
             b'{"type":"report","epoch":3,"offsets":{"b":{"0":9}},"rows":5,"bytes":600,"flush_ms":0.5,"rows_read":7,'
-            b'"sought":{"b":{"0":2}}}\n',
+            b'"sought":{"b":{"0":2}},"anew":{"b":{"0":"0000000000000000000000000000001b"}}}\n',
         ),
     ],
     ids=["challenge", "mark", "start", "report"],
@@ -78,7 +89,7 @@ def test_how_it_looks(message: Message, line: bytes) -> None:
     assert to_line(message) == line
 
 
-REPORT = b'{"type":"report","epoch":1,"offsets":{},"rows":1,"bytes":1,"rows_read":1,"sought":{},"flush_ms":'
+REPORT = b'{"type":"report","epoch":1,"offsets":{},"rows":1,"bytes":1,"rows_read":1,"sought":{},"anew":{},"flush_ms":'
 WRONG = {
     "empty": (b"", "Expecting value"),
     "HTTP": (b"GET / HTTP/1.1\r", "Expecting value"),
@@ -101,6 +112,11 @@ WRONG = {
     "partition is a word": (b'{"type":"start","epoch":1,"offsets":{"a":{"x":1}}}', "'x' is not a partition number"),
     "negative offset": (b'{"type":"start","epoch":1,"offsets":{"a":{"0":-1}}}', "start, offsets: not a whole number"),
     "nameless topic": (b'{"type":"start","epoch":1,"offsets":{"":{"0":1}}}', "a topic's name is empty"),
+    "ids as list": (REPORT.replace(b'"anew":{}', b'"anew":[]') + b"1}", "report, anew: not ids"),
+    "ids of a topic as list": (REPORT.replace(b'"anew":{}', b'"anew":{"a":[]}') + b"1}", "report, anew: not ids"),
+    "id of no partition": (REPORT.replace(b'"anew":{}', b'"anew":{"a":{"x":"0"}}') + b"1}", "not a partition number"),
+    "id is a number": (REPORT.replace(b'"anew":{}', b'"anew":{"a":{"0":1}}') + b"1}", "report, anew: not a text"),
+    "id is too short": (REPORT.replace(b'"anew":{}', b'"anew":{"a":{"0":"1"}}') + b"1}", "report, anew: badly formed"),
     "NaN": (REPORT + b"NaN}", "flush_ms: not a duration"),
     "infinity": (REPORT + b"1e999}", "flush_ms: not a duration"),
     "negative duration": (REPORT + b"-1}", "flush_ms: not a duration"),

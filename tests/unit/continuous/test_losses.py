@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -120,6 +121,27 @@ def test_a_cluster_that_cannot_be_asked_is_asked_again(caplog: pytest.LogCapture
     world.trouble = None
     losses.after(DataLossError("gone.", **PLACE))
     assert world.positions == {ONE: 70}
+
+
+def test_a_topic_that_is_deleted_while_its_log_is_looked_up_is_asked_for_again() -> None:
+    world = World(70, trouble=TopicNotFoundError("gone.", **PLACE))
+    world.losses().after(DataLossError("aged out.", **PLACE))
+    assert world.positions == {ONE: 50}
+
+
+def test_which_topic_is_read_since_it_was_created_anew() -> None:
+    world = World()
+    losses = world.losses()
+    error = TopicRecreatedError("back.", **PLACE)
+    error.topic_id = UUID(int=7)
+    world.trouble = BrokerTimeoutError("not now")
+    losses.after(error)
+    assert losses.take_anew() == {}, "it is not read yet"
+    world.trouble = None
+    losses.after(error)
+    losses.after(DataLossError("aged out.", **PLACE))
+    assert losses.take_anew() == {ONE: UUID(int=7)}
+    assert losses.take_anew() == {}
 
 
 def test_the_lowest_of_several_is_told() -> None:

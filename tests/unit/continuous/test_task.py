@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -49,6 +50,7 @@ class World(RealSystem):
         self.waited_for: Collection[int] = ()
         self.positions: dict[TopicPartition, int] = dict.fromkeys((ONE, TWO, THREE), 0)
         self.sought: dict[TopicPartition, int] = {}
+        self.anew: dict[TopicPartition, UUID] = {}
 
     def monotonic(self) -> float:
         return self.now
@@ -106,6 +108,10 @@ class World(RealSystem):
     def take_sought(self) -> dict[TopicPartition, int]:
         sought, self.sought = self.sought, {}
         return sought
+
+    def take_anew(self) -> dict[TopicPartition, UUID]:
+        anew, self.anew = self.anew, {}
+        return anew
 
     def work(
         self,
@@ -225,10 +231,12 @@ def test_a_loss_moves_positions_and_is_reported() -> None:
     world.polls.extend([lost, [polled(ONE, 0), polled(TWO, 0)]])
     world.sought = {ONE: 0}
     world.take_sought = lambda: {ONE: 0} if error in world.told else {}  # type: ignore[method-assign]
+    world.take_anew = lambda: {ONE: UUID(int=7)} if error in world.told else {}  # type: ignore[method-assign]
     world.work()
     assert error in world.told
     assert [dict(each.offsets) for each in world.reports] == [{ONE: 3, TWO: 0, THREE: 0}, {ONE: 1, TWO: 1, THREE: 0}]
     assert [each.sought for each in world.reports] == [{}, {ONE: 0}]
+    assert [each.anew for each in world.reports] == [{}, {ONE: UUID(int=7)}]
 
 
 def test_after_a_loss_a_mark_among_the_next_batches_tells_the_new_position() -> None:

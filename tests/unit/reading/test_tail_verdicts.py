@@ -184,6 +184,19 @@ def test_a_topic_that_was_created_again(brokers: Brokers, newest: int) -> None:
         assert take(tail, at_end(brokers, tail)) == {ONE: list(range(9))}
 
 
+def test_a_topic_that_was_created_again_before_the_tail_was_made(brokers: Brokers) -> None:
+    """Who knows which topic the offsets are of says so: offsets alone fit the new topic as well."""
+    known = dict.fromkeys((ONE, TWO), brokers.topic_ids["flights"])
+    brokers.recreate("flights")
+    brokers.logs[ONE].append(9)
+    with brokers.tail({ONE: 5, TWO: 0}, topic_ids=known) as tail:
+        assert failure(tail, TopicRecreatedError).topic_id == brokers.topic_ids["flights"]
+        assert failure(tail, TopicRecreatedError).topic_id == brokers.topic_ids["flights"]
+        for name in (ONE, TWO):
+            tail.seek(name, 0)
+        assert take(tail, at_end(brokers, tail)) == {ONE: list(range(9))}
+
+
 def test_a_topic_that_is_gone(brokers: Brokers) -> None:
     with brokers.tail({ONE: 0}) as tail:
         tail.poll(1)
