@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from uuid import UUID
 
     import pyarrow as pa
 
@@ -81,7 +82,9 @@ class KafkaSink:
             self._rows.write(rows)
         self._open = True
 
-    def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int]) -> None:
+    def end_epoch(
+        self, epoch: int, positions: Mapping[TopicPartition, int], anew: Mapping[TopicPartition, UUID] | None = None
+    ) -> None:
         """Return when the brokers have acknowledged everything.
 
         Raises:

@@ -9,6 +9,7 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from uuid import UUID
 
     import pyarrow as pa
 
@@ -92,7 +93,9 @@ class PlainSink:
         """Give rows to the sink."""
         self._sink.write(batch)
 
-    def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int]) -> None:
+    def end_epoch(
+        self, epoch: int, positions: Mapping[TopicPartition, int], anew: Mapping[TopicPartition, UUID] | None = None
+    ) -> None:
         """Flush the sink."""
         self._sink.flush(epoch)
 

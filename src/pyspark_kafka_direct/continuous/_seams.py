@@ -27,12 +27,15 @@ class EpochSink(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows; send them at once where there is nothing to wait for."""
 
-    def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int]) -> None:
+    def end_epoch(
+        self, epoch: int, positions: Mapping[TopicPartition, int], anew: Mapping[TopicPartition, UUID] | None = None
+    ) -> None:
         """Return when everything written before is where it shall be.
 
         Args:
             epoch: The number of the epoch that ends.
             positions: The next offset to read of each of the task's partitions.
+            anew: The ids of topics that were found created anew, by the partitions whose positions are of these now.
         """
 
     def descriptors(self) -> Collection[int]:

@@ -186,9 +186,9 @@ class TaskLoop:
             self._positions.update(self._tail.positions)
         positions = dict(self._positions)
         began = self._system.monotonic()
-        self._sink.end_epoch(mark.epoch, positions)
-        flush_ms = (self._system.monotonic() - began) * 1000
         sought, anew = self._losses.take_sought(), self._losses.take_anew()
+        self._sink.end_epoch(mark.epoch, positions, anew)
+        flush_ms = (self._system.monotonic() - began) * 1000
         report = Report(mark.epoch, positions, self._rows, self._bytes, flush_ms, self._rows_read, sought, anew)
         self._channel.report(report, Deadline.after(self._mark_timeout, REPORT_SETTING, system=self._system))
         if self._rows_read:

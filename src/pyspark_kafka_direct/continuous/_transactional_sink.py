@@ -120,7 +120,8 @@ class TransactionalSink:
         self._cluster = cluster
         self._system = cluster.pool.system
         self._query_id = query_id
-        self._topic_ids = dict(topic_ids)
+        self._topic_ids = topic_ids
+        self._anew: dict[TopicPartition, UUID | None] = {}  # of topics that were created anew since
         self._timeout = timeout
         self._committed: dict[TopicPartition, int] = {}
         self._refresh_at = 0.0
@@ -139,18 +140,22 @@ class TransactionalSink:
                 self._rows.write(rows)
         self._open = True
 
-    def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int]) -> None:
+    def end_epoch(
+        self, epoch: int, positions: Mapping[TopicPartition, int], anew: Mapping[TopicPartition, UUID] | None = None
+    ) -> None:
         """Commit the rows of an epoch, and with them how far the task has read.
 
         Args:
             epoch: The epoch's number.
             positions: The next offset to read of each of the task's partitions.
+            anew: The ids of topics that were found created anew, by the partitions whose positions are of these now.
 
         Raises:
             FencedError: Another driver has taken over; final.
             OutcomeUnknownError: Nobody knows whether they were committed; the next run will.
             KafkaDirectError: They were not committed.
         """
+        self._anew.update(anew or {})
         now = self._system.monotonic()
         moved = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
         if not self._committed or now >= self._refresh_at:
@@ -196,13 +201,14 @@ class TransactionalSink:
         self._open = False
 
     def _noted(self, epoch: int, moved: Mapping[TopicPartition, int]) -> dict[TopicPartition, CommittedOffset]:
-        if any(offset < self._committed.get(tp, 0) for tp, offset in moved.items()):
+        if back := [tp for tp, offset in moved.items() if offset < self._committed.get(tp, 0) and tp not in self._anew]:
             # Its log was cut back, or the topic was created again, and the query reads on all the same.
-            topics = self._cluster.topics({tp.topic for tp in moved})
-            self._topic_ids.update({name: topic.topic_id for name, topic in topics.items()})
+            topics = self._cluster.topics({tp.topic for tp in back})
+            self._anew.update({tp: topics[tp.topic].topic_id for tp in back if tp.topic in topics})
+        # Of one topic, some partitions may be read anew while nobody has noticed it yet at others.
+        ids = {tp: self._anew.get(tp, self._topic_ids.get(tp.topic)) for tp in moved}
         return {
-            tp: CommittedOffset(offset, Note(self._query_id, epoch, self._topic_ids.get(tp.topic)).to_json())
-            for tp, offset in moved.items()
+            tp: CommittedOffset(offset, Note(self._query_id, epoch, ids[tp]).to_json()) for tp, offset in moved.items()
         }
 
     @contextmanager

@@ -345,6 +345,21 @@ def test_a_position_that_goes_back_is_noted_with_the_topic_of_now(query: Query) 
     assert list(second.positions.values()) == [1, 1]
 
 
+def test_more_of_a_topic_that_was_made_anew_than_of_the_old_one_is_noted_with_the_topic_of_now(query: Query) -> None:
+    """All was read in one epoch, so the position has not gone back. At the other partition it is not noticed yet."""
+    driver = query.start()
+    driver.run_epoch(3)
+    Admin(query.servers).recreate(query.source, 2)
+    topic_id = cluster_of(query.servers).topics([query.source])[query.source].topic_id
+    assert topic_id is not None
+    one, other = driver.partitions
+    sink = driver.sinks[0]
+    sink.end_epoch(driver.epoch, {one: 8, other: 9}, {one: topic_id})
+    sink.end_epoch(driver.epoch + 1, {one: 9, other: 9})
+    second = query.start()
+    assert list(second.positions.values()) == [9, 3]
+
+
 def test_another_prefix_is_refused_and_so_is_none_that_was_settled(query: Query) -> None:
     query.start().run_epoch(3)
     with pytest.raises(OptionError, match=r"transactionalIdPrefix is 'other', and the query was delivered under"):

@@ -50,6 +50,7 @@ class World(RealSystem):
         self.waited_for: Collection[int] = ()
         self.positions: dict[TopicPartition, int] = dict.fromkeys((ONE, TWO, THREE), 0)
         self.sought: dict[TopicPartition, int] = {}
+        self.told_anew: list[Mapping[TopicPartition, UUID] | None] = []
         self.anew: dict[TopicPartition, UUID] = {}
 
     def monotonic(self) -> float:
@@ -87,9 +88,12 @@ class World(RealSystem):
     def write(self, batch: pa.RecordBatch) -> None:
         self.told.append(batch)
 
-    def end_epoch(self, epoch: int, positions: Mapping[TopicPartition, int]) -> None:
+    def end_epoch(
+        self, epoch: int, positions: Mapping[TopicPartition, int], anew: Mapping[TopicPartition, UUID] | None = None
+    ) -> None:
         self.now += 0.25
         self.told.append((epoch, positions))
+        self.told_anew.append(anew)
 
     def descriptors(self) -> Collection[int]:
         return (8, 9)
@@ -237,6 +241,7 @@ def test_a_loss_moves_positions_and_is_reported() -> None:
     assert [dict(each.offsets) for each in world.reports] == [{ONE: 3, TWO: 0, THREE: 0}, {ONE: 1, TWO: 1, THREE: 0}]
     assert [each.sought for each in world.reports] == [{}, {ONE: 0}]
     assert [each.anew for each in world.reports] == [{}, {ONE: UUID(int=7)}]
+    assert world.told_anew == [{}, {ONE: UUID(int=7)}], "the sink is told, too"
 
 
 def test_after_a_loss_a_mark_among_the_next_batches_tells_the_new_position() -> None:
