@@ -1,4 +1,4 @@
-"""Exactly-once delivery by brokers of Kafka 3.9: producer epochs move with each run there, not with each transaction."""
+"""Exactly-once delivery by brokers of Kafka 3.9: producer epochs move with each run there, not each transaction."""
 
 from __future__ import annotations
 
