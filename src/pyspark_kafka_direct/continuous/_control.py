@@ -163,7 +163,7 @@ class Failure:
     """The task has failed, and ends.
 
     Attributes:
-        cause: Name of the error's class.
+        cause: Name of the error's class; with that of its module unless it is one of Python's or of this package.
         message: What the error says.
     """
 
@@ -173,11 +173,11 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Return the message that tells an error; that of a user's code tells where it was raised, too."""
-        text = str(error) or repr(error)
+        text = _said(error)
         if error.__traceback__ is not None and not isinstance(error, KafkaDirectError):
             where = "".join(traceback.format_exception(error))
             text = f"{text[: MOST_TEXT // 2]}\n\n{where[2 - MOST_TEXT // 2 :]}"
-        return cls(type(error).__name__, text[:MOST_TEXT])
+        return cls(_class_of(error), text[:MOST_TEXT])
 
 
 Message: TypeAlias = Challenge | Hello | Welcome | Refused | Start | Mark | Report | Failure
@@ -245,6 +245,21 @@ def _proof(secret: Secret, label: str, challenge: str, hello: Hello) -> str:
     who = (hello.run, hello.task, hello.attempt, hello.host, hello.pid, hello.nonce)
     text = json.dumps(["pyspark-kafka-direct", VERSION, label, challenge, *who])
     return hmac.new(secret.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _class_of(error: BaseException) -> str:
+    """Name an error's class. One of a user's code is never taken for one of ours: some of these end a query."""
+    kind = type(error)
+    if kind.__module__ in ("builtins", KafkaDirectError.__module__):
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error) or repr(error)
+    except Exception:  # what a user's code raises may not even tell what it is
+        return "its message cannot be told"
 
 
 def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:

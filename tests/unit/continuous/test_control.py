@@ -28,7 +28,9 @@ from pyspark_kafka_direct.continuous._control import (
     task_proof,
     to_line,
 )
+from pyspark_kafka_direct.errors import OptionError, RunFailedError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.restarts import final
 from pyspark_kafka_direct.settings.secret import Secret
 
 TEXTS = st.text(max_size=20)
@@ -182,3 +184,26 @@ class TestFailures:
 
     def test_a_long_one_is_cut(self) -> None:
         assert len(Failure.of(ValueError("x" * 1_000_000)).message) == MOST_TEXT
+
+
+class MadeUpError(Exception):
+    pass
+
+
+class AuthenticationError(Exception):
+    """Of a user's code: not the one of Kafka, which ends a query for good."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("it cannot say what it is")
+
+
+def test_whose_error_it_is() -> None:
+    assert Failure.of(OptionError("x")).cause == "OptionError"
+    assert Failure.of(ZeroDivisionError("x")).cause == "ZeroDivisionError"
+    assert Failure.of(MadeUpError("x")).cause == f"{__name__}.MadeUpError"
+    told = Failure.of(AuthenticationError())
+    assert told.cause == f"{__name__}.AuthenticationError"
+    assert told.message == "its message cannot be told"
+    error = RunFailedError("Task 0 failed.")
+    error.cause = told.cause
+    assert final(error) is None
