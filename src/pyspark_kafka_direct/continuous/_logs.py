@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from py4j.protocol import Py4JJavaError
+
 from pyspark_kafka_direct.continuous._log_format import (
     Entry,
     format_commit,
@@ -24,7 +26,7 @@ from pyspark_kafka_direct.continuous._log_format import (
     refuse_state,
 )
 from pyspark_kafka_direct.continuous._log_state import log_state, settle, to_purge
-from pyspark_kafka_direct.errors import CheckpointTakenError, OffsetPlanError
+from pyspark_kafka_direct.errors import CheckpointTakenError, OffsetPlanError, OptionError
 from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
 
 if TYPE_CHECKING:
@@ -242,10 +244,15 @@ def open_logs(spark: SparkSession, checkpoint: str) -> Logs:
         checkpoint: The query's ``checkpointLocation``.
 
     Raises:
-        OptionError: The session is one of Spark Connect, or the checkpoint is of a query with state.
+        OptionError: The session is one of Spark Connect, or the checkpoint is of a query with state, or cannot be
+            written to.
     """
-    files = CheckpointFiles(spark, checkpoint, "a continuous query")
-    return Logs(files, lambda: _conf_to_keep(spark), int(spark.conf.get(_RETAIN) or 100))
+    try:
+        files = CheckpointFiles(spark, checkpoint, "a continuous query")
+        return Logs(files, lambda: _conf_to_keep(spark), int(spark.conf.get(_RETAIN) or 100))
+    except Py4JJavaError as error:
+        said = str(error.java_exception.toString())
+        raise OptionError(f"checkpointLocation {checkpoint} cannot be used: {said}") from error
 
 
 def _conf_to_keep(spark: SparkSession) -> dict[str, str]:
