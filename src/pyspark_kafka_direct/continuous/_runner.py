@@ -13,7 +13,13 @@ from pyspark_kafka_direct.continuous._progress import progress
 from pyspark_kafka_direct.continuous._run import Run, RunOrder
 from pyspark_kafka_direct.continuous._seams import TaskPlan
 from pyspark_kafka_direct.continuous._watch import Watch
-from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, RunFailedError, TaskStartError
+from pyspark_kafka_direct.errors import (
+    KafkaDirectError,
+    OptionError,
+    RunFailedError,
+    TaskStartError,
+    TopicNotFoundError,
+)
 from pyspark_kafka_direct.planning.epochs import Restarts, assign
 from pyspark_kafka_direct.planning.restarts import final, pause_before
 from pyspark_kafka_direct.planning.run_start import StartPlanner, StartTuning
@@ -146,7 +152,7 @@ class Runner:
         end = final(failure)
         if end is not None:
             raise end
-        if isinstance(failure, TaskStartError) and not self._has_started:
+        if isinstance(failure, TaskStartError | TopicNotFoundError) and not self._has_started:
             raise failure
         if self._context._jsc is None or self._context._jsc.sc().isStopped():
             raise RunFailedError("The SparkContext was stopped, and the query with it.") from failure
@@ -176,7 +182,7 @@ class Runner:
             self._state.tell("Waiting for topic-partitions", active=False)
             self._state.wait_for_stop(self._settings.discovery_interval)
             return
-        run = Run(self._spark, self._order(begin), self._on_epoch, self._system)
+        run = self._run(begin)
         watch = self._watch = Watch(
             LiveView(self._work.reading, _log),
             begin.offsets.keys(),
@@ -195,10 +201,19 @@ class Runner:
             self._has_started = self._has_started or run.started
             watch.close()
 
+    def _run(self, begin: _Begin) -> Run:
+        try:
+            return Run(self._spark, self._order(begin), self._on_epoch, self._system)
+        except OptionError as error:
+            if not self._has_started:
+                raise
+            # The port was right before: what has it now may go away again.
+            raise RunFailedError(error.message) from error
+
     def _prepare(self) -> _Begin:
         """Decide what the next run does: settle the logs, and look what there is to read."""
         ended = self._ended()
-        partitions = self._view.assigned(strict=ended is None).partitions
+        partitions = self._view.assigned(strict=False).partitions  # first() is strict, and patient
         for _ in range(_LOOKS):
             assignment = assign(partitions, self._settings.tasks_max, self._assignment)
             self._check_cores(len(assignment))
@@ -281,7 +296,9 @@ class Runner:
         before = self._logged
         if result.offsets == before:
             self._planner.keep(result.anew)
-            self._state.tell("Waiting for data to arrive", active=True)
+            trouble = self._watch.trouble if self._watch is not None else None
+            said = "Waiting for data to arrive" if trouble is None else f"Waiting for the brokers: {trouble}"
+            self._state.tell(said, active=True)
             self._began = self._system.monotonic()
             return
         now = self._system.monotonic()

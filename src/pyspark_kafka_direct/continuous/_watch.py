@@ -34,6 +34,7 @@ class Watch:
 
     Attributes:
         latest: The ends of the partitions at the last look.
+        trouble: Why nothing could be seen at the last look; ``None`` if all is well.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Watch:
         system: System,
     ) -> None:
         self.latest: Mapping[TopicPartition, int] = {}
+        self.trouble: KafkaDirectError | None = None
         self._view = view
         self._partitions = frozenset(partitions)
         self._interval = interval
@@ -70,8 +72,14 @@ class Watch:
                 found = self._view.assigned(strict=False).partitions
                 self.latest = self._view.offsets(dict.fromkeys(self._partitions & found, LATEST))
             except KafkaDirectError as error:
-                _log.info("which partitions there are is not known: %s", error)
+                _log.log(
+                    logging.WARNING if self.trouble is None else logging.INFO,
+                    "The brokers do not say which partitions there are and where they end; the query tries on: %s",
+                    error,
+                )
+                self.trouble = error
                 continue
+            self.trouble = None
             last = compare(self._partitions, found, last)
             if last.drain and not self._closed:
                 _log.info(

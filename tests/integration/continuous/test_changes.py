@@ -13,6 +13,8 @@ from tests.integration.read_back import values
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.continuous import continuous_query
 from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
@@ -175,6 +177,27 @@ def test_records_that_have_aged_out_while_it_was_stopped(queries: Queries, make_
     reading = queries.read(subscribe=topic, failOnDataLoss=False).select("value")
     query = queries.start(reading.to_kafka(output))
     queries.expect(output, [*range(5), 8, 9], query)
+
+
+def test_brokers_that_are_gone_are_told(queries: Queries) -> None:
+    """The tasks try on, and nobody but the status says why nothing comes."""
+    with EmbeddedKafka(reuse_running=False) as own:
+        Admin(own.bootstrap_servers).create("here", 1)
+        query = queries.start(
+            continuous_query(queries.spark)
+            .read(
+                {"kafka.bootstrap.servers": own.bootstrap_servers, "subscribe": "here"},
+                **{"kafka.default.api.timeout.ms": 3000, "kafka.request.timeout.ms": 2000},
+            )
+            .foreach_batch(lambda batch, epoch: None)
+        )
+        wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "it runs")
+        own.stop_broker(1)
+        wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "trouble", 120)
+        own.start_broker(1)
+        wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "it is well again", 120)
+        assert query.exception() is None
+        query.stop()
 
 
 def test_at_random_no_wrong_data(queries: Queries, make_topic: MakeTopic, admin: Admin) -> None:

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.continuous.queries import PATIENCE, failure_of
 from tests.integration.read_back import consume, values
+from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.errors import CheckpointTakenError, OptionError, RunFailedError, TaskStartError
+from pyspark_kafka_direct.errors import (
+    CheckpointTakenError,
+    OptionError,
+    RunFailedError,
+    TaskStartError,
+    TopicNotFoundError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -266,6 +273,33 @@ class TestFailures:
         queries.expect(output, range(10), query)
         assert query.isActive
 
+    def test_a_port_that_is_taken_while_it_starts_again(
+        self, queries: Queries, make_topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever has it may go away again: only the first start is refused for good."""
+        from pyspark_kafka_direct.continuous import _coordinator, _run
+
+        source, output = make_topic(), make_topic()
+        queries.put(source, range(10))
+        once, real, made = str(tmp_path / "failed"), _coordinator.Coordinator, []
+
+        def fail_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+            if not os.path.exists(once):
+                with open(once, "x"):
+                    raise OSError("only once")
+            return batch
+
+        def second_is_refused(*arguments: Any) -> object:
+            made.append(arguments)
+            if len(made) == 2:
+                raise OSError(98, "Address already in use")
+            return real(*arguments)
+
+        monkeypatch.setattr(_run, "Coordinator", second_is_refused)
+        query = queries.start(queries.read(subscribe=source).select("value").map_batches(fail_once).to_kafka(output))
+        queries.expect(output, range(10), query)
+        assert len(made) == 3
+
     def test_a_worker_that_dies(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(2), make_topic()
 
@@ -305,9 +339,24 @@ class TestFailures:
         query = queries.start(queries.read(subscribe=source).map_batches(other_columns).to_kafka(output))
         assert type(failure_of(query)).__name__ == "ColumnError"
 
-    def test_a_topic_that_is_not_there(self, queries: Queries, make_topic: MakeTopic) -> None:
-        query = queries.copy("there-is-no-such-topic", make_topic())
-        assert "there-is-no-such-topic" in str(failure_of(query))
+    def test_a_topic_that_is_not_there(
+        self, queries: Queries, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        query = queries.copy("there-is-no-such-topic", make_topic(), queryName="nothing")
+        error = failure_of(query)
+        assert isinstance(error, TopicNotFoundError)
+        assert "there-is-no-such-topic" in str(error)
+        assert "starts again" not in caplog.text, "it has never begun"
+
+    def test_a_topic_that_is_there_a_moment_later(self, queries: Queries, make_topic: MakeTopic) -> None:
+        """Not all brokers may know it yet, so they are asked again before the query gives up."""
+        topic, output = f"later-{make_topic()}", make_topic()
+        reading = queries.read(subscribe=topic, fetchOffset_numRetries=30).select("value")
+        query = queries.start(reading.to_kafka(output))
+        assert query.awaitTermination(1.5) is False
+        Admin(queries.bench.bootstrap_servers).create(topic, 1)
+        queries.put(topic, range(3))
+        queries.expect(output, range(3), query)
 
     def test_two_queries_at_one_checkpoint(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(), make_topic()
@@ -394,6 +443,19 @@ class TestRefusals:
             port = taken.getsockname()[1]
             query = queries.copy(make_topic(), make_topic(), controlPort=port)
             assert f"The driver cannot listen at 127.0.0.1, port {port}" in str(failure_of(query))
+
+    @pytest.mark.parametrize(
+        ("place", "says"),
+        [("nowhere://x/y", 'No FileSystem for scheme "nowhere"'), ("/proc/version/checkpoint", "/proc/version")],
+        ids=["file system", "folder"],
+    )
+    def test_a_checkpoint_that_cannot_be_used(
+        self, queries: Queries, make_topic: MakeTopic, place: str, says: str
+    ) -> None:
+        with pytest.raises(OptionError, match=f"checkpointLocation {place} cannot be used: ") as caught:
+            queries.copy(make_topic(), make_topic(), checkpointLocation=place)
+        assert says in str(caught.value)
+        assert "\n" not in str(caught.value)
 
     def test_a_checkpoint_by_the_sessions_default(self, queries: Queries, make_topic: MakeTopic) -> None:
         name = "spark.sql.streaming.checkpointLocation"

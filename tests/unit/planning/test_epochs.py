@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -120,6 +121,10 @@ class TestAddingUp:
         moved = {each: offset + 10 for each, offset in BEFORE.items()}
         assert add_up(3, TASKS, BEFORE, [report(1), report(0)]) == EpochResult(3, moved, 40, 600, 2.5, rows_read=50)
         assert list(add_up(3, TASKS, BEFORE, [report(1), report(0)]).offsets) == sorted(BEFORE)
+
+    def test_topics_that_were_created_anew(self) -> None:
+        reports = [report(0, anew={TASKS[0][1]: UUID(int=7)}), report(1, anew={TASKS[1][0]: UUID(int=8)})]
+        assert add_up(3, TASKS, BEFORE, reports).anew == {TASKS[0][1]: UUID(int=7), TASKS[1][0]: UUID(int=8)}
 
     def test_nothing_moved(self) -> None:
         idle = [report(0, offsets={each: BEFORE[each] for each in TASKS[0]}), report(1, offsets={TASKS[1][0]: 6})]
