@@ -197,9 +197,10 @@ class Coordinator:
         while not self.started:
             if self._stopping:
                 return False
-            if deadline.expired:
-                raise self._missing(deadline)
+            expired = deadline.expired  # as long as this process slept, nothing was looked at that came in time
             self._turn(deadline.at)
+            if expired and not self.started:
+                raise self._missing(deadline)
         return True
 
     def _wait_for_mark(self, due: float) -> bool:
@@ -221,9 +222,10 @@ class Coordinator:
             task.lines.send(mark)
         deadline = Deadline.after(self._times.report, REPORT_SETTING, system=self._system)
         while self._awaited:
-            if deadline.expired:
-                raise self._late(deadline)
+            expired = deadline.expired
             self._turn(deadline.at, ending=last)
+            if expired and self._awaited:
+                raise self._late(deadline)
         return add_up(self._epoch, self._plan.assignment, self._offsets, self._reports, last=last)
 
     def _turn(self, until: float, *, ending: bool = False) -> None:

@@ -31,7 +31,7 @@ from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.system import SYSTEM, RealSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark_kafka_direct.planning.epochs import EpochResult
 
@@ -50,10 +50,19 @@ class Clock(RealSystem):
 
     Attributes:
         ahead: How far.
+        nap: How long the process sleeps as soon as something has come that it did not look at yet.
     """
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self.nap = 0.0
+
+    def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        ready = super().wait_ready(to_read, to_write, seconds)
+        if ready and self.nap:
+            self.ahead, self.nap = self.ahead + self.nap, 0.0
+            return set()
+        return ready
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
@@ -96,6 +105,9 @@ class Driver:
         for channel in channels:
             channel.wait_for_start(soon())
         return channels
+
+    def nap(self, seconds: float) -> None:
+        self._clock.nap = seconds
 
     def put_forward(self, seconds: float) -> None:
         self._clock.ahead += seconds
@@ -337,6 +349,19 @@ class TestFailures:
         channels[1].close()
         assert driver.failure().task == 1
         assert driver.epochs == []
+
+    def test_a_report_that_came_in_time_while_the_driver_slept(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=replace(TIMES, report=30))
+        channels = driver.start_tasks()
+        report(channels[0], next_mark(channels[0]).epoch, {A0: 8, B0: 7})
+        next_mark(channels[1])
+        until = time.monotonic() + 20
+        while driver.coordinator._awaited != {1} and time.monotonic() < until:
+            time.sleep(0.001)
+        driver.nap(100)
+        report(channels[1], 3, {A1: 9})
+        assert [next_mark(channel) for channel in channels] == [Mark(4, stop=False)] * 2
+        assert driver.epochs[0].offsets == {A0: 8, A1: 9, B0: 7}
 
     def test_a_late_report(self, drivers: Callable[..., Driver]) -> None:
         driver = drivers()
