@@ -19,6 +19,7 @@ from pyspark_kafka_direct.errors import (
     RunFailedError,
     TaskStartError,
     TopicNotFoundError,
+    TransientBrokerError,
 )
 from pyspark_kafka_direct.planning.epochs import Restarts, assign
 from pyspark_kafka_direct.planning.restarts import final, pause_before
@@ -50,6 +51,7 @@ _log = logging.getLogger("pyspark_kafka_direct.continuous")
 _TRIES: Final = 3  # how often brokers are asked before something is believed to be gone
 _LOOKS: Final = 5  # how often partitions may change while a run is prepared
 _SECONDS_TO_COMMIT: Final = 1.0
+_SECONDS_TO_BROKERS: Final = 1.0  # until they are asked again, which takes long itself while they are gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,7 @@ class Runner:
         self._watch: Watch | None = None
         self._began = 0.0
         self._has_started = False
+        self._waits_for_brokers = False
 
     def lead(self) -> None:
         """Run the query to its end, and tell the state how it ended."""
@@ -176,8 +179,17 @@ class Runner:
         self._state.wait_for_stop(pause)
 
     def _run_once(self) -> None:
-        self._state.tell("Initializing the run", active=False)
-        begin = self._prepare()
+        if not self._waits_for_brokers:  # else the status says why nothing begins
+            self._state.tell("Initializing the run", active=False)
+        try:
+            begin = self._prepare()
+        except TransientBrokerError as error:
+            if not self._has_started:
+                raise
+            # Nothing has begun that could fail: this is one long outage, as it is to tasks that only read.
+            self._wait_for_brokers(error)
+            return
+        self._waits_for_brokers = False
         if not begin.assignment:
             self._state.tell("Waiting for topic-partitions", active=False)
             self._state.wait_for_stop(self._settings.discovery_interval)
@@ -200,6 +212,13 @@ class Runner:
         finally:
             self._has_started = self._has_started or run.started
             watch.close()
+
+    def _wait_for_brokers(self, error: TransientBrokerError) -> None:
+        level = logging.INFO if self._waits_for_brokers else logging.WARNING
+        _log.log(level, "The query waits for the brokers, and starts again when they can be asked: %s", error)
+        self._waits_for_brokers = True
+        self._state.tell(f"Waiting for the brokers: {error}", active=False)
+        self._state.wait_for_stop(_SECONDS_TO_BROKERS)
 
     def _run(self, begin: _Begin) -> Run:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import uuid
@@ -10,14 +11,19 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.continuous.queries import failure_of
 from tests.integration.read_back import values
+from tests.integration.stream_queries import produce
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
+from tests.soak.processes import task_workers
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.continuous import continuous_query
 from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
     from tests.conftest import MakeTopic
     from tests.integration.continuous.queries import Queries
 
@@ -179,8 +185,13 @@ def test_records_that_have_aged_out_while_it_was_stopped(queries: Queries, make_
     queries.expect(output, [*range(5), 8, 9], query)
 
 
-def test_brokers_that_are_gone_are_told(queries: Queries) -> None:
-    """The tasks try on, and nobody but the status says why nothing comes."""
+def test_brokers_that_are_gone_are_told_and_waited_for(queries: Queries, tmp_path: Path) -> None:
+    """The tasks try on, and nobody but the status says why nothing comes. A failure meanwhile is one, not many."""
+    arrived = tmp_path / "arrived"
+
+    def arrive(batch: pa.RecordBatch, epoch: int) -> None:
+        arrived.touch()
+
     with EmbeddedKafka(reuse_running=False) as own:
         Admin(own.bootstrap_servers).create("here", 1)
         query = queries.start(
@@ -189,13 +200,22 @@ def test_brokers_that_are_gone_are_told(queries: Queries) -> None:
                 {"kafka.bootstrap.servers": own.bootstrap_servers, "subscribe": "here"},
                 **{"kafka.default.api.timeout.ms": 3000, "kafka.request.timeout.ms": 2000},
             )
-            .foreach_batch(lambda batch, epoch: None)
+            .foreach_batch(arrive),
+            maxRestarts=1,
         )
         wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "it runs")
         own.stop_broker(1)
         wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "trouble", 120)
+        assert query.status["isTriggerActive"]
+        for worker in task_workers(os.getpid()):
+            worker.kill()
+        wait_until(lambda: not query.status["isTriggerActive"], "the run has ended")
+        assert query.awaitTermination(10) is False, "longer than two starts that fail"
+        assert query.status["message"].startswith("Waiting for the brokers: ")
         own.start_broker(1)
         wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "it is well again", 120)
+        produce(own.bootstrap_servers, "here", ["x"])
+        wait_until(arrived.exists, "a record")
         assert query.exception() is None
         query.stop()
 
