@@ -315,7 +315,7 @@ def _task_report(task: int, report: Report) -> TaskReport:
 
 
 def _failed(what: str, task: int, cause: str | None = None) -> RunFailedError:
-    between = "\n" if what.endswith("\n") else ". "  # a stack ends its last line itself
+    between = "\n" if what.endswith("\n") else " " if what.endswith(".") else ". "  # a stack ends its last line itself
     error = RunFailedError(f"{what}{between}What was read since the last whole epoch is read again by the next run.")
     error.task, error.cause = task, cause
     return error

@@ -345,8 +345,9 @@ def _check_travels(thing: object, what: str) -> None:
     try:
         CloudPickleSerializer().dumps(thing)  # type: ignore[no-untyped-call]
     except Exception as error:
+        said = str(error).rstrip(".")
         raise OptionError(
-            f"{what} cannot be sent to the executors: {error}. Make what cannot be pickled, a connection for instance, "
+            f"{what} cannot be sent to the executors: {said}. Make what cannot be pickled, a connection for instance, "
             "within it"
         ) from error
 

@@ -318,6 +318,11 @@ class TestFailures:
         driver.start_tasks()[0].fail(ValueError("x" * 10_000), soon())
         assert "x" * 10_000 in str(driver.failure())
 
+    def test_a_failure_that_ends_its_sentence_itself(self, drivers: Callable[..., Driver]) -> None:
+        driver = drivers(times=LONG)
+        driver.start_tasks()[0].fail(ValueError("No such column."), soon())
+        assert "ValueError: No such column. What was read" in str(driver.failure())
+
     def test_a_task_that_fails_while_others_start(self, drivers: Callable[..., Driver]) -> None:
         driver = drivers()
         driver.connect(1).fail(ZeroDivisionError(), soon())
