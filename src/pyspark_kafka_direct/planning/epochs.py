@@ -142,6 +142,7 @@ class EpochResult:
             bytes=self.bytes + following.bytes,
             flush_ms=max(self.flush_ms, following.flush_ms),
             rows_read=self.rows_read + following.rows_read,
+            anew={**self.anew, **following.anew},
         )
 
 

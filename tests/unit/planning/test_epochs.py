@@ -126,6 +126,18 @@ class TestAddingUp:
         reports = [report(0, anew={TASKS[0][1]: UUID(int=7)}), report(1, anew={TASKS[1][0]: UUID(int=8)})]
         assert add_up(3, TASKS, BEFORE, reports).anew == {TASKS[0][1]: UUID(int=7), TASKS[1][0]: UUID(int=8)}
 
+    def test_topics_that_were_created_anew_in_epochs_that_are_told_as_one(self) -> None:
+        epochs = [
+            add_up(3, TASKS, BEFORE, [report(0, anew=anew), report(1)])
+            for anew in (
+                {TASKS[0][0]: UUID(int=7), TASKS[0][1]: UUID(int=7)},
+                {TASKS[0][1]: UUID(int=8)},
+                {},
+            )
+        ]
+        one = epochs[0].and_then(epochs[1]).and_then(epochs[2])
+        assert one.anew == {TASKS[0][0]: UUID(int=7), TASKS[0][1]: UUID(int=8)}
+
     def test_nothing_moved(self) -> None:
         idle = [report(0, offsets={each: BEFORE[each] for each in TASKS[0]}), report(1, offsets={TASKS[1][0]: 6})]
         assert add_up(3, TASKS, BEFORE, idle).offsets == BEFORE
