@@ -160,7 +160,8 @@ class Logs:
         if settlement.write is not None and settlement.begin is not None:
             self._write_offsets(settlement.write, settlement.begin, at_ms)
         if settlement.commit is not None:
-            self._write_commit(settlement.commit)
+            # A driver that was fenced just now may be about to commit the same epoch: then that is done.
+            self._write_commit(settlement.commit, may_be_there=settlement.commit in state.unfinished)
         self._kept = set(self._epochs(_OFFSETS)) | set(self._epochs(_COMMITS))
         return settlement
 
@@ -218,11 +219,11 @@ class Logs:
         self._create(f"{_OFFSETS}/{epoch}", format_offsets(entry))
         self._kept.add(epoch)
 
-    def _write_commit(self, epoch: int) -> None:
-        self._create(f"{_COMMITS}/{epoch}", format_commit(self._watermark))
+    def _write_commit(self, epoch: int, *, may_be_there: bool = False) -> None:
+        self._create(f"{_COMMITS}/{epoch}", format_commit(self._watermark), may_be_there=may_be_there)
 
-    def _create(self, name: str, text: str) -> None:
-        if not self._files.create(name, text):
+    def _create(self, name: str, text: str, *, may_be_there: bool = False) -> None:
+        if not self._files.create(name, text) and not may_be_there:
             raise CheckpointTakenError(
                 f"{self._files.place(name)} is there already: another query writes to the same checkpoint. This one "
                 "ends; give each query a checkpoint of its own."

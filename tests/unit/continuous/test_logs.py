@@ -163,6 +163,19 @@ def test_who_slept_while_another_went_on_writes_nothing() -> None:
     assert disk.there == there
 
 
+def test_an_epoch_that_its_driver_commits_while_it_is_settled() -> None:
+    disk = Disk()
+    first, second = logs_on(disk), logs_on(disk)
+    first.settle(None, at_ms=1)
+    first.start(START, at_ms=1)
+    first._write_offsets(1, {A: 1, B: 1}, 2)
+    state = second.state()
+    assert state.unfinished == (1,)
+    first._write_commit(1)
+    assert second.settle({A: 1, B: 1}, at_ms=3, state=state) == Settlement({A: 1, B: 1}, 2, commit=1)
+    second.commit(2, {A: 2, B: 2}, at_ms=4)
+
+
 def test_state_is_refused() -> None:
     disk = Disk()
     disk.there["state/0/0/1.delta"] = ""
