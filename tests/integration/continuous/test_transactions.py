@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.continuous.by_hand import DiedError, Driver, published
@@ -324,7 +324,8 @@ def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(
     crash(driver, "one ended")
     second = query.driver()
     cluster = second.delivery._cluster
-    topics, answers = cluster.topics, [{}, {}]
+    answers: list[dict[str, Any]] = [{}, {}]
+    topics = cluster.topics
     monkeypatch.setattr(cluster, "topics", lambda names: answers.pop() if answers else topics(names))
     monkeypatch.setattr("pyspark_kafka_direct.continuous._transactions._PAUSE", 0.0)
     second.start()
