@@ -44,6 +44,8 @@ class RunPlan:
         assignment: Who reads what.
         offsets: The first offset to read of every partition.
         epoch: The number of the first epoch.
+        shares_numbers: Whether an epoch that cannot be written down yet may leave its number to the next one, and be
+            written with it. Else the next one waits: a sink may go by the numbers.
     """
 
     run: str
@@ -51,6 +53,7 @@ class RunPlan:
     assignment: Assignment
     offsets: Mapping[TopicPartition, int]
     epoch: int
+    shares_numbers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,9 @@ class Coordinator:
     Args:
         plan: What the run is to do.
         times: How long everything may take.
-        on_epoch: Is told whole epochs, in a thread of its own, and writes them down. Epochs go on meanwhile: those
-            that end before it has returned have one number, and are told as one. Where no offset has moved there is
-            nothing to write down, and the next epoch has the same number, too.
+        on_epoch: Is told whole epochs, in a thread of its own, and writes them down. The next one goes on meanwhile;
+            where numbers are shared, those that end before it has returned are told as one. Where no offset has moved
+            there is nothing to write down, and the next epoch has the same number.
         host: The address of this machine to listen at.
         port: The port; 0 for any that is free.
         system: The world outside.
@@ -156,8 +159,7 @@ class Coordinator:
                 result = self._end_epoch(last=self._wait_for_mark(due))
                 unwritten = result if unwritten is None else unwritten.and_then(result)
                 self._offsets = result.offsets
-                # One that cannot be written yet leaves its number to the next, and is written with it.
-                if result.last or not self._writer.is_busy:
+                if result.last or not (self._plan.shares_numbers and self._writer.is_busy):
                     self._wait_until_written(last=result.last)
                     self._writer.put(unwritten)
                     if result.last:

@@ -30,6 +30,11 @@ class AtLeastOnce:
         """See ``Delivery``."""
         return None
 
+    @property
+    def shares_numbers(self) -> bool:
+        """See ``Delivery``: a user's sink may keep what it has by the numbers."""
+        return False
+
     def sink(self) -> EpochSinkFactory:
         """See ``Delivery``."""
         return self.factory

@@ -41,6 +41,7 @@ class RunOrder:
         assignment: Who reads what.
         offsets: The first offset to read of every partition.
         epoch: The number of the first epoch.
+        shares_numbers: Whether epochs may share a number (``RunPlan``).
         times: How long everything may take.
         port: The port to listen at; 0 for any that is free.
         plan: Returns what the tasks have in common, by where the driver is.
@@ -50,6 +51,7 @@ class RunOrder:
     assignment: Assignment
     offsets: Mapping[TopicPartition, int]
     epoch: int
+    shares_numbers: bool
     times: RunTimes
     port: int
     plan: Callable[[ControlAddress], TaskPlan]
@@ -74,7 +76,7 @@ class Run:
         self.id = fresh_id(system)
         secret = Secret(system.nonce())
         host, bind = driver_addresses(spark.sparkContext)
-        plan = RunPlan(self.id, secret, order.assignment, order.offsets, order.epoch)
+        plan = RunPlan(self.id, secret, order.assignment, order.offsets, order.epoch, order.shares_numbers)
         try:
             self._coordinator = Coordinator(plan, order.times, on_epoch, bind, order.port, system)
         except OSError as error:

@@ -305,6 +305,7 @@ class Runner:
             assignment=begin.assignment,
             offsets=begin.offsets,
             epoch=begin.epoch,
+            shares_numbers=work.delivery.shares_numbers,
             times=RunTimes(settings.epoch_interval, settings.task_start_timeout, settings.epoch_timeout),
             port=settings.control_port,
             plan=plan,

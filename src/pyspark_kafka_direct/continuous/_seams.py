@@ -119,5 +119,9 @@ class Delivery(Protocol):
             What counts more than the logs, as ``_log_state.settle`` takes it; ``None``: the logs alone count.
         """
 
+    @property
+    def shares_numbers(self) -> bool:
+        """Whether epochs may share a number, as nobody goes by it."""
+
     def sink(self) -> EpochSinkFactory:
         """Return what makes the sinks of the run that was prepared."""

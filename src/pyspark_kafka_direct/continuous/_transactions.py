@@ -143,6 +143,11 @@ class TransactionalDelivery:
             logged = parse_offsets(self._files.text(name) or "", self._files.place(name)).offsets
         return reached(self._noted, self._query_id, self._topic_ids, state.committed, logged)
 
+    @property
+    def shares_numbers(self) -> bool:
+        """See ``Delivery``: what was reached is in the transactions."""
+        return True
+
     def sink(self) -> EpochSinkFactory:
         """Return what makes the sinks of the run that was prepared."""
         return TransactionalSinkFactory(

@@ -131,12 +131,10 @@ class Driver:
 
 
 def next_mark(channel: TaskChannel) -> Mark:
-    while True:
+    while not (marks := channel.receive()):  # it may have come together with what came before
         SYSTEM.wait_ready([channel.fileno()], [], 20)
-        marks = channel.receive()
-        if marks:
-            (mark,) = marks
-            return mark
+    (mark,) = marks
+    return mark
 
 
 def report(channel: TaskChannel, epoch: int, offsets: dict[TopicPartition, int]) -> None:

@@ -114,6 +114,21 @@ class TestWholeRuns:
         for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
             assert next_mark(channel).epoch == 3
             report(channel, 3, offsets)
+        for channel, offsets in zip(channels, ({A0: 7, B0: 8}, {A1: 7}), strict=True):
+            assert next_mark(channel).epoch == 4
+            report(channel, 4, offsets)
+        time.sleep(5 * TIMES.interval)
+        assert [channel.receive() for channel in channels] == [[], []], "a third one would be too much"
+        written.set()
+        assert [next_mark(channel).epoch for channel in channels] == [5, 5]
+
+    def test_epochs_that_cannot_be_written_yet_may_share_a_number(self, drivers: Callable[..., Driver]) -> None:
+        written = threading.Event()
+        driver = drivers(replace(PLAN, shares_numbers=True), on_epoch=lambda _: (written.wait(20), None)[1])
+        channels = driver.start_tasks()
+        for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
+            assert next_mark(channel).epoch == 3
+            report(channel, 3, offsets)
         for offset in (7, 8, 9):
             for channel, offsets in zip(channels, ({A0: offset, B0: 8}, {A1: 7}), strict=True):
                 assert next_mark(channel).epoch == 4, "what cannot be written yet leaves its number to the next"
@@ -514,7 +529,9 @@ def test_epochs_take_less_than_a_millisecond(drivers: Callable[..., Driver]) -> 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
+    until = time.monotonic() + 60
     while len(ends) < 50:
+        assert time.monotonic() < until, driver.error
         time.sleep(0.01)
     driver.coordinator.stop()
     for thread in threads:
