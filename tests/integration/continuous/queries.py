@@ -77,6 +77,21 @@ class Queries:
                 print(f"{topic} has {found}")
         assert found == texts
 
+    def expect_all(self, topic: str, wanted: Iterable[object], once: Iterable[object], query: ContinuousQuery) -> None:
+        """Wait until a topic has all these values, some perhaps twice, but not those that were committed before."""
+        texts = set(map(str, wanted))
+        found: list[str] = []
+
+        def there() -> bool:
+            if (error := query.exception()) is not None:
+                raise error
+            found[:] = values(self.bench.bootstrap_servers, topic)
+            return texts <= set(found)
+
+        wait_until(there, "the output", PATIENCE)
+        assert set(found) == texts
+        assert [found.count(text) for text in map(str, once)] == [1] * len(list(once)), found
+
     def entries(self, log: str, checkpoint: str = "checkpoint") -> list[int]:
         """The epochs in a log."""
         return sorted(int(file.name) for file in (self.folder / checkpoint / log).glob("[0-9]*"))
