@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,12 +45,10 @@ class _KafkaSinkFactory:
         from pyspark_kafka_direct.continuous._output_rows import OutputRows
         from pyspark_kafka_direct.wire.cluster import Cluster
         from pyspark_kafka_direct.writing.producer import Producer
-        from pyspark_kafka_direct.writing.rows import RowWriter
+        from pyspark_kafka_direct.writing.rows import RowWriter, settings_behind
 
         cluster = Cluster(self.connection)
-        # The other half of the buffer is for open batches.
-        half = max(1, self.produce.buffer_bytes // 2)
-        producer = Producer(cluster, replace(self.produce, buffer_bytes=half))
+        producer = Producer(cluster, settings_behind(self.produce))
         send = functools.partial(producer.send, more=True)
         rows = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky=task.task)
         output = OutputRows(self.topic, stamp=self.stamp, task=task, system=cluster.pool.system)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.runtime.write_rows import pieces, rows_to_write
+from pyspark_kafka_direct.runtime.write_rows import pieces, rows_to_write, stamp_of
 from pyspark_kafka_direct.runtime.write_schema import arrow_write_schema
 
 if TYPE_CHECKING:
@@ -40,13 +40,7 @@ class OutputRows:
     def begin_epoch(self, epoch: int) -> None:
         """Write the number of another epoch into headers."""
         if self._stamps:
-            known = {
-                "spark.query.id": self._task.query_id,
-                "spark.batch.id": epoch,
-                "spark.partition.id": self._task.task,
-                "spark.attempt": 0,
-            }
-            self._stamp = {name: str(value).encode() for name, value in known.items()}
+            self._stamp = stamp_of(self._task.query_id, epoch, self._task.task, attempt=0)
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows to write, in pieces of some MiB.

@@ -12,7 +12,7 @@ A task never asks for a producer id: it has its own from the driver (``_transact
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.continuous._group_offsets import Note, group_of, transactional_id
@@ -65,16 +65,14 @@ class TransactionalSinkFactory:
         from pyspark_kafka_direct.continuous._output_rows import OutputRows
         from pyspark_kafka_direct.wire.cluster import Cluster
         from pyspark_kafka_direct.wire.groups import Group
-        from pyspark_kafka_direct.writing.rows import RowWriter
+        from pyspark_kafka_direct.writing.rows import RowWriter, settings_behind
         from pyspark_kafka_direct.writing.session import TransactionalSession
 
         options, prefix = self.options, self.options.transactional_id_prefix
         assert prefix is not None, "the options of exactly-once delivery have one"
         cluster = Cluster(options.connection)
-        # The other half of the buffer is for open batches.
-        produce = replace(options.produce, buffer_bytes=max(1, options.produce.buffer_bytes // 2))
         name = transactional_id(prefix, task.task)
-        session = TransactionalSession(cluster, name, options.transaction_timeout_ms, produce)
+        session = TransactionalSession(cluster, name, options.transaction_timeout_ms, settings_behind(options.produce))
         session.adopt(self.producers[task.task], begun=False)
         return TransactionalSink(
             session,

@@ -66,6 +66,17 @@ def rows_to_write(
     return pa.RecordBatch.from_pydict(columns)
 
 
+def stamp_of(query_id: str | None, batch_id: int | None, partition: int, attempt: int) -> dict[str, bytes]:
+    """Return the headers of the option ``stampBatch``; of a query and a batch only where there are such."""
+    known = {
+        "spark.query.id": query_id,
+        "spark.batch.id": batch_id,
+        "spark.partition.id": partition,
+        "spark.attempt": attempt,
+    }
+    return {name: str(value).encode() for name, value in known.items() if value is not None}
+
+
 def stamped(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, bytes]) -> pa.ListArray:
     """Return headers with the same ones added to each row.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -68,13 +67,9 @@ class TaskPlace:
 
     def stamp(self) -> dict[str, bytes]:
         """Return the headers of the option ``stampBatch``."""
-        known = {
-            "spark.query.id": self.query_id,
-            "spark.batch.id": self.batch_id,
-            "spark.partition.id": self.partition,
-            "spark.attempt": self.attempt,
-        }
-        return {name: str(value).encode() for name, value in known.items() if value is not None}
+        from pyspark_kafka_direct.runtime.write_rows import stamp_of
+
+        return stamp_of(self.query_id, self.batch_id, self.partition, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +157,12 @@ class AtLeastOnceTask(WriteTask):
         from pyspark_kafka_direct.planning.written import PartitionWritten
         from pyspark_kafka_direct.wire.cluster import Cluster
         from pyspark_kafka_direct.writing.producer import Producer
+        from pyspark_kafka_direct.writing.rows import settings_behind
 
         begin_task()
         place = TaskPlace.here()
         cluster = Cluster(self.connection)
-        # The other half of the buffer is for open batches.
-        half = max(1, self.produce.buffer_bytes // 2)
-        producer = Producer(cluster, dataclasses.replace(self.produce, buffer_bytes=half))
+        producer = Producer(cluster, settings_behind(self.produce))
         try:
             self.encode(batches, place, cluster, functools.partial(producer.send, more=True))
             written = {partition: PartitionWritten(*each) for partition, each in producer.flush().items()}

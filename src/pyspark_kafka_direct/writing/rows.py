@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.cluster import Cluster
 
 _TOPIC: Final = "topic"
+
+
+def settings_behind(settings: ProduceSettings) -> ProduceSettings:
+    """Return the settings of a producer that a ``RowWriter`` with these hands its batches on to: half of the buffer."""
+    return replace(settings, buffer_bytes=max(1, settings.buffer_bytes // 2))
 
 
 class RowWriter:
