@@ -161,25 +161,37 @@ class Sends:
         with self._lock:
             return next(iter(self._under_way), self._sent)
 
-    def send(self, receipt: Future[Any], told: Callable[[int], None]) -> None:
+    def send(
+        self,
+        receipt: Future[Any],
+        told: Callable[[int], None],
+        before: Callable[[Future[Any]], None] | None = None,
+    ) -> None:
         """Count a record as sent until its receipt is there.
 
         Args:
             receipt: The receipt.
             told: Called then, if that changes how many are settled, with that number.
+            before: Called with the receipt before the record counts as settled, so that nobody who reads to the end
+                goes on before the sender was told. Two callbacks of the receipt would not hold this order: one that
+                is added to a finished future runs at once, in the thread that adds it.
         """
         with self._lock:
             number = self._sent
             self._sent += 1
             self._under_way[number] = None
 
-        def settle(_: object) -> None:
-            with self._lock:
-                first = next(iter(self._under_way)) == number
-                del self._under_way[number]
-                settled = next(iter(self._under_way), self._sent)
-            if first:
-                told(settled)
+        def settle(done: Future[Any]) -> None:
+            try:
+                if before is not None:
+                    before(done)
+            finally:
+                with self._lock:
+                    first = next(iter(self._under_way)) == number
+                    del self._under_way[number]
+                    settled = next(iter(self._under_way), self._sent)
+                if first:
+                    told(settled)
 
         receipt.add_done_callback(settle)
 

@@ -217,9 +217,7 @@ class KafkaBasedLog:
         Raises:
             LogStateError: The log is only read, not started, or stopped.
         """
-        receipt = self.send_with_receipt(key, value)
-        if callback is not None:
-            receipt.add_done_callback(lambda done: _tell(callback, done))
+        self._send(key, value, None if callback is None else lambda done: _tell(callback, done))
 
     def send_with_receipt(self, key: bytes | None, value: bytes | None) -> Future[Receipt]:
         """Send a record; return its receipt, which is there when brokers have acknowledged the record.
@@ -227,19 +225,7 @@ class KafkaBasedLog:
         Raises:
             LogStateError: The log is only read, not started, or stopped.
         """
-        self._require_started("sending")
-        if self._outbox is None:
-            raise LogStateError("The log is only read (read_only, or no outbox); it sends nothing.", topic=self.topic)
-        incarnation, positions = self._work.incarnation, self._work.positions  # in this order
-
-        def check(receipt: Receipt) -> None:
-            partition = TopicPartition(receipt.topic, receipt.partition)
-            if 0 <= receipt.offset < positions.get(partition, 0):
-                self._work.doubt(partition, receipt.offset, incarnation)
-
-        receipt = self._outbox.send(self.topic, key, value, on_receipt=check)
-        self._sends.send(receipt, self._send_settled)
-        return receipt
+        return self._send(key, value, None)
 
     def read_to_end(self, callback: Callable[[BaseException | None], None] | None = None) -> Future[None]:
         """Read all that is in the log now, and what this log has sent before.
@@ -384,6 +370,23 @@ class KafkaBasedLog:
         if not self._running:  # the thread has ended meanwhile, and looks no more
             self._abandon()
         self._work.wake()
+
+    def _send(
+        self, key: bytes | None, value: bytes | None, tell: Callable[[Future[Receipt]], None] | None
+    ) -> Future[Receipt]:
+        self._require_started("sending")
+        if self._outbox is None:
+            raise LogStateError("The log is only read (read_only, or no outbox); it sends nothing.", topic=self.topic)
+        incarnation, positions = self._work.incarnation, self._work.positions  # in this order
+
+        def check(receipt: Receipt) -> None:
+            partition = TopicPartition(receipt.topic, receipt.partition)
+            if 0 <= receipt.offset < positions.get(partition, 0):
+                self._work.doubt(partition, receipt.offset, incarnation)
+
+        receipt = self._outbox.send(self.topic, key, value, on_receipt=check)
+        self._sends.send(receipt, self._send_settled, tell)
+        return receipt
 
     def _send_settled(self, settled: int) -> None:
         if self._requests.may_be_counted(settled):

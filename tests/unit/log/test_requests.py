@@ -33,6 +33,30 @@ def test_sends_are_settled_up_to_the_first_that_is_not() -> None:
     assert (sends.settled, told) == (4, [3, 4])
 
 
+def test_a_sender_is_told_before_a_record_counts_as_settled() -> None:
+    """Whoever reads to the end then finds every callback of what was sent before called."""
+    sends = Sends()
+    done: Future[Any] = Future()
+    done.set_result(None)
+    later: Future[Any] = Future()
+    failing: Future[Any] = Future()
+    seen: list[int] = []
+    told: list[int] = []
+
+    def before(_: Future[Any]) -> None:
+        seen.append(sends.settled)
+
+    def fail(_: Future[Any]) -> None:
+        raise ValueError
+
+    sends.send(done, told.append, before)
+    sends.send(later, told.append, before)
+    sends.send(failing, told.append, fail)
+    later.set_result(None)
+    failing.set_result(None)  # the future logs what its callback raises; the record counts all the same
+    assert (seen, told) == ([0, 1], [1, 2, 3])
+
+
 def test_who_may_be_counted() -> None:
     requests = Requests()
     requests.to_end(waiter(), sent=3)
