@@ -41,7 +41,15 @@ def kafka_delivery(
     from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
 
     files = CheckpointFiles(spark, settings.checkpoint, "a continuous query")
-    longest = settings.epoch_interval + settings.epoch_timeout
+    longest = longest_transaction(settings)
     if not timeout_given:
         writing = replace(writing, transaction_timeout_ms=int((longest + _SECONDS_MORE) * 1000))
     return TransactionalDelivery(writing, reading.connection, files, longest)
+
+
+def longest_transaction(settings: RunSettings) -> float:
+    """Return for how many seconds a transaction of a task may be open.
+
+    A task that has reported an epoch early begins the next transaction while another may still need all of its time.
+    """
+    return settings.epoch_interval + 2 * settings.epoch_timeout

@@ -65,7 +65,7 @@ class TransactionalDelivery:
         options: How to write; with a ``transactional_id_prefix``.
         source: How to reach the cluster that is read; ``None`` where nothing is read.
         files: Of the checkpoint.
-        longest_epoch: Most seconds from the begin of an epoch until all tasks have reported it.
+        longest_epoch: Most seconds from the first record of a task's epoch until the task has reported it.
 
     Raises:
         OptionError: A transaction may not be open for as long as an epoch may take.
@@ -79,8 +79,8 @@ class TransactionalDelivery:
         timeout = options.transaction_timeout_ms / 1000
         if timeout <= longest_epoch:
             raise OptionError(
-                f"{_TIMEOUT} is {options.transaction_timeout_ms}, and an epoch may take {longest_epoch:g} s "
-                "(epochInterval and epochTimeout together): the brokers would end its transaction before. Raise "
+                f"{_TIMEOUT} is {options.transaction_timeout_ms}, and a transaction may be open for "
+                f"{longest_epoch:g} s (epochInterval and twice epochTimeout): the brokers would end it before. Raise "
                 f"{_TIMEOUT} (the brokers' transaction.max.timeout.ms is the limit), or lower epochTimeout."
             )
         self._prefix = prefix

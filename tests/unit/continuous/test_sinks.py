@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from pyspark_kafka_direct.continuous._kafka_output import longest_transaction
 from pyspark_kafka_direct.continuous._kafka_sink import KafkaSink, kafka_sink
 from pyspark_kafka_direct.continuous._output_rows import OutputRows
 from pyspark_kafka_direct.continuous._plain_sink import batch_function, plain_sink
 from pyspark_kafka_direct.continuous.sink import TaskInfo
 from pyspark_kafka_direct.errors import ColumnError, OptionError
+from pyspark_kafka_direct.settings.continuous import run_settings
 from pyspark_kafka_direct.settings.sink import parse_sink_options
 from pyspark_kafka_direct.wire.system import RealSystem
 
@@ -226,3 +228,8 @@ class TestOutputRows:
         output = OutputRows(None, stamp=False, task=TASK, system=Clock())
         with pytest.raises(ColumnError, match="topic option required"):
             list(output.of(BATCH))
+
+
+def test_a_transaction_may_have_to_wait_for_slower_tasks() -> None:
+    settings = run_settings({"checkpointLocation": "/c", "epochInterval": 2, "epochTimeout": 10})
+    assert longest_transaction(settings) == 22.0
