@@ -20,7 +20,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka, unsecured_token
+from pyspark_kafka_direct.broker.__main__ import paste
 from pyspark_kafka_direct.broker._probe import free_ports
+from pyspark_kafka_direct.cli.sample import BACKLOG, RATE
 from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -270,3 +272,36 @@ def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Sig
     assert said.endswith("Stopped.\n")
     assert "Traceback" not in said
     assert gone(broker.pid)
+
+
+def test_the_program_makes_topics_and_goes_on_writing_a_sample() -> None:
+    [port] = free_ports(1)
+    command = [sys.executable, "-m", "pyspark_kafka_direct.broker", "--port", str(port), "--sample", "flights"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, "--topic", "copies:2", "late"], stdout=pipe, stderr=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == f"127.0.0.1:{port}\n"
+        servers = {"bootstrap.servers": f"localhost:{port}"}
+        topics = AdminClient(servers).list_topics(timeout=60).topics
+        assert {name: len(topics[name].partitions) for name in topics} == {"flights": 3, "copies": 2, "late": 1}
+
+        consumer = Consumer({**servers, "group.id": "none", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["flights"])
+        flights: dict[int, dict[str, Any]] = {}
+
+        def some_came_live() -> bool:
+            for message in consumer.consume(5000, timeout=1):
+                value = json.loads(message.value())
+                assert message.key() == value["carrier"].encode()
+                flights[value["number"]] = value
+            return len(flights) > BACKLOG + RATE
+
+        wait_until(some_came_live, "flights that are written live")
+        consumer.close()
+        program.send_signal(signal.SIGTERM)
+        _, said = program.communicate(timeout=120)
+    assert sorted(flights) == list(range(len(flights)))
+    assert paste(f"127.0.0.1:{port}", "flights") in said
+    assert program.returncode == 0
+    assert said.endswith("Stopped.\n")
+    assert "Traceback" not in said

@@ -60,6 +60,8 @@ LIBRARIES: dict[str, frozenset[str]] = {
 
 
 def room_of(file: Path) -> str:
+    if file == SOURCE / "broker" / "__main__.py":  # a program: it also makes topics, and writes a sample to one
+        return "cli"
     return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 

@@ -1,4 +1,4 @@
-"""Run Kafka in the foreground: ``python -m pyspark_kafka_direct.broker``, until Ctrl-C."""
+"""Run Kafka in the foreground: ``python -m pyspark_kafka_direct.broker --sample flights``, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,15 +6,35 @@ import argparse
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION, EmbeddedKafka
+from pyspark_kafka_direct.cli.sample import FLIGHTS, RATE, Flights
+from pyspark_kafka_direct.cli.topics import NewTopic, create_topics, parse_topics
 from pyspark_kafka_direct.errors import KafkaDirectError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_PORT = 9092
+
+_TICK_S: Final = 0.5
+
+_PASTE: Final = """\
+import os, sys
+from pyspark.sql import SparkSession
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers take the python3 of the PATH
+spark = SparkSession.builder.getOrCreate()
+records = (
+    spark.read.format("kafka-direct")
+    .option("kafka.bootstrap.servers", "{servers}")
+    .option("subscribe", "{topic}")
+    .load()
+)
+records.selectExpr("partition", "offset", "cast(key as string) key", "cast(value as string) value").show(truncate=False)
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,12 +43,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     properties = dict(asked.property)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
-        with EmbeddedKafka(
-            asked.brokers, version=asked.version, port=asked.port, properties=properties, reuse_running=False
-        ) as kafka:
+        topics = parse_topics(asked.topic)
+        if asked.sample and FLIGHTS.name not in [topic.name for topic in topics]:
+            topics.insert(0, FLIGHTS)
+        with ExitStack() as stack:
+            kafka = stack.enter_context(
+                EmbeddedKafka(
+                    asked.brokers, version=asked.version, port=asked.port, properties=properties, reuse_running=False
+                )
+            )
+            create_topics(kafka.bootstrap_servers, topics)
+            sample = stack.enter_context(Flights(kafka.bootstrap_servers)) if asked.sample else None
+            if sample is not None:
+                sample.write_due()
             print(kafka.bootstrap_servers, flush=True)
             _say(f"Kafka {asked.version} is up; its data is temporary. Ctrl-C stops it.")
-            return _watch(kafka)
+            _say(_next_steps(kafka.bootstrap_servers, topics, sample))
+            return _watch(kafka, sample)
     except KeyboardInterrupt:
         _say("Stopped.")
         return 0
@@ -37,7 +68,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _watch(kafka: EmbeddedKafka) -> int:
+def paste(servers: str, topic: str) -> str:
+    """Return the lines of Python that show a topic's records."""
+    return _PASTE.format(servers=servers, topic=topic)
+
+
+def _next_steps(servers: str, topics: Sequence[NewTopic], sample: Flights | None) -> str:
+    if not topics:
+        return "It has no topics yet: --topic orders:3 makes one, --sample flights one with records."
+    lines = [f"Topic {topic.name} has {_partitions(topic)}." for topic in topics]
+    if sample is not None:
+        lines += [f"Topic {sample.topic} gets {sample.rate:g} flights a second; {sample.written} are there already."]
+    chosen = topics[0].name if sample is None else sample.topic
+    return "\n".join([*lines, "", "Paste this into a Python that has this package:", "", paste(servers, chosen)])
+
+
+def _partitions(topic: NewTopic) -> str:
+    return "1 partition" if topic.partitions == 1 else f"{topic.partitions} partitions"
+
+
+def _watch(kafka: EmbeddedKafka, sample: Flights | None) -> int:
     nodes = list(kafka.pids)
     while True:
         for node in nodes:
@@ -45,7 +95,9 @@ def _watch(kafka: EmbeddedKafka) -> int:
                 _say(f"Broker {node} ended by itself; the end of its log:")
                 _say("".join(kafka.log_file(node).read_text(errors="replace").splitlines(keepends=True)[-20:]))
                 return 1
-        time.sleep(0.5)
+        if sample is not None:
+            sample.write_due()
+        time.sleep(_TICK_S)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +110,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="default: %(default)s")
     parser.add_argument(
         "--port", type=int, default=DEFAULT_PORT, help="of the first broker, the others follow (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--topic",
+        "--topics",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME:PARTITIONS",
+        help="create a topic; without a number it has one partition. May be repeated",
+    )
+    parser.add_argument(
+        "--sample",
+        choices=(FLIGHTS.name,),
+        help=f"create the topic {FLIGHTS.name!r} and write made-up ones to it: JSON keyed by carrier, {RATE} a second",
     )
     parser.add_argument(
         "--property", type=_property, action="append", default=[], metavar="NAME=VALUE", help="a broker property"
