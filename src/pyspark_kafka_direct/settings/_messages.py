@@ -33,9 +33,9 @@ def bad_value(name: str, text: str, wanted: str, *, words: Sequence[str] = ()) -
     return OptionError(f"{name} must be {wanted}, got {shown}{hint}")
 
 
-def refused(origin: Origin, name: str, fate: Fate) -> OptionError:
-    """Say that a setting cannot be used at this door."""
-    return OptionError(f"{origin.value} {name} cannot be used here: {fate.why}")
+def refused(origin: Origin, name: str, fate: Fate, text: str = "") -> OptionError:
+    """Say that a setting cannot be used at this door; its value decides which cure is named, and is not shown."""
+    return OptionError(f"{origin.value} {name} cannot be used here: {fate.why_not(text)}")
 
 
 def misspelt(origin: Origin, name: str, hint: str) -> OptionError:

@@ -129,7 +129,7 @@ def read(given: Mapping[str, object], *, door: Door, origin: Origin, table: Tabl
             fate = table.elsewhere(row) if found.way is None else row.fate(door)
             if not fate.is_harmless(text):
                 if fate.refuse:
-                    raise _messages.refused(origin, shown, fate)
+                    raise _messages.refused(origin, shown, fate, text)
                 notes.append(_messages.ignored(origin, shown, fate.why))
         else:
             values[row.name] = read_value(row, text, shown, found.way.unit)

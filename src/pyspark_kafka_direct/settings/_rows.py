@@ -46,10 +46,18 @@ def ignored(
     return tuple(Setting(name=name, role=role, doors=_NOWHERE, client=True, elsewhere=fates) for name in names)
 
 
-def refused(role: Role, name: str, why: str, *aliases: str, harmless: tuple[str, ...] = (), log: str = "") -> Setting:
+def refused(
+    role: Role,
+    name: str,
+    why: str,
+    *aliases: str,
+    harmless: tuple[str, ...] = (),
+    cures: tuple[tuple[str, str], ...] = (),
+    log: str = "",
+) -> Setting:
     """Return a client setting that cannot be honoured at any door, with what to write instead; of a log by itself."""
-    fate = Fate(why=why, refuse=True, harmless=harmless)
-    of_log = Fate(why=log or why, refuse=True, harmless=harmless)
+    fate = Fate(why=why, refuse=True, harmless=harmless, cures=cures)
+    of_log = Fate(why=log or why, refuse=True, harmless=harmless, cures=cures)
     return Setting(
         name=name, role=role, doors=_NOWHERE, client=True, aliases=aliases, elsewhere={"log": of_log, "*": fate}
     )

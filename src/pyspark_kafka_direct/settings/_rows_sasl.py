@@ -14,6 +14,18 @@ _PROVIDER: Final = (
     "that gives the tokens"
 )
 
+MSK: Final = (
+    "IAM of Amazon MSK is done by Java classes there, which cannot run here. MSK takes the same credentials over "
+    "OAUTHBEARER: write kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider that calls "
+    "aws-msk-iam-sasl-signer-python, and leave out kafka.sasl.jaas.config and the callback handlers "
+    "(docs/security.md has it in full)"
+)
+_GOOGLE: Final = (
+    "Google's Java class cannot run here; write kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider that gives "
+    "Google's tokens, and leave out kafka.sasl.jaas.config (docs/security.md says more)"
+)
+_VENDORS: Final = (("software.amazon.", MSK), ("com.google.cloud.", _GOOGLE))
+
 # Classes of Kafka itself whose work is done here too, so that settings made for Java keep working; Databricks prefixes
 # the names in its relocated client.
 _OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
@@ -97,8 +109,8 @@ SASL_ROWS: Final = (
         low=1,
         high=INT32,
     ),
-    refused("connect", "sasl.login.callback.handler.class", _PROVIDER, harmless=_OWN_HANDLERS),
-    refused("connect", "sasl.client.callback.handler.class", _PROVIDER),
+    refused("connect", "sasl.login.callback.handler.class", _PROVIDER, harmless=_OWN_HANDLERS, cures=_VENDORS),
+    refused("connect", "sasl.client.callback.handler.class", _PROVIDER, cures=_VENDORS),
     refused("connect", "sasl.login.class", _PROVIDER),
     refused("connect", "sasl.oauthbearer.jwt.retriever.class", _PROVIDER, harmless=_OWN_RETRIEVERS),
     refused(

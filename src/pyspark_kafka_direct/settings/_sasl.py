@@ -9,6 +9,7 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings._jaas import LoginModule, inside, parse_jaas
 from pyspark_kafka_direct.settings._messages import bad_value
 from pyspark_kafka_direct.settings._oauth import read_oauth
+from pyspark_kafka_direct.settings._rows_sasl import MSK
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.settings.security import NO_SECRET, SaslSettings
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
+_MSK_MODULE: Final = "software.amazon.msk.auth.iam.IAMLoginModule"
+
 # Log-in modules by class name; Databricks and others prefix the names of their relocated client ("kafkashaded.").
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN",),
@@ -24,7 +27,7 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
     "com.sun.security.auth.module.Krb5LoginModule": ("GSSAPI",),
     "com.ibm.security.auth.module.Krb5LoginModule": ("GSSAPI",),
-    "software.amazon.msk.auth.iam.IAMLoginModule": ("AWS_MSK_IAM",),
+    _MSK_MODULE: ("AWS_MSK_IAM",),
 }
 _MODULE_OF: Final = {mechanism: name for name, mechanisms in _MODULES.items() for mechanism in mechanisms}
 
@@ -33,11 +36,7 @@ _REFUSED: Final = {
         "Kerberos (GSSAPI) is not supported; use a listener with SCRAM-SHA-512, OAUTHBEARER, or client certificates "
         "(kafka.security.protocol=SSL with kafka.ssl.keystore.*)"
     ),
-    "AWS_MSK_IAM": (
-        "AWS_MSK_IAM is Java only; MSK takes the same credentials over OAUTHBEARER: write "
-        "kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider that calls aws-msk-iam-sasl-signer-python "
-        "(docs/security.md has it in full)"
-    ),
+    "AWS_MSK_IAM": MSK,
 }
 
 
@@ -84,6 +83,8 @@ def _mechanism(read: Read, module: LoginModule | None) -> str:
     name, config = read.name("sasl.mechanism"), read.name("sasl.jaas.config")
     fitting = () if module is None else _mechanisms_of(module, config)
     text = read.text("sasl.mechanism")
+    if fitting == _MODULES[_MSK_MODULE]:
+        raise OptionError(f"{config}: {MSK}")
     if text is None:
         known = [mechanism for mechanism in fitting if mechanism in MECHANISMS] or list(MECHANISMS)
         raise OptionError(f"{name} is missing; write {' or '.join(known)} (Java's default, GSSAPI, is not supported)")

@@ -66,11 +66,13 @@ class Fate:
         refuse: Whether it is an error; else it is ignored with a warning.
         harmless: Values that ask for what is done anyway, and so bring neither error nor warning; ``*`` at the front
             of one stands for any text. Upper and lower case are the same.
+        cures: Values for which there is a better answer than ``why``: how one begins, and the answer.
     """
 
     why: str
     refuse: bool = False
     harmless: tuple[str, ...] = ()
+    cures: tuple[tuple[str, str], ...] = ()
 
     def is_harmless(self, text: str) -> bool:
         """Tell whether a text asks for what is done anyway."""
@@ -78,6 +80,10 @@ class Fate:
         return any(
             word.endswith(each[1:].lower()) if each.startswith("*") else word == each.lower() for each in self.harmless
         )
+
+    def why_not(self, text: str) -> str:
+        """Return the reason why this value cannot be honoured, or what to write instead."""
+        return next((cure for begin, cure in self.cures if text.strip().startswith(begin)), self.why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,6 +312,40 @@ def test_a_missing_mechanism_names_what_the_login_module_is_for() -> None:
     assert "write PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512 or OAUTHBEARER" in refusal({"security.protocol": "SASL_SSL"})
 
 
+MSK_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule required;"
+MSK_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {
+            "sasl.mechanism": "AWS_MSK_IAM",
+            "sasl.jaas.config": MSK_MODULE,
+            "sasl.client.callback.handler.class": MSK_HANDLER,
+        },
+        {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": MSK_MODULE},
+        {"sasl.jaas.config": MSK_MODULE},
+        {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f"shaded.{MSK_MODULE}"},
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        },
+    ],
+    ids=["recipe", "no handler", "no mechanism", "mended mechanism", "OAuth handler"],
+)
+def test_a_recipe_for_amazon_msk_in_java_is_answered_with_the_one_for_python(params: Mapping[str, str]) -> None:
+    said = refusal({"security.protocol": "SASL_SSL", **params})
+    assert "write kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider that calls aws-msk-iam-sasl-signer" in said
+    assert "docs/security.md" in said
+
+
+def test_the_class_of_google_cloud_in_java_is_answered_with_the_recipe_for_python() -> None:
+    handler = "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"
+    said = refusal({"security.protocol": "SASL_SSL", "sasl.login.callback.handler.class": handler})
+    assert "an oauthTokenProvider that gives Google's tokens" in said
+
+
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
