@@ -192,7 +192,7 @@ SOURCE_ROWS: Final = (
     _ending(
         "offsetRanges",
         'Exactly these ranges: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`, several per '
-        "partition if you like. Takes the place of all options above but `kafka.*`.",
+        "partition if you like. Says all about what is read: refused together with other options that do.",
         Kind.JSON,
         in_stream=_REFUSED_NO_END,
         spark=False,
