@@ -39,7 +39,7 @@ records.selectExpr("partition", "offset", "cast(key as string) key", "cast(value
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; return the exit code: 1 when a broker could not be started, or ended by itself."""
-    asked = _parser().parse_args(arguments)
+    asked = parser().parse_args(arguments)
     properties = dict(asked.property)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
@@ -73,6 +73,38 @@ def paste(servers: str, topic: str) -> str:
     return _PASTE.format(servers=servers, topic=topic)
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the reader of the command line."""
+    found = argparse.ArgumentParser(
+        prog="python -m pyspark_kafka_direct.broker",
+        description="Run a real Apache Kafka with temporary data on this machine until Ctrl-C. "
+        "Its bootstrap servers are printed on standard output.",
+    )
+    found.add_argument("--version", default=DEFAULT_VERSION, help="of Apache Kafka (default: %(default)s)")
+    found.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="default: %(default)s")
+    found.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="of the first broker, the others follow (default: %(default)s)"
+    )
+    found.add_argument(
+        "--topic",
+        "--topics",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME:PARTITIONS",
+        help="create a topic; without a number it has one partition. May be repeated",
+    )
+    found.add_argument(
+        "--sample",
+        choices=(FLIGHTS.name,),
+        help=f"create the topic {FLIGHTS.name!r} and write made-up ones to it: JSON keyed by carrier, {RATE} a second",
+    )
+    found.add_argument(
+        "--property", type=_property, action="append", default=[], metavar="NAME=VALUE", help="a broker property"
+    )
+    return found
+
+
 def _next_steps(servers: str, topics: Sequence[NewTopic], sample: Flights | None) -> str:
     if not topics:
         return "It has no topics yet: --topic orders:3 makes one, --sample flights one with records."
@@ -98,37 +130,6 @@ def _watch(kafka: EmbeddedKafka, sample: Flights | None) -> int:
         if sample is not None:
             sample.write_due()
         time.sleep(_TICK_S)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pyspark_kafka_direct.broker",
-        description="Run a real Apache Kafka with temporary data on this machine until Ctrl-C. "
-        "Its bootstrap servers are printed on standard output.",
-    )
-    parser.add_argument("--version", default=DEFAULT_VERSION, help="of Apache Kafka (default: %(default)s)")
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="default: %(default)s")
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="of the first broker, the others follow (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--topic",
-        "--topics",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="NAME:PARTITIONS",
-        help="create a topic; without a number it has one partition. May be repeated",
-    )
-    parser.add_argument(
-        "--sample",
-        choices=(FLIGHTS.name,),
-        help=f"create the topic {FLIGHTS.name!r} and write made-up ones to it: JSON keyed by carrier, {RATE} a second",
-    )
-    parser.add_argument(
-        "--property", type=_property, action="append", default=[], metavar="NAME=VALUE", help="a broker property"
-    )
-    return parser
 
 
 def _property(text: str) -> tuple[str, str]:

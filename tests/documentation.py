@@ -1,0 +1,59 @@
+"""The pages for users, and the blocks of code in them.
+
+A block between fences names its language. ``python`` runs in a test, all blocks of a page in one namespace and in their
+order; ``python fragment`` has names that nobody can provide, and must be Python at least. An indented block is for a
+shell, or shows a text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
+
+
+class Block(NamedTuple):
+    """A block of code."""
+
+    page: str
+    line: int
+    """Of its first line, from 1."""
+    language: str
+    """``python``, ``python fragment``, ...; empty for an indented one."""
+    text: str
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def fenced(page: str) -> list[Block]:
+    """The blocks between fences."""
+    found: list[Block] = []
+    lines = text_of(page).splitlines()
+    start: int | None = None
+    for number, line in enumerate(lines):
+        if line.startswith("```"):
+            if start is None:
+                start = number
+            else:
+                text = "\n".join(lines[start + 1 : number])
+                found.append(Block(page, start + 2, lines[start].removeprefix("```").strip(), text))
+                start = None
+    assert start is None, f"{page}:{start}: no end of a block"
+    return found
+
+
+def indented(page: str) -> list[Block]:
+    """The blocks that are indented by four blanks, outside of fences."""
+    text = re.sub(
+        r"^```.*?^```", lambda found: "\n" * found[0].count("\n"), text_of(page), flags=re.DOTALL | re.MULTILINE
+    )
+    found: list[Block] = []
+    for match in re.finditer(r"(?<=\n\n)(?: {4}.*\n(?:\n(?= {4}))?)+", text):
+        body = re.sub(r"^ {4}", "", match[0], flags=re.MULTILINE)
+        found.append(Block(page, text[: match.start()].count("\n") + 1, "", body))
+    return found
