@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.writing.rows import RowWriter
 
 FLIGHTS: Final = NewTopic("flights", 2)  # a continuous query needs a core for each
-BACKLOG: Final = 1_000
+BACKLOG: Final = 10_000
 RATE: Final = 20
 
 _CARRIERS: Final = {"UA": 58, "B6": 55, "EV": 54, "DL": 48, "AA": 33, "MQ": 26, "US": 21, "9E": 18, "WN": 12, "VX": 5}
