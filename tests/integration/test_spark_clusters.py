@@ -9,12 +9,12 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.documentation import fenced
 from tests.integration.standalone import PACKAGE, SMALL, standalone_cluster
 
 import pyspark_kafka_direct
@@ -102,14 +102,13 @@ def test_py_files_carry_no_native_code_so_decoding_is_in_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = _environment(tmp_path / "bare", with_package=False)
-    package = tmp_path / "package.zip"
-    with zipfile.ZipFile(package, "w") as archive:
-        for file in PACKAGE.rglob("*"):
-            if file.suffix in (".py", ".so", ".typed"):
-                archive.write(file, file.relative_to(PACKAGE.parent))
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, Any] = {}
+    [recipe] = [block.text for block in fenced("docs/deployment.md") if "make_archive" in block.text]
+    exec(recipe, made)
     with _interpreter(make_spark, monkeypatch, str(bare / "bin" / "python")):
         spark = make_spark(SMALL, master=standalone)
-        spark.sparkContext.addPyFile(str(package))
+        spark.sparkContext.addPyFile(made["archive"])
         # Spark looks for sources in its environments only, and this one is in none of them.
         spark.dataSource.register(pyspark_kafka_direct.DefaultSource)
         assert _check(spark, kafka, topic, where_from="decoders") == {"python"}

@@ -117,3 +117,17 @@ def test_blocks_are_found() -> None:
     assert any(command.startswith("make soak-direct") for _, command in COMMANDS)
     assert is_python(Block("a", 1, "", "spark.read.load()"))
     assert not is_python(Block("a", 1, "", "make test"))
+
+
+def test_errors_are_found_on_the_page_about_them() -> None:
+    """Each text of ours that the page about trouble has in a title is said somewhere in the source."""
+    page = text_of("docs/troubleshooting.md")
+    titles = re.findall(r"^### (.*)$", page[page.index("## What this package says") :], re.MULTILINE)
+    quoted = [text for title in titles for text in re.findall(r"`([^`]+)`", title)]
+    sources = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py"))
+    said = re.sub(r'"\s*\n\s*f?"', "", sources)  # literals that Python joins
+    assert len(quoted) > 10
+    assert [text for text in quoted if text not in said] == []
+    for text in ("The address is the one broker", "Only the versions were answered", "and writing creates no topics"):
+        assert text in page
+        assert text in said
