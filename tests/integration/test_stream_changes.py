@@ -185,3 +185,16 @@ def test_a_failed_batch_is_planned_again_after_partitions_were_added(
             put(topic, [3], partition=2)
     query.run()
     assert query.values == ["1", "2", "3"]
+
+
+def test_a_limit_does_not_crawl_through_what_has_aged_out(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
+) -> None:
+    topic = make_topic(prefix="aged")
+    put(topic, range(4))
+    query = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="4", failOnDataLoss="false")
+    assert query.run() == [4]
+    put(topic, range(4, 60))
+    admin.delete_records(topic, 50)
+    assert query.run() == [4, 4, 2]
+    assert query.values == sorted(map(str, [*range(4), *range(50, 60)]))

@@ -117,7 +117,14 @@ class CarriedStream:
                 ranges = planned.ranges
                 with self._lock:
                     self._state.add(time_ms, ranges, planned.topic_ids)
+                    if planned.expired:
+                        self._expired[time_ms] = planned.expired
             return ranges
+
+    def expired(self, time_ms: int) -> int:
+        """Return how many offsets of a batch were gone when it was planned here; asked once, to tell Spark."""
+        with self._lock:
+            return self._expired.pop(time_ms, 0)
 
     def known_ranges(self, time_ms: int) -> list[OffsetRange]:
         """Return the ranges of a batch that was planned.
@@ -230,5 +237,6 @@ class CarriedStream:
         self._lock = threading.RLock()
         self._planning = threading.Lock()
         self._made = None
+        self._expired: dict[int, int] = {}
         self.stopping = StopSignal()
         self.spark = None

@@ -20,7 +20,9 @@ def description(ranges: Iterable[OffsetRange]) -> str:
     )
 
 
-def report(jvm: Any, tracker: Any, input_id: int, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
+def report(
+    jvm: Any, tracker: Any, input_id: int, time_ms: int, ranges: Sequence[OffsetRange], expired: int = 0
+) -> None:
     """Tell Spark about a batch, once.
 
     The number of records is that of offsets. Where a topic is compacted or has transactions, some of them are no
@@ -32,8 +34,9 @@ def report(jvm: Any, tracker: Any, input_id: int, time_ms: int, ranges: Sequence
         input_id: The number of the input stream.
         time_ms: The batch's time in milliseconds.
         ranges: Its ranges.
+        expired: How many of their offsets are gone: backpressure would take them for records that were quickly read.
     """
     streaming = jvm.org.apache.spark.streaming
     metadata = jvm.PythonUtils.toScalaMap({"Description": description(ranges)})
-    info = streaming.scheduler.StreamInputInfo(input_id, sum(each.count() for each in ranges), metadata)
+    info = streaming.scheduler.StreamInputInfo(input_id, sum(each.count() for each in ranges) - expired, metadata)
     tracker.reportInfo(streaming.Time(time_ms), info)

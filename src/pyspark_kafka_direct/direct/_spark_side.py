@@ -117,7 +117,8 @@ class SparkSide:
                 return
             self._reported.add(time_ms)
         tracker = self._scheduler.inputInfoTracker()
-        _input_info.report(self._context._jvm, tracker, self._input_id, time_ms, ranges)
+        expired = self._carried.expired(time_ms)
+        _input_info.report(self._context._jvm, tracker, self._input_id, time_ms, ranges, expired)
 
     def _forget(self, now_ms: int) -> None:
         """Forget what neither a window, nor a state, nor a restart can ask for."""

@@ -9,7 +9,7 @@ from pyspark_kafka_direct.direct._commits import CommitQueue
 from pyspark_kafka_direct.direct._starts import high_watermarks, offsets_of_new, starting_offsets
 from pyspark_kafka_direct.direct.rates import max_messages_per_partition
 from pyspark_kafka_direct.direct.strategies import DiscoversPartitions, start_of
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.direct import Position, ids_of
 from pyspark_kafka_direct.runtime.cluster import existing_partitions
 from pyspark_kafka_direct.settings.kafka_params import driver_parameters
@@ -130,6 +130,12 @@ class WireView:
             batch_seconds=self._spec.batch_seconds,
             config=self._spec.config,
         )
+
+    def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where the logs of these partitions begin, with ``failOnDataLoss`` false; else nothing."""
+        if self._wire.parameters.fail_on_data_loss:
+            return {}
+        return self._wire.cluster.offsets(dict.fromkeys(partitions, EARLIEST))
 
     def wait(self) -> bool:
         """Pause before looking again; return false after 5 seconds."""

@@ -2,8 +2,8 @@
 
 It knows no broker and no Spark: ``DirectView`` asks the one, ``direct._carried`` keeps what is decided through Spark's
 checkpoint. A batch begins where the one before ended and ends where the logs end, or at its limit. Unlike the planner
-of a query (``planning.stream``) it passes over nothing: what is lost before it was planned fails the batch, and the
-next one begins where this one would have.
+of a query (``planning.stream``) it passes over no partition: one that is gone, cut or created anew fails the batch, and
+the next one begins where this one would have.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ class Batch:
     Attributes:
         ranges: The offset ranges to read, one for each partition, empty ones too.
         topic_ids: The ids of the topics now, where brokers have ids.
+        expired: How many offsets of the ranges are known to be gone, and are passed over.
     """
 
     ranges: tuple[OffsetRange, ...]
     topic_ids: Mapping[str, UUID]
+    expired: int = 0
 
 
 class DirectView(Protocol):
@@ -79,6 +81,9 @@ class DirectView(Protocol):
     ) -> Mapping[TopicPartition, int] | None:
         """Return how many records each partition may have; ``None``: no limit."""
 
+    def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where the logs of these partitions begin, if tasks pass over what is lost; else nothing."""
+
     def wait(self) -> bool:
         """Pause before looking again; return false once that has gone on for long enough."""
 
@@ -97,16 +102,22 @@ def plan_batch(at: Position, view: DirectView) -> Batch:
     """
     assigned = _assigned_for_sure(at, view)
     _check_still_there(at, assigned)
-    begins = {**at.offsets, **_begin_new(at, assigned, view)}
+    begins: dict[TopicPartition, int] = {**at.offsets, **_begin_new(at, assigned, view)}
     try:
         latest = view.latest(begins)
     except TopicNotFoundError:  # it went since the question before
         _check_still_there(at, _assigned_for_sure(at, view))
         raise
     latest = {**latest, **_hidden(begins, latest, view)}
-    ends = clamp(begins, latest, view.most(begins, latest))
+    most = view.most(begins, latest)
+    expired = {} if most is None else _expired(begins, latest, view)
+    if expired:
+        most = view.most(begins | expired, latest)
+    ends = clamp(begins | expired, latest, most)
+    # A range begins where the last one ended also where its first records are gone: the task says that they are, and
+    # what keeps offsets of its own sees no gap.
     ranges = tuple(OffsetRange(tp.topic, tp.partition, begins[tp], ends[tp]) for tp in sorted(begins))
-    return Batch(ranges, ids_of(assigned))
+    return Batch(ranges, ids_of(assigned), sum(expired[tp] - begins[tp] for tp in expired))
 
 
 def ids_of(assigned: Mapping[TopicPartition, UUID | None]) -> dict[str, UUID]:
@@ -139,6 +150,15 @@ def _begin_new(
         return {}
     _log.info("new partitions: %s", listed(new))
     return view.starts_of_new(new)
+
+
+def _expired(
+    begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], view: DirectView
+) -> dict[TopicPartition, int]:
+    """Return log starts that have passed where a batch begins: its limit must not count records that are gone."""
+    waiting = [tp for tp in begins if latest[tp] > begins[tp]]
+    log_starts = view.log_starts(waiting) if waiting else {}
+    return {tp: min(offset, latest[tp]) for tp, offset in log_starts.items() if offset > begins[tp]}
 
 
 def _hidden(

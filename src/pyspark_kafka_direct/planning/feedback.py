@@ -124,7 +124,8 @@ class MeasuredLimit:
         self._interval_ms = DEFAULT_INTERVAL_MS
         self._rate = options.initial_rate
         self._controller: PIDRateEstimator | None = None
-        self._unmeasured: OrderedDict[str, Mapping[TopicPartition, int]] = OrderedDict()  # ends, oldest first
+        self._unmeasured: OrderedDict[str, _Ended] = OrderedDict()  # by name, oldest first
+        self._allowed: int | None = None
         self._in_vain = 0
 
     def most(self, start: Mapping[TopicPartition, int]) -> int | None:
@@ -135,27 +136,45 @@ class MeasuredLimit:
         """
         key = file_name(start)
         if key not in self._unmeasured:
-            self._unmeasured[key] = dict(start)
+            self._unmeasured[key] = _Ended(dict(start), self._allowed)
             self._in_vain += 1
             if len(self._unmeasured) > _REMEMBERED:
                 self._unmeasured.popitem(last=False)
         self._learn()
         if self._in_vain == _PATIENCE and self._controller is None:
             self._warn(_NOT_FED)
-        if self._rate is None:
-            return None
-        return int(min(max(self._rate * self._interval_ms / 1000, 1), MAX_OFFSET))
+        if self._rate is not None:
+            self._allowed = int(min(max(self._rate * self._interval_ms / 1000, 1), MAX_OFFSET))
+        return self._allowed
 
     def _learn(self) -> None:
-        measured = [(key, found) for key, end in self._unmeasured.items() if (found := self._find(end)) is not None]
+        measured = [
+            (key, ended, found)
+            for key, ended in self._unmeasured.items()
+            if (found := self._find(ended.end)) is not None
+        ]
         if not measured:
             return
-        for _, found in measured:
+        for _, ended, found in measured:
             if self._controller is None:
                 self._interval_ms = found.interval_ms
                 self._controller = PIDRateEstimator(found.interval_ms, self._options.gains)
-            rate = self._controller.compute(found.ended_ms, found.records, found.processing_ms, found.waiting_ms)
+            rate = self._controller.compute(
+                found.ended_ms, ended.read_of(found.records), found.processing_ms, found.waiting_ms
+            )
             self._rate = self._rate if rate is None else rate
         # What is older than the newest measured had no records and will not be measured.
         while self._unmeasured.popitem(last=False)[0] != measured[-1][0]:
             pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The end of a batch, and the most offsets it was allowed, beside one for each partition."""
+
+    end: Mapping[TopicPartition, int]
+    allowed: int | None
+
+    def read_of(self, offsets: int) -> int:
+        """Return how many offsets were read: one that spans more than it was allowed has passed over lost records."""
+        return offsets if self.allowed is None else min(offsets, self.allowed + len(self.end))

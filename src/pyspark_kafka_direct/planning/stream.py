@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.ranges import split_ranges
 from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest, check_not_recreated
@@ -210,7 +210,11 @@ class StreamPlanner:
             looked = self._looks.now(end)
             check_against_latest(end, looked.latest)
             check_not_recreated(recreated(seen.topic_ids, looked.topic_ids))
-        begins = {tp: offset for tp, offset in start.items() if tp.topic not in seen.recreated}
+        begins = {
+            tp: max(offset, seen.log_starts.get(tp, offset))
+            for tp, offset in start.items()
+            if tp.topic not in seen.recreated
+        }
         self._losses.gone(start.keys() - end.keys())
         unread = {tp: offset for tp, offset in end.items() if tp not in begins}
         begins.update(self._begin_added(unread, unread.keys() - start.keys()))
@@ -276,6 +280,8 @@ class StreamPlanner:
                 # Of a recreated topic this batch reads nothing. It only tells the checkpoint where the topic begins.
                 # Another process that plans the batch again does not know the old id: it would begin at the old offset.
                 latest[tp] = begun[tp]
+        expired = {} if unlimited else self._expired(begins, latest)
+        begins |= expired
         if unlimited:
             end = latest
         # With frozen ends nothing new comes, so a minimum would hold the last records back for ever. And what was lost
@@ -289,8 +295,23 @@ class StreamPlanner:
         if end == start:
             self._memory.put(start, Seen(dict(looked.topic_ids), before.made, before.recreated))
         else:
-            self._memory.put(end, Seen(looked.topic_ids, made=True, recreated=anew))
+            for tp, log_start in sorted(expired.items()):
+                self._losses.aged_out(tp, start[tp], log_start)
+            self._memory.put(end, Seen(looked.topic_ids, made=True, recreated=anew, log_starts=expired))
         return end
+
+    def _expired(
+        self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Log starts that have passed where a limited batch begins: by its limit it would count records that are gone.
+
+        Where a loss ends the query, the task that finds it does so.
+        """
+        if self._tuning.fail_on_data_loss or not self._limits.any:
+            return {}
+        waiting = [tp for tp, end in latest.items() if end > begins[tp]]
+        log_starts = self._view.offsets(dict.fromkeys(waiting, EARLIEST)) if waiting else {}
+        return {tp: min(offset, latest[tp]) for tp, offset in log_starts.items() if offset > begins[tp]}
 
     def _report_losses(
         self,

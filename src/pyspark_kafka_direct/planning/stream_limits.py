@@ -42,6 +42,11 @@ class BatchLimits:
         self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
         self._sizes: dict[TopicPartition, float] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether there is any limit."""
+        return self._limits.active or self._measured_limit is not None
+
     def holds_back(
         self,
         start: Mapping[TopicPartition, int],

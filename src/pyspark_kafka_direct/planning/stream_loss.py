@@ -8,6 +8,7 @@ topic ids tell (KIP-516). Spark's condition is named in every message:
     added, gone     INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS         found a moment ago, not there any more
     added late      ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO retention was faster than the planner
     went back       PARTITION_OFFSET_CHANGED                        its end lies before what was read already
+    aged out        (Spark's tasks find it)                         its log begins after what was read already
     recreated                                                       the topic's id changed
 
 What happens to records after planning is decided where they are read (``loss.judge``).
@@ -98,6 +99,14 @@ class LossReport:
             f"data loss: {tp}'s offset was changed from {known} to {end}. Either the given start lies beyond the end, "
             "or the topic was deleted and created again, or its log was cut by an unclean leader election "
             "(KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
+        )
+
+    def aged_out(self, tp: TopicPartition, begin: int, log_start: int) -> None:
+        """Report that the log begins after the offset to go on from."""
+        self._lose(
+            [tp],
+            f"data loss (aged out): offsets [{begin}, {log_start}) of {tp} were removed by retention before they were "
+            "read; they are skipped",
         )
 
     def recreated(self, partitions: Collection[TopicPartition], before: UUID, now: UUID) -> None:

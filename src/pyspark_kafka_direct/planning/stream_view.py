@@ -69,11 +69,13 @@ class Seen:
         topic_ids: The topics' ids at that time.
         made: Whether this planner made it as an end; else it came from a checkpoint or is the initial offset.
         recreated: Topics that are another incarnation than at the batch's start.
+        log_starts: Where logs began by then, of partitions that had lost the records at the batch's start.
     """
 
     topic_ids: Mapping[str, UUID]
     made: bool = False
     recreated: frozenset[str] = frozenset()
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Memory:

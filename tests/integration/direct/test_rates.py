@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.streaming import StreamingContext
 from tests.integration.direct.running import Seen, direct_stream, streaming
+from tests.integration.topics import Admin
 
-from pyspark_kafka_direct.direct import PerPartitionConfig
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, PerPartitionConfig
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -147,6 +149,42 @@ def test_a_limit_for_each_partition(
         stream.foreachRDD(lambda rdd: sizes.add([each.count() for each in rdd.offsetRanges()]))
         ssc.start()
         assert sizes.wait_for_more(2)[:2] == [[5, 10]] * 2
+
+
+def test_a_limit_does_not_crawl_through_what_has_aged_out(
+    limited: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic(2)
+    put(topic, range(200))
+    batches = Seen()
+    with streaming(limited.sparkContext, SECONDS) as ssc:
+        parameters = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
+        strategy = ConsumerStrategies.Subscribe([topic], {**parameters, "failOnDataLoss": "false"})
+        stream = KafkaUtils.createDirectStream(
+            ssc, LocationStrategies.PreferConsistent, strategy, perPartitionConfig=FiveAndTen()
+        )
+        stream.foreachRDD(
+            lambda time, rdd: batches.add(
+                (
+                    [(each.from_offset, each.until_offset) for each in rdd.offsetRanges()],
+                    rdd.count(),
+                    reported(ssc, time),
+                )
+            )
+        )
+        Admin(kafka.bootstrap_servers).delete_records(topic, 93)
+        ssc.start()
+        seen = batches.wait_for_more(2)
+    assert seen[0] == ([(0, 98), (0, 10)], 15, 15), "what is lost is within the range, and counted by nobody"
+    assert seen[1] == ([(98, 100), (10, 20)], 12, 12)
+
+
+def reported(ssc: StreamingContext, time: datetime) -> int:
+    """How many records Spark was told that the batch has."""
+    tracker = ssc._jssc.ssc().scheduler().inputInfoTracker()
+    at = ssc._jvm.org.apache.spark.streaming.Time(round(time.timestamp() * 1000))  # type: ignore[union-attr]
+    infos = tracker.getInfo(at).values().iterator()
+    return int(infos.next().numRecords())
 
 
 def _ends_with(wanted: list[float], seen: list[float]) -> bool:

@@ -58,3 +58,10 @@ def test_an_offset_behind_the_last_stable_one_is_in_the_log(broker: Broker, leve
     seen = view(broker, level, **{"group.id": "g", "auto.offset.reset": "none"})
     assert seen.start().offsets == {PARTITION: 41}
     assert seen.starts_of_new([PARTITION]) == {PARTITION: 41}
+
+
+@pytest.mark.parametrize(("fail", "starts"), [("false", {PARTITION: 5}), ("true", {})])
+def test_log_starts_are_asked_only_where_loss_is_passed_over(
+    broker: Broker, fail: str, starts: dict[TopicPartition, int]
+) -> None:
+    assert view(broker, "read_uncommitted", failOnDataLoss=fail).log_starts([PARTITION]) == starts

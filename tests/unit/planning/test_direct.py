@@ -33,6 +33,7 @@ class View:
     waits_left: int = 3
     on_wait: Callable[[View], None] = lambda view: None
     on_assigned: Callable[[View], None] = lambda view: None
+    passes_over: bool = False
 
     def assigned(self, tracked: Collection[TopicPartition]) -> Mapping[TopicPartition, UUID | None]:
         found = {tp: self.ids.get(tp.topic) for tp in self.logs}
@@ -55,6 +56,9 @@ class View:
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int] | None:
         return None if self.limit is None else dict.fromkeys(begins, self.limit)
+
+    def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: self.logs[tp][0] for tp in partitions} if self.passes_over else {}
 
     def wait(self) -> bool:
         self.waits_left -= 1
@@ -80,6 +84,23 @@ def test_a_batch_has_all_there_is_in_order_and_empty_ranges_too() -> None:
 
 def test_limits_end_a_batch_before_the_log() -> None:
     assert spans(plan(View({A0: (0, 9), A1: (0, 3)}, limit=4), at={A0: 2, A1: 1})) == {A0: (2, 6), A1: (1, 3)}
+
+
+def test_limits_do_not_count_records_that_are_gone() -> None:
+    logs = {A0: (900, 1000), A1: (0, 3)}
+    batch = plan(View(logs, limit=4, passes_over=True), at={A0: 0, A1: 1})
+    assert spans(batch) == {A0: (0, 904), A1: (1, 3)}
+    assert batch.expired == 900
+    batch = plan(View(logs, passes_over=True), at={A0: 0, A1: 1})
+    assert (spans(batch), batch.expired) == ({A0: (0, 1000), A1: (1, 3)}, 0), "no limit, nothing to ask"
+    batch = plan(View(logs, limit=4), at={A0: 0, A1: 1})
+    assert (spans(batch), batch.expired) == ({A0: (0, 4), A1: (1, 3)}, 0), "the task is to fail there"
+
+
+def test_all_that_waited_is_gone() -> None:
+    view = View({A0: (1000, 1000)}, limit=4, passes_over=True)
+    assert spans(plan(view, at={A0: 10})) == {A0: (10, 1000)}
+    assert spans(plan(view, at={A0: 1000})) == {A0: (1000, 1000)}
 
 
 def test_a_partition_that_appears_begins_where_the_view_says() -> None:

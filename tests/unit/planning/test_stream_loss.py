@@ -334,3 +334,57 @@ def test_a_minimum_does_not_hide_what_was_lost_until_records_come_again(left: tu
     clock.now += 1
     begin = 0 if left is None else left[1]
     assert planned(stream.plan(end, stream.next_end(end))) == [("t", 0, begin, 120)]
+
+
+def test_a_limit_does_not_count_records_that_are_gone() -> None:
+    """They would be crawled through, limit by limit, in batches without records."""
+    view = cluster(1000, 10)
+    view.logs[T0] = (900, 1000)
+    stream, start = planner(view, fail=False, max_offsets=55), {T0: 0, T1: 0}
+    end = stream.next_end(start)
+    assert end == {T0: 950, T1: 5}
+    assert planned(stream.plan(start, end)) == [("t", 0, 900, 950), ("t", 1, 0, 5)]
+    assert [warning for warning in view.warnings if "[0, 900) of t-0 were removed by retention" in warning]
+    last = stream.next_end(end)
+    assert planned(stream.plan(end, last)) == [("t", 0, 950, 1000), ("t", 1, 5, 10)]
+    assert len(view.warnings) == 1, "the loss is told once"
+
+
+def test_what_is_left_of_a_replayed_batch_is_left_to_its_tasks() -> None:
+    view = cluster(1000)
+    view.logs[T0] = (900, 1000)
+    end = planner(view, fail=False, max_offsets=50).next_end({T0: 0})
+    assert planned(planner(view, fail=False, max_offsets=50).plan({T0: 0}, end)) == [("t", 0, 0, 950)]
+
+
+def test_records_that_are_gone_end_a_query_in_its_task() -> None:
+    view = cluster(1000)
+    view.logs[T0] = (900, 1000)
+    stream = planner(view, fail=True, max_offsets=50)
+    end = stream.next_end({T0: 0})
+    assert planned(stream.plan({T0: 0}, end)) == [("t", 0, 0, 50)]
+
+
+def test_all_that_waited_is_gone() -> None:
+    view = cluster(1000)
+    stream, start = planner(view, fail=False, max_offsets=50), {T0: 10}
+    stream.freeze()  # Trigger.AvailableNow
+    view.logs[T0] = (1200, 1300)
+    end = stream.next_end(start)
+    assert end == {T0: 1000}
+    assert planned(stream.plan(start, end)) == []
+    assert "[10, 1000) of t-0" in view.warnings[0]
+
+
+def test_a_minimum_does_not_count_records_that_are_gone() -> None:
+    view, clock = cluster(100), Clock()
+    stream = with_minimum(view, clock)
+    start = stream.next_end(stream.initial())
+    view.logs[T0] = (290, 300)
+    clock.now += 1
+    assert stream.next_end(start) == start
+    assert view.warnings == [], "they are told of with the batch that passes over them"
+    clock.now += 61
+    end = stream.next_end(start)
+    assert planned(stream.plan(start, end)) == [("t", 0, 290, 300)]
+    assert len(view.warnings) == 1

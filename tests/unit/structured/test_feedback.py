@@ -41,14 +41,14 @@ def test_also_found_from_the_files_of_one_session(tmp_path: Path) -> None:
 
 def test_follows_the_files(planning_in: Path) -> None:
     (planning_in / FOLDER).mkdir()
-    limit = measured_limit(Backpressure(Gains(), 500.0), print)
+    limit = measured_limit(Backpressure(Gains(), 3000.0), print)
     sizes = []
     for number in range(5):
         sizes.append(limit.most({A: number}))
         measured = Measurement(1000.0 * (number + 1), 3000, 1500, 0, 2000)
         (planning_in / FOLDER / file_name({A: number + 1})).write_text(measured.to_text())
     # The first measured batch tells the interval, the second the rate of 2000 per second.
-    assert sizes == [500, 1000, 4000, 4000, 4000]
+    assert sizes == [3000, 6000, 4000, 4000, 4000]
 
 
 def test_a_broken_file_is_told_and_the_rate_stays(planning_in: Path) -> None:
