@@ -50,6 +50,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
     def __init__(self, options: StreamOptions, schema: ReadSchema) -> None:
         super().__init__(options, schema)
         self._planning: tuple[StreamPlanner, LiveView, Commits | None] | None = None
+        self._asked: tuple[dict[str, Any], dict[TopicPartition, int]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, so below)
         """Return where a new query starts; the same at every call.
@@ -88,7 +89,7 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
             KafkaDirectError: A new query's starting position does not fit, or the cluster can't be asked.
         """
         unlimited = isinstance(limit, ReadAllAvailable) and not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
-        begin = _from_spark(start)
+        begin = self._asked_again(start)
         planner, commits = self._planner(), self._commits()
         first = planner.at_first_start(begin)
         # Spark asks for the next end when the batch before it is done, and that one ended here. Its own commit() comes
@@ -122,6 +123,12 @@ class KafkaStreamReader(KafkaReader, DataSourceStreamReader, SupportsTriggerAvai
             RangePartition(RangeTask(wanted, plan.topic_ids.get(wanted.topic), leaders.get(wanted.topic_partition)))
             for wanted in plan.ranges
         ]
+
+    def _asked_again(self, start: dict[str, Any]) -> dict[TopicPartition, int]:
+        """Read an offset of Spark's: up to 100 times a second the same one, of maybe a thousand partitions."""
+        if self._asked is None or self._asked[0] != start:
+            self._asked = start, _from_spark(start)
+        return self._asked[1]
 
     def _planner(self) -> StreamPlanner:
         return self._begin()[0]

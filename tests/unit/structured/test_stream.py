@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.unit.planning.stream_clusters import Clock, Cluster, cluster
 
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
 from pyspark_kafka_direct.planning.positions import Earliest, Latest
 from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
+from pyspark_kafka_direct.structured import stream as module
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:
@@ -67,3 +69,16 @@ def test_a_query_that_goes_on_commits_where_it_is() -> None:
     stream = reader(cluster(10), Earliest(), commits)
     stream.latestOffset({"t": {"0": 4}}, stream.getDefaultReadLimit())
     assert commits.offered == [(4, True)]
+
+
+def test_an_offset_that_is_asked_for_again_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle source is asked up to 100 times a second."""
+    view = cluster(10)
+    stream = reader(view, Earliest(), Commits())
+    read: list[Mapping[str, Any]] = []
+    parse = partition_offsets_from_json
+    monkeypatch.setattr(module, "partition_offsets_from_json", lambda text: read.append(text) or parse(text))
+    for begin in ({"t": {"0": 4}}, {"t": {"0": 10}}):
+        for _ in range(5):
+            assert stream.latestOffset(json.loads(json.dumps(begin)), stream.getDefaultReadLimit()) == {"t": {"0": 10}}
+    assert len(read) == 2
