@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
+_KEPT = 0.9
+"""How much of what earlier samples told still counts at the next one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -35,6 +38,31 @@ class Limits:
     def active(self) -> bool:
         """Whether there is any limit."""
         return self.max_offsets is not None or self.min_offsets is not None or self.max_bytes is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some records of a partition.
+
+    Attributes:
+        size: Their bytes, as the broker keeps them.
+        offsets: How many offsets they span, above zero.
+    """
+
+    size: float
+    offsets: float
+
+    @property
+    def per_offset(self) -> float:
+        """Bytes per offset."""
+        return self.size / self.offsets
+
+
+def with_earlier(sample: Sample, earlier: Sample | None) -> Sample:
+    """Return what is known of a partition after a sample: the last ten or so count, each by its offsets."""
+    if earlier is None:
+        return sample
+    return Sample(earlier.size * _KEPT + sample.size, earlier.offsets * _KEPT + sample.offsets)
 
 
 def rate_limit(

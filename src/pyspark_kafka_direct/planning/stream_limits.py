@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.planning.limits import MinimumGate, byte_limit, new_offsets, rate_limit
+from pyspark_kafka_direct.planning.limits import MinimumGate, byte_limit, new_offsets, rate_limit, with_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.limits import Limits
+    from pyspark_kafka_direct.planning.limits import Limits, Sample
     from pyspark_kafka_direct.planning.stream_view import ClusterView
 
 _MOST_SAMPLES = 16
@@ -40,6 +40,7 @@ class BatchLimits:
         self._clock = clock
         self._measured_limit = measured_limit
         self._gate = None if limits.min_offsets is None else MinimumGate(limits.min_offsets, limits.max_delay)
+        self._samples: dict[TopicPartition, Sample] = {}
         self._sizes: dict[TopicPartition, float] = {}
 
     @property
@@ -93,7 +94,10 @@ class BatchLimits:
             return None
         # The partitions with the most to read decide; asking many would take longer than it is worth.
         chosen = sorted(waiting, key=lambda tp: waiting[tp], reverse=True)[:_MOST_SAMPLES]
-        self._sizes.update(self._view.bytes_per_offset({tp: begins[tp] for tp in chosen}))
+        for tp, sample in self._view.samples({tp: begins[tp] for tp in chosen}).items():
+            known = self._samples[tp] = with_earlier(sample, self._samples.get(tp))
+            # The few huge records among tiny ones are seldom among the first ones; where they are, those decide.
+            self._sizes[tp] = max(sample.per_offset, known.per_offset)
         sizes = {tp: size for tp, size in self._sizes.items() if tp in waiting} or self._sizes
         if not sizes:
             self._view.warn(f"no records could be sampled for maxBytesPerTrigger; taking {_GUESS} bytes for each")

@@ -6,11 +6,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_to_json
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.limits import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class ClusterView(Protocol):
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return what the query's consumer group has committed; partitions without such an offset are left out."""
 
-    def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, float]:
-        """Sample the sizes of records from these offsets on; partitions that cannot be sampled are left out."""
+    def samples(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Sample]:
+        """Look at a few records from these offsets on; partitions that cannot be sampled are left out."""
 
     def wait(self) -> None:
         """Pause before looking again, because the answers are doubted; another broker gives the next ones."""
@@ -79,20 +80,20 @@ class Seen:
 
 
 class Memory:
-    """Remembers the last few offsets, by their JSON: a batch's start is the end of the one before."""
+    """Remembers the last few offsets: a batch's start is the end of the one before."""
 
     _KEPT = 16
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._seen: OrderedDict[frozenset[tuple[TopicPartition, int]], Seen] = OrderedDict()
 
     def get(self, offsets: Mapping[TopicPartition, int]) -> Seen | None:
         """Return what was known of an offset, if it is remembered."""
-        return self._seen.get(partition_offsets_to_json(offsets))
+        return self._seen.get(frozenset(offsets.items()))
 
     def put(self, offsets: Mapping[TopicPartition, int], seen: Seen) -> None:
         """Remember an offset; the oldest is forgotten."""
-        key = partition_offsets_to_json(offsets)
+        key = frozenset(offsets.items())
         self._seen[key] = seen
         self._seen.move_to_end(key)
         while len(self._seen) > self._KEPT:

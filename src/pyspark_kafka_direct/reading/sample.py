@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.planning.limits import Sample
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.records import scan_next_offset
 from pyspark_kafka_direct.wire.pool import POOL
@@ -26,7 +27,7 @@ SAMPLE_BYTES = 64 << 10
 _HEAD = struct.Struct(">qi")
 
 
-def bytes_per_offset(
+def take_sample(
     settings: ConnectionSettings,
     fetch: FetchSettings,
     partition: TopicPartition,
@@ -36,8 +37,8 @@ def bytes_per_offset(
     topic_id: UUID | None = None,
     leader: PartitionLeader | None = None,
     pool: ConnectionPool = POOL,
-) -> float | None:
-    """Return bytes on the wire (compressed, as the broker keeps them) per offset, in the batches from ``offset`` on.
+) -> Sample | None:
+    """Return how large the batches from ``offset`` on are, on the wire: compressed, as the broker keeps them.
 
     Args:
         settings: How to reach the cluster.
@@ -50,7 +51,7 @@ def bytes_per_offset(
         pool: Has the connections.
 
     Returns:
-        The number, or ``None`` if no complete batch came.
+        The sample, or ``None`` if no complete batch came.
 
     Raises:
         BrokerError: The leader could not be asked.
@@ -64,8 +65,8 @@ def bytes_per_offset(
         replica.drop()
 
 
-def measure(records: memoryview | bytes, offset: int) -> float | None:
-    """Return the bytes per offset of the complete batches in the records of a fetch response.
+def measure(records: memoryview | bytes, offset: int) -> Sample | None:
+    """Return the size of the complete batches in the records of a fetch response.
 
     Args:
         records: They may begin with a batch that starts before ``offset``, and end with one that is cut off.
@@ -81,4 +82,4 @@ def measure(records: memoryview | bytes, offset: int) -> float | None:
         if length < 0 or complete + _HEAD.size + length > len(records):
             break
         complete += _HEAD.size + length
-    return complete / covered if complete and covered > 0 else None
+    return Sample(complete, covered) if complete and covered > 0 else None

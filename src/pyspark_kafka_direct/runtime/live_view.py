@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.stream_view import Assigned
-from pyspark_kafka_direct.reading.sample import bytes_per_offset
+from pyspark_kafka_direct.reading.sample import take_sample
 from pyspark_kafka_direct.runtime.cluster import ask_topics, existing_partitions, open_cluster, select
 from pyspark_kafka_direct.wire.groups import Group
 from pyspark_kafka_direct.wire.pool import POOL
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.limits import Sample
     from pyspark_kafka_direct.settings.fetch import IsolationLevel
     from pyspark_kafka_direct.settings.source import ContinuousOptions, StreamOptions
     from pyspark_kafka_direct.wire.cluster import Cluster, PartitionLeader
@@ -75,22 +76,22 @@ class LiveView:
         """See ``ClusterView``."""
         return self._offsets(dict.fromkeys(partitions, LATEST), "read_uncommitted")
 
-    def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+    def samples(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, Sample]:
         """See ``ClusterView``."""
         leaders = self.cluster.known_leaders(begins)
         deadline, pool = self.cluster.deadline(_SAMPLING_SECONDS), self.cluster.pool
-        sizes: dict[TopicPartition, float] = {}
+        samples: dict[TopicPartition, Sample] = {}
         for tp, offset in begins.items():
             try:
                 settings, fetch = self._options.connection, self._options.fetch
-                size = bytes_per_offset(settings, fetch, tp, offset, deadline, leader=leaders.get(tp), pool=pool)
+                sample = take_sample(settings, fetch, tp, offset, deadline, leader=leaders.get(tp), pool=pool)
             except KafkaDirectError as error:
                 # The sizes of before, or of other partitions, will do; if something is wrong, the tasks will say so.
                 self._log.info("no sample of %s: %s", tp, error)
                 continue
-            if size is not None:
-                sizes[tp] = size
-        return sizes
+            if sample is not None:
+                samples[tp] = sample
+        return samples
 
     def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Return leaders as far as they are known, without asking."""

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.reading.sample import bytes_per_offset, measure
+from pyspark_kafka_direct.reading.sample import measure, take_sample
 from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 from pyspark_kafka_direct.wire.deadline import Deadline
@@ -35,9 +35,9 @@ def topic(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
 @pytest.mark.parametrize("offset", [0, 5, 500, COUNT // 2 - 1])
 def test_the_size_of_records(kafka: EmbeddedKafka, topic: str, offset: int) -> None:
     settings = connection_settings({"bootstrap.servers": kafka.bootstrap_servers})
-    size = bytes_per_offset(*settings, TopicPartition(topic, 0), offset, Deadline.after(30))
-    assert size is not None
-    assert SIZE < size < SIZE * 1.2
+    sample = take_sample(*settings, TopicPartition(topic, 0), offset, Deadline.after(30))
+    assert sample is not None
+    assert SIZE < sample.per_offset < SIZE * 1.2
 
 
 def test_what_is_no_batch_has_no_size() -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.limits import Sample
 from pyspark_kafka_direct.planning.stream_view import Assigned
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class Cluster:
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: offset for tp, offset in self.group.items() if tp in partitions}
 
-    def bytes_per_offset(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, float]:
+    def samples(self, begins: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Sample]:
         self.sampled.append(set(begins))
-        return {tp: self.sizes[tp] for tp in begins if tp in self.sizes}
+        return {tp: Sample(self.sizes[tp], 1) for tp in begins if tp in self.sizes}
 
     def wait(self) -> None:
         self.waits += 1

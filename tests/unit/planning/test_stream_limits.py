@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.planning.stream_clusters import Clock
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
-from pyspark_kafka_direct.planning.limits import Limits, MinimumGate, byte_limit, new_offsets, rate_limit
+from pyspark_kafka_direct.planning.limits import (
+    Limits,
+    MinimumGate,
+    Sample,
+    byte_limit,
+    new_offsets,
+    rate_limit,
+    with_earlier,
+)
+from pyspark_kafka_direct.planning.stream_limits import BatchLimits
 
 T0, T1, T2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 
@@ -74,6 +84,39 @@ def test_bytes_become_offsets() -> None:
     assert byte_limit(100, begins, ends, {T0: 10.0}) == 10, "the other is taken to be like it"
     assert byte_limit(100, begins, ends, {T2: 10.0}) == 10
     assert byte_limit(1, begins, ends, {T0: 10.0, T1: 30.0}) == 1
+
+
+def test_a_huge_record_that_one_sample_has_met_counts_in_later_ones() -> None:
+    tiny, huge = Sample(64_000, 640), Sample(1_000_000, 1)
+    known = with_earlier(tiny, None)
+    assert known == tiny
+    known = with_earlier(huge, known)
+    for _ in range(3):
+        known = with_earlier(tiny, known)
+        assert 300 < known.per_offset < 1000, "neither the 100 of tiny ones, nor the mean of the samples"
+    for _ in range(50):
+        known = with_earlier(tiny, known)
+    assert 100 < known.per_offset < 101, "sizes that change are followed"
+
+
+def test_a_sample_of_huge_records_counts_at_once() -> None:
+    """However many tiny ones were there before: the batch is about to begin with them."""
+    view = Sizes()
+    limits = BatchLimits(Limits(max_bytes=10_000), view, Clock(), None)  # type: ignore[arg-type]
+    taken = []
+    for view.sample in [Sample(64_000, 640)] * 3 + [Sample(1_000_000, 100)] + [Sample(64_000, 640)]:
+        taken.append(limits.cut({}, {T0: 0}, {T0: 10_000})[T0])
+    assert taken[:4] == [100, 100, 100, 1]
+    assert 10 < taken[4] < 50, "the next ones are taken for tiny only in part"
+
+
+class Sizes:
+    """Stands where a ``ClusterView`` does."""
+
+    sample: Sample
+
+    def samples(self, begins: dict[TopicPartition, int]) -> dict[TopicPartition, Sample]:
+        return dict.fromkeys(begins, self.sample)
 
 
 def test_the_gate_as_in_sparks_test_of_min_offsets() -> None:
