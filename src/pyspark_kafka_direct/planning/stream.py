@@ -43,7 +43,10 @@ IDLE_PAUSE = 0.1
 """Seconds for which a look that found nothing new is good; Spark asks an idle source up to 100 times a second."""
 
 LONGEST_IDLE_PAUSE = 1.0
-"""The same for looks that take long, as at a pattern among thousands of topics: the pause is ten times the look."""
+"""The same for looks that take long, as at a pattern among thousands of topics."""
+
+_PAUSE_PER_LOOK = 20
+"""The pause after a look is at least this times the look: an idle planner takes a twentieth of a core at most."""
 
 _ONCE = (
     "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or committed, or a timestamp): its "
@@ -178,7 +181,7 @@ class StreamPlanner:
         began = self._clock()
         end = self._decide_end(start, unlimited)
         now = self._clock()
-        pause = min(max(IDLE_PAUSE, 10 * (now - began)), LONGEST_IDLE_PAUSE)
+        pause = min(max(IDLE_PAUSE, _PAUSE_PER_LOOK * (now - began)), LONGEST_IDLE_PAUSE)
         self._idle = (start, now + pause) if end == start else None
         return end
 
