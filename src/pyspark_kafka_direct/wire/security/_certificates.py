@@ -116,6 +116,7 @@ def private_file(data: bytes) -> Iterator[str]:
     if memfd_create is not None and os.path.isdir("/proc/self/fd"):
         descriptor = memfd_create("pyspark-kafka-direct", os.MFD_CLOEXEC)
         with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
             file.write(data)
             file.flush()
             yield f"/proc/self/fd/{descriptor}"
