@@ -90,7 +90,6 @@ def _direct(given: Mapping[str, str], warnings: list[str]) -> Tree:
     read = driver_parameters(given)
     driver, executors = _tree("settings", read.settings), _tree("settings", read.executor_settings)
     tree = _as_recorded(_tree("KafkaParameters", read))
-    tree["KafkaParameters.executor_group_id"] = read.executor_group_id
     tree["KafkaParameters.executor_settings"] = {
         path: value for path, value in executors.items() if driver.get(path) != value
     }

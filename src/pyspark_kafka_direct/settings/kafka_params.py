@@ -6,11 +6,11 @@ Spark's ``KafkaUtils.fixKafkaParams`` changes the executors' copy; here too, and
 |---|---|---|
 | ``enable.auto.commit`` | false | false |
 | ``auto.offset.reset`` | where a partition without an offset begins; Java's default is ``latest`` | none |
-| ``group.id`` | whose committed offsets to begin at, and for whom to commit | ``spark-executor-`` + group |
+| ``group.id`` | whose committed offsets to begin at, and for whom to commit | none |
 | ``receive.buffer.bytes`` | as given | at least 65536, if given (KAFKA-3135) |
 
-Executors read without a consumer group, so their group's name is nothing but a name. Beside the client settings there
-are some options of the data source, under their names there.
+Executors read without a consumer group. Beside the client settings there are some options of the data source, under
+their names there.
 """
 
 from __future__ import annotations
@@ -68,11 +68,6 @@ class KafkaParameters:
     poll_timeout: float | None = None
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     max_record_batch_bytes: int = 1 << 30
-
-    @property
-    def executor_group_id(self) -> str | None:
-        """Return the name Spark gives to the executors' group; nobody joins it."""
-        return None if self.group_id is None else f"spark-executor-{self.group_id}"
 
     @property
     def executor_settings(self) -> ConnectionSettings:

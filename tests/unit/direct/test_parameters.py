@@ -41,14 +41,14 @@ def test_the_usual_map_of_a_java_user(caplog: pytest.LogCaptureFixture) -> None:
     assert params == before
     assert read.settings.bootstrap_servers == (("a", 9092), ("b", 9093))
     assert read.fetch.fetch_max_wait_ms == 100
-    assert (read.group_id, read.executor_group_id) == ("delays", "spark-executor-delays")
+    assert read.group_id == "delays"
     assert read.auto_offset_reset == "earliest"
     assert told(caplog) == []
 
 
 def test_defaults_are_javas() -> None:
     read = driver_parameters(SERVERS)
-    assert (read.group_id, read.executor_group_id, read.auto_offset_reset) == (None, None, "latest")
+    assert (read.group_id, read.auto_offset_reset) == (None, "latest")
 
 
 @pytest.mark.parametrize(
