@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -17,7 +18,9 @@ ONE = TopicPartition("t", 1)
 
 def test_location_strategy_constructors() -> None:
     """JavaLocationStrategySuite: two singletons, and a strategy that is its map."""
-    assert LocationStrategies.PreferConsistent is LocationStrategies.PreferConsistent
+    for singleton in (LocationStrategies.PreferConsistent, LocationStrategies.PreferBrokers):
+        assert pickle.loads(pickle.dumps(singleton)) is singleton
+        assert copy.deepcopy(singleton) is singleton
     assert LocationStrategies.PreferConsistent != LocationStrategies.PreferBrokers
     fixed = LocationStrategies.PreferFixed({ONE: "host"})
     assert fixed == LocationStrategies.PreferFixed({("t", 1): "host"})  # type: ignore[dict-item]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.planning.stream_clusters import Clock, Cluster, cluster
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
@@ -169,6 +170,28 @@ def test_starting_positions(position: Position, wanted: Mapping[TopicPartition, 
     view = cluster(9, 6, 4)
     view.logs[T2] = (1, 4)
     assert planner(view, position).initial() == wanted
+
+
+def test_a_start_by_whole_topics_minds_no_topic_that_comes_later() -> None:
+    """SPARK-58774: the option names the topics of the start only, after a restart too."""
+    view = cluster(9, 6)
+    position = SpecificOffsets({T1: 2}, {"t": EARLIEST})
+    new = TopicPartition("u", 0)
+    stream = planner(view, position)
+    first = first_end(stream)
+    assert planned(stream.plan(stream.initial(), first)) == [(0, 0, 9), (1, 2, 6)]
+    for restarted in (False, True):
+        view = cluster(9, 6)
+        stream = planner(view, position)
+        assert first_end(stream) == first
+        view.logs[new], view.ids["u"] = (0, 5), UUID(int=2)
+        stream = planner(view, position) if restarted else stream
+        stream._idle = None
+        end = stream.next_end(first)
+        assert end == {**first, new: 5}
+        assert [r for r in stream.plan(first, end).ranges if r.count()] == [OffsetRange("u", 0, 0, 5)]
+    with pytest.raises(OffsetPlanError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
+        first_end(planner(view, position))  # which begins when the topic is there already
 
 
 def test_starting_positions_that_do_not_fit_are_refused() -> None:
