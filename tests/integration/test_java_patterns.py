@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.patterns import TopicPattern
 
-if TYPE_CHECKING:
-    from pathlib import Path
+RECORD = Path(__file__).parents[1] / "unit" / "planning" / "data" / "java_patterns.json"
 
 # Reads lines of base64 words: a pattern and the topics to try. Answers per line "E" (the pattern is malformed), or a
 # digit per topic: 0 nothing matches, 1 a part of the name, 2 the whole and a part, 3 the whole but no part; "X" ends a
@@ -205,6 +205,15 @@ def our_answer(pattern: str, topics: list[str]) -> str:
     )
 
 
+def recorded_answer(pattern: str) -> str:
+    """What is recorded of a handwritten pattern: the digits, or why we refuse it and where."""
+    try:
+        TopicPattern(pattern)
+    except OptionError as refusal:
+        return str(refusal).removeprefix(f"subscribePattern={pattern!r}: ").partition(";")[0]
+    return our_answer(pattern, TOPICS)
+
+
 def differences(folder: Path, cases: list[tuple[str, list[str]]]) -> tuple[list[str], int, int]:
     """Where we differ from Java, how many patterns we translated, and how many Java takes."""
     wrong, translated, valid = [], 0, 0
@@ -222,6 +231,11 @@ def test_handwritten_patterns_agree_with_java(tmp_path: Path) -> None:
     wrong, translated, valid = differences(tmp_path, [(pattern, TOPICS) for pattern in HANDWRITTEN])
     assert wrong == []
     assert translated > 0.8 * valid
+
+
+def test_the_record_for_unit_tests_is_of_these_patterns() -> None:
+    """So it is Java's, where we refuse nothing."""
+    assert list(json.loads(RECORD.read_text("utf-8"))) == list(dict.fromkeys(HANDWRITTEN))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -1,10 +1,16 @@
-"""Translation itself is tested against Java in tests/integration/test_java_patterns.py; here: the face and refusals."""
+"""Translation itself is tested against Java in tests/integration/test_java_patterns.py.
+
+Here: the face, refusals, and that each of the patterns there means what it meant when that test last passed. To record
+their meanings anew, run ``python -m tests.unit.planning.test_patterns``, and that test.
+"""
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
+from tests.integration.test_java_patterns import HANDWRITTEN, RECORD, recorded_answer
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 from pyspark_kafka_direct.planning.patterns import TopicPattern
@@ -96,3 +102,13 @@ def test_patterns_travel_between_processes() -> None:
 def test_a_name_no_topic_can_have_is_not_judged() -> None:
     with pytest.raises(OffsetPlanError, match="not a legal topic name"):
         TopicPattern(".*").matches("a b")
+
+
+def test_the_patterns_that_were_compared_with_java_mean_the_same() -> None:
+    recorded = json.loads(RECORD.read_text("utf-8"))
+    assert {pattern: recorded_answer(pattern) for pattern in HANDWRITTEN} == recorded
+    assert sum(answer[0] in "0123" for answer in recorded.values()) > 200
+
+
+if __name__ == "__main__":
+    RECORD.write_text(json.dumps({each: recorded_answer(each) for each in HANDWRITTEN}, indent=0) + "\n", "utf-8")
