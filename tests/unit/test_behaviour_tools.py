@@ -9,7 +9,7 @@ import pytest
 from tests.behaviour import imports, inventory, requests, settings, store
 from tests.behaviour.cases import Case
 from tests.behaviour.contexts import given, written
-from tests.behaviour.mutants import changes, mutant
+from tests.mutants.changes import changes, mutant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +133,7 @@ def test_each_change_changes_one_thing() -> None:
         (4, "not removed"),
         (5, "1 to 0"),
         (5, "1 to 2"),
+        (5, "Add to Sub"),
         (5, "removed: number += 1"),
         (6, "True to False"),
         (6, "removed: return True"),

@@ -20,6 +20,19 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
+_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
 _REMOVABLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise, ast.Return, ast.Continue, ast.Break, ast.Delete)
 
 
@@ -76,6 +89,10 @@ def _of_node(node: ast.AST) -> Iterator[_Change]:
             other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
             name = f"{type(node.op).__name__} to {type(other).__name__}"
             yield _Change(node.lineno, name, lambda: setattr(node, "op", other))
+        case ast.BinOp() | ast.AugAssign() if type(node.op) in _ARITHMETIC:
+            after_it = _ARITHMETIC[type(node.op)]
+            name = f"{type(node.op).__name__} to {after_it.__name__}"
+            yield _Change(node.lineno, name, lambda: setattr(node, "op", after_it()))
         case ast.UnaryOp(op=ast.Not()):
             twice = ast.UnaryOp(ast.Not(), node.operand)
             yield _Change(node.lineno, "not removed", lambda: setattr(node, "operand", twice))
@@ -113,12 +130,18 @@ def _negate(node: ast.If | ast.While | ast.IfExp, test: ast.expr) -> None:
 
 
 def _no_code(tree: ast.Module) -> set[int]:
-    """Nodes that no test can notice: annotations, imports for the type checker, names and aliases at the top."""
+    """Nodes that no test can notice.
+
+    Annotations, imports for the type checker, names at the top, and how a dataclass is made: ``frozen`` is for the type
+    checker, ``slots`` for memory.
+    """
     roots: list[ast.AST] = []
     for node in ast.walk(tree):
         match node:
             case ast.arg(annotation=ast.expr() as annotation):
                 roots.append(annotation)
+            case ast.ClassDef():
+                roots += [each for each in node.decorator_list if "dataclass" in ast.unparse(each)]
             case ast.FunctionDef(returns=ast.expr() as annotation) | ast.AnnAssign(annotation=annotation):
                 roots.append(annotation)
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):

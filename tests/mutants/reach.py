@@ -1,0 +1,98 @@
+"""Which tests run which functions: a plugin for one run of pytest, which then names the tests worth running."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from types import FrameType
+
+
+class Reach(NamedTuple):
+    """What each test costs, and which functions it runs.
+
+    Attributes:
+        seconds: By the id of the test.
+        tests: By file and first line of a function; a module itself is line 0. Ids of tests, or files of tests that run
+            it as they are imported.
+    """
+
+    seconds: dict[str, float]
+    tests: dict[tuple[str, int], set[str]]
+
+    def of(self, file: Path, line: int) -> list[str]:
+        """Return the tests that may notice a change of a line, the quick ones first."""
+        place = _function_at(file, line)
+        found = self.tests.get((str(file), place), set())
+        if place == 0:  # of the module: whoever uses the module
+            found = {test for (path, _), tests in self.tests.items() if path == str(file) for test in tests}
+        if not found and place == 0:  # nothing but tables
+            found = set(self.seconds)
+        chosen = [test for test in self.seconds if test in found or test.split("::")[0] in found]
+        return sorted(chosen, key=lambda test: self.seconds[test])
+
+
+class Watch:
+    """The plugin.
+
+    Args:
+        files: Whose functions are watched.
+    """
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files = {str(file) for file in files}
+        self._current: str | None = None
+        self.reach = Reach({}, defaultdict(set))
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
+        """Note what a test file runs when it is imported."""
+        with _Traced(self, collector.nodeid.split("::")[0]):
+            yield
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Note what a test runs."""
+        started = time.process_time()
+        with _Traced(self, item.nodeid):
+            yield
+        self.reach.seconds[item.nodeid] = time.process_time() - started
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Take a call, as ``sys.settrace`` tells it."""
+        code = frame.f_code
+        if self._current is not None and code.co_filename in self._files:
+            line = 0 if code.co_name == "<module>" else code.co_firstlineno
+            self.reach.tests[code.co_filename, line].add(self._current)
+
+
+class _Traced:
+    def __init__(self, watch: Watch, name: str) -> None:
+        self._watch = watch
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._before = self._watch._current
+        self._watch._current = self._name
+        sys.settrace(self._watch.note)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        self._watch._current = self._before
+
+
+def _function_at(file: Path, line: int) -> int:
+    """Return where the innermost function around a line begins, as its code object tells it; 0 where there is none."""
+    place = 0
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= line <= (node.end_lineno or line):
+            place = max(place, min([node.lineno, *(each.lineno for each in node.decorator_list)]))
+    return place

@@ -1,0 +1,144 @@
+"""One run of tests in a process of its own, with one module of the package changed.
+
+Whoever calls has imported what is large and not ours (pytest, Arrow, hypothesis), so a fork begins with it. The package
+itself is imported after the fork: so a change counts wherever it stands, in a table or a default as in a function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import pickle
+import resource
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import CodeType
+
+    from tests.mutants.reach import Watch
+
+_OPTIONS = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+_MEMORY = 8 << 30  # bytes; a change may make a list endless
+
+
+class _Quick:
+    """Fewer examples, always the same, and no search for a smaller one: whether a test fails is all that is asked."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "mutants", hypothesis.settings.default, max_examples=50, derandomize=True, database=None, phases=phases
+        )
+        hypothesis.settings.load_profile("mutants")
+
+
+class _Chosen:
+    """Runs the chosen tests in the order of their list."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._place = {test: place for place, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((item for item in items if item.nodeid in self._place), key=lambda i: self._place[i.nodeid])
+
+
+class _Changed(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, file: Path, source: str) -> None:
+        parts = file.with_suffix("").parts
+        names = parts[parts.index("src") + 1 :]
+        self._name = ".".join(names[:-1] if names[-1] == "__init__" else names)
+        self._loader = _Changed(self._name, str(file), source)
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self._loader.path, loader=self._loader)
+
+
+def passes(file: Path, source: str, tests: Sequence[str], seconds: float) -> bool:
+    """Return whether tests pass with another source in the place of a file.
+
+    Args:
+        file: Of the package.
+        source: What it has instead.
+        tests: Ids of tests.
+        seconds: The processor's time that they may take. Who takes more does not pass; nor does who waits for ever.
+    """
+
+    def run() -> int:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        sys.meta_path.insert(0, _Finder(file, source))
+        files = dict.fromkeys(test.split("::")[0] for test in tests)
+        return pytest.main([*_OPTIONS, *files], [_Quick(), _Chosen(tests)])
+
+    return _in_child(run, 60 + 10 * seconds) == 0
+
+
+def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
+    """Run tests as they are, and write what was seen to a file.
+
+    Args:
+        arguments: The tests.
+        watch: Looks on.
+        answer: Gets its reach, pickled.
+
+    Raises:
+        RuntimeError: The tests fail.
+    """
+    log = answer.with_suffix(".log")
+
+    def run() -> int:
+        failed = pytest.main([*_OPTIONS, *arguments], [_Quick(), watch])
+        if not failed:
+            answer.write_bytes(pickle.dumps(watch.reach))
+        return failed
+
+    if _in_child(run, 3600, log):
+        raise RuntimeError(f"the tests fail before anything is changed:\n{log.read_text('utf-8')[-3000:]}")
+
+
+def _in_child(run: Callable[[], int], patience: float, log: Path = Path(os.devnull)) -> int:
+    """Return with which status a function ends in a process of its own; what it has started is ended with it."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            status = int(run())
+        finally:
+            os._exit(status)
+    descriptor = os.pidfd_open(child)
+    try:
+        select.select([descriptor], [], [], patience)
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
