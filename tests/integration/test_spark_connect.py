@@ -1,0 +1,71 @@
+"""Batches, streams, foreachBatch, writing and lag over Spark Connect, in one application."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.read_back import values
+from tests.integration.stream_queries import produce
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+pytestmark = pytest.mark.spark_app
+
+RECORDS = [str(number) for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: EmbeddedKafka, make_topic: MakeTopic) -> tuple[str, str]:
+    """One with five records in each of two partitions, and an empty one."""
+    topic = make_topic(2, prefix="connect")
+    produce(kafka.bootstrap_servers, topic, RECORDS)
+    return topic, make_topic(prefix="connected")
+
+
+@pytest.fixture(scope="module")
+def seen(kafka: EmbeddedKafka, topics: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the application has seen."""
+    folder = tmp_path_factory.mktemp("connect")
+    app = Path(__file__).with_name("connect_app.py")
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, str(app), kafka.bootstrap_servers, *topics, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=folder)
+    assert done.returncode == 0, done.stderr[-5000:]
+    read: dict[str, Any] = json.loads((folder / "seen.json").read_text("utf-8"))
+    assert read["session"].startswith("pyspark.sql.connect.")
+    return read
+
+
+def test_a_batch(seen: dict[str, Any]) -> None:
+    assert seen["batch"] == RECORDS
+    assert seen["filtered"] == 5
+
+
+def test_writing(kafka: EmbeddedKafka, topics: tuple[str, str], seen: dict[str, Any]) -> None:
+    assert values(kafka.bootstrap_servers, topics[1]) == RECORDS
+
+
+def test_a_wrong_option_is_named(seen: dict[str, Any]) -> None:
+    assert "the option startingOffset is unknown; did you mean 'startingOffsets'?" in seen["refused"]
+
+
+def test_a_stream(seen: dict[str, Any]) -> None:
+    assert seen["stream"] == RECORDS
+
+
+def test_lag(topics: tuple[str, str], seen: dict[str, Any]) -> None:
+    assert seen["lag"] == [[topics[0], 0, 5, 0], [topics[0], 1, 5, 0]]
+
+
+def test_foreach_batch(seen: dict[str, Any]) -> None:
+    assert [len(batch) for batch in seen["each"]] == [4, 4, 2]
+    assert sorted(text for batch in seen["each"] for text in batch) == RECORDS
