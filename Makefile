@@ -83,6 +83,10 @@ test-latest: $(LATEST)  ## a smoke test with the newest PySpark 4
 	.venv-latest/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
 	.venv-latest/bin/python -m pytest -m smoke tests/integration
 
+.PHONY: mutants
+mutants: $(VENV)  ## which small changes of ROOM (planning) do unit tests not notice? MOST=n changes (300), AGAIN=1 for survivors
+	$(BIN)/python -m tests.mutants $(or $(ROOM),planning) --most $(or $(MOST),300) $(if $(AGAIN),--again)
+
 .PHONY: soak
 soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats a run
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))

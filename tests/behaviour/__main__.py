@@ -1,10 +1,10 @@
 """Compare the code with its record, or make the record anew.
 
     python -m tests.behaviour              # compare
-    python -m tests.behaviour --write      # make the files of tests/behaviour/data, all but mutation.json
+    python -m tests.behaviour --write      # make the files of tests/behaviour/data
     python -m tests.behaviour --write settings requests
 
-The part ``workers`` starts a Kafka. The mutation score has a command of its own, ``tests.behaviour.mutation``.
+The part ``workers`` starts a Kafka.
 """
 
 from __future__ import annotations

@@ -113,6 +113,47 @@ def test_warns_once_when_nothing_is_measured() -> None:
     assert "enable(spark)" in warnings[0]
 
 
+def test_the_warning_comes_with_the_eighth_batch() -> None:
+    warnings: list[str] = []
+    limit = MeasuredLimit(Backpressure(Gains(), 500.0), lambda _: None, warnings.append)
+    for number in range(8):
+        assert warnings == []
+        limit.most({TP: number})
+    assert [warning.partition(",")[0] for warning in warnings] == ["backpressure: nothing was measured for 8 batches"]
+
+
+def test_what_is_older_than_the_newest_measured_is_not_looked_for_again() -> None:
+    found: dict[str, Measurement] = {}
+    asked: list[int] = []
+
+    def find(end: Mapping[TopicPartition, int]) -> Measurement | None:
+        asked.append(end[TP])
+        return found.pop(file_name(end), None)
+
+    limit = MeasuredLimit(Backpressure(Gains(), 500.0), find, print)
+    for number in range(4):
+        limit.most({TP: number})
+    found[file_name({TP: 1})] = Measurement(1000, 100, 1000, 0, 1000)
+    limit.most({TP: 4})
+    assert asked[10:] == [0, 1, 2, 3, 4]
+    limit.most({TP: 5})
+    assert asked[15:] == [2, 3, 4, 5]
+
+
+def test_no_more_than_sixteen_ends_are_remembered() -> None:
+    asked: list[int] = []
+    limit = MeasuredLimit(Backpressure(Gains(), 500.0), lambda end: asked.append(end[TP]), print)  # type: ignore[func-returns-value]
+    for number in range(18):
+        asked.clear()
+        limit.most({TP: number})
+    assert asked == list(range(2, 18))
+
+
+def test_the_rate_of_a_batch() -> None:
+    assert Measurement(1, 500, 250, 0, 1000).rate == 2000
+    assert Measurement(1, 500, 0, 0, 1000).rate == 500_000, "a millisecond is the least that it took"
+
+
 def test_waiting_at_one_offset_is_not_a_batch() -> None:
     warnings: list[str] = []
     limit = MeasuredLimit(Backpressure(Gains(), 500.0), lambda _: None, warnings.append)
