@@ -218,6 +218,7 @@ class TestJobs:
 
     def test_another_job_is_sent(self) -> None:
         first = sent(None, Attempt.of_job("monday"))
+        assert first.batch == 0
         assert sent(first, Attempt.of_job("tuesday")).runs == ("monday", "tuesday")
 
     def test_a_job_that_is_submitted_again_is_skipped(self) -> None:

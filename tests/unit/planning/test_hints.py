@@ -1,0 +1,44 @@
+"""Close matches, and lists that stay short."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt, listed
+
+WORDS = ["earliest", "latest", "Committed"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("earlist", "; did you mean 'earliest'?"),
+        (" LATTEST ", "; did you mean 'latest'?"),
+        ("comited", "; did you mean 'Committed'?"),
+        ("late", "; did you mean 'latest'?"),
+        ("lat", ""),
+        ("newest", ""),
+        ("", ""),
+    ],
+)
+def test_the_closest_candidate(word: str, said: str) -> None:
+    assert did_you_mean(word, WORDS) == said
+
+
+def test_the_closest_of_several_with_what_comes_before_it() -> None:
+    assert did_you_mean("topicc", ["topics", "topic"], "kafka.") == "; did you mean 'kafka.topic'?"
+
+
+def test_misspelt_is_a_letter_apart() -> None:
+    assert is_misspelt("subscrib", ["assign", "subscribe"])
+    assert is_misspelt("SUBSCRIBEE", ["subscribe"])
+    assert not is_misspelt("subscripe", ["subscribe"])
+    assert not is_misspelt("topic", ["assign", "subscribe"])
+
+
+def test_lists_stay_short() -> None:
+    assert listed([]) == "none"
+    assert listed([7]) == "7"
+    assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert listed(range(11)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1 more"
+    assert listed("abcd", 2) == "a, b and 2 more"
