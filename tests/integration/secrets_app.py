@@ -1,4 +1,4 @@
-"""A Spark application of its own, for ``test_secrets``: two queries with a password, and all that Spark shows of them.
+"""A Spark application of its own, for ``test_secrets``: queries with a password, and all that Spark shows of them.
 
     python secrets_app.py options.json folder
 
@@ -11,6 +11,10 @@ import json
 import sys
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A command such as the creation of a view shows the options of its relation. Spark leaves out what looks like a
 # password, by its name or its value, but not a private key in PEM text: the documentation says to set this.
@@ -24,6 +28,7 @@ PAGES = [
     "SQL/",
     "SQL/execution/?id=0",
     "SQL/execution/?id=1",
+    "StreamingQuery/",
     "api/v1/applications/{app}/environment",
     "api/v1/applications/{app}/sql?details=true&planDescription=true",
 ]
@@ -57,6 +62,8 @@ def main(options_file: str, folder: str) -> None:
         spark.read.format("kafka-direct").options(**wrong).load().collect()
     except Exception as error:
         print(f"refused: {error}")
+    for name, given in (("right", right), ("wrong", wrong)):
+        stream_with(spark, given, Path(folder, f"checkpoint-{name}"))
     context = spark.sparkContext._jsc
     assert context is not None
     context.sc().listenerBus().waitUntilEmpty(60_000)  # Spark's pages show what it has heard of
@@ -65,6 +72,21 @@ def main(options_file: str, folder: str) -> None:
         with urllib.request.urlopen(address, timeout=120) as answer:
             Path(folder, f"page{number}").write_bytes(answer.read())
     spark.stop()
+
+
+def stream_with(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> None:
+    """Read and write a stream, and print all that there is to be seen of it."""
+    frame = spark.readStream.format("kafka-direct").options(**options, startingOffsets="earliest").load()
+    frame.explain(True)
+    login = {name: text for name, text in options.items() if name.startswith("kafka.")}
+    writer = frame.select("value").writeStream.format("kafka-direct").options(**login, topic=options["subscribe"])
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination(120)
+    except Exception as error:
+        print(f"refused: {error}")
+    query.explain(True)
+    print("stream:", query.status, query.recentProgress, repr(query.exception()), frame)
 
 
 if __name__ == "__main__":

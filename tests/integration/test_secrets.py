@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.secrets_app import PAGES, REDACTED
+from tests.integration.stream_queries import produce
 
 from pyspark_kafka_direct.broker import Credentials, EmbeddedKafka
 
@@ -41,6 +42,7 @@ def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Pat
             "kafka.ssl.key.password": made.key_password,
             "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
         }
+        produce(kafka.bootstrap_servers, options["subscribe"], range(3))
         (tmp_path / "events").mkdir()
         (tmp_path / "options.json").write_text(
             json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}]), encoding="utf-8"
@@ -56,6 +58,7 @@ def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Pat
     shown = {
         **{page: (tmp_path / f"page{number}").read_bytes() for number, page in enumerate(PAGES)},
         **{path.name: path.read_bytes() for path in (tmp_path / "events").rglob("*") if path.is_file()},
+        **{str(path): path.read_bytes() for path in tmp_path.glob("checkpoint-*/**/*") if path.is_file()},
         "output": app.stdout,
         "errors and logs": app.stderr,
     }
@@ -63,6 +66,10 @@ def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Pat
     assert b"RelationV2" in app.stdout
     assert b"AuthenticationError" in app.stdout
     assert b" DEBUG " in app.stderr
+    assert app.stdout.count(b"AuthenticationError") > 1, "the batch, and the stream"
+    assert b'"numInputRows"' in app.stdout or b"'numInputRows'" in app.stdout
+    assert b"Streaming Query" in shown["StreamingQuery/"]
+    assert any("checkpoint-right" in name and "commits" in name for name in shown), "the stream has run"
     assert b"kafka-direct" in shown["SQL/execution/?id=0"]
     assert sum(b"kafka-direct" in text for text in shown.values()) > 5
     # A key's lines may come apart in JSON, so each is looked for.
