@@ -150,7 +150,7 @@ clean:  ## remove what was made here (the cache of Kafka's jars is the user's an
 	rm -rf .venv .venv-latest rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
-	find src -name '_native*.so' -delete
+	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete
 
 $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@scripts/prepare .venv dev

@@ -61,9 +61,23 @@ def choose() -> Implementation:
     try:
         return _native()
     except ImportError as error:
+        reason = _why_absent(error)
         if forced:
-            raise OptionError(f"{ENVIRONMENT_VARIABLE} is 'native', but it cannot be loaded: {error}") from error
-        return _reluctant_python(str(error))
+            raise OptionError(f"{ENVIRONMENT_VARIABLE} is 'native', but {reason}") from error
+        return _reluctant_python(reason)
+
+
+def _why_absent(error: ImportError) -> str:
+    """Return what the build has left in the package where it could not build the kernel, or else what Python said."""
+    import pkgutil  # few need it
+
+    try:
+        left = pkgutil.get_data(__package__, "_native_absent.txt")  # also from a zip
+    except OSError:
+        left = None
+    if left is None:
+        return f"it cannot be loaded: {error}"
+    return f"this package was built without it: {left.decode().strip()}"
 
 
 def _native() -> Implementation:
@@ -114,8 +128,8 @@ def _reluctant(create: Callable[[_Request], _Made], what: str, native: str, reas
         if not said:
             said = True
             _log.warning(
-                "%s, many times slower than by the native %s, which cannot be "
-                "loaded (%s). Install the package from a wheel for this platform, or with a Rust toolchain.",
+                "%s, many times slower than by the native %s (%s). "
+                "Install the package from a wheel for this platform, or with a Rust toolchain and a C compiler.",
                 what,
                 native,
                 reason,

@@ -61,6 +61,24 @@ for codec in ("none", "lz4"):
     assert said.startswith("pyspark_kafka_direct.records WARNING Records are encoded in Python, many times slower")
 
 
+LEFT = f"""{NO_NATIVE}
+import pkgutil
+pkgutil.get_data = lambda package, name: {{
+    ("pyspark_kafka_direct.records", "_native_absent.txt"): b"cargo failed: error: linker `cc` not found\\n"
+}}[package, name]
+"""
+
+
+def test_the_fallback_says_what_the_build_has_left() -> None:
+    _, said = python(before=LEFT).stdout.splitlines()
+    assert "(this package was built without it: cargo failed: error: linker `cc` not found). Install" in said
+
+
+def test_native_on_demand_says_what_the_build_has_left() -> None:
+    stderr = python("native", LEFT).stderr
+    assert "is 'native', but this package was built without it: cargo failed: error: linker `cc` not found" in stderr
+
+
 def test_native_on_demand_must_be_there() -> None:
     found = python("native", NO_NATIVE)
     assert found.returncode != 0
