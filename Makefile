@@ -87,6 +87,15 @@ test-latest: $(LATEST)  ## a smoke test with the newest PySpark 4
 mutants: $(VENV)  ## which small changes of ROOM (planning) do unit tests not notice? MOST=n changes (300), AGAIN=1 for survivors
 	$(BIN)/python -m tests.mutants $(or $(ROOM),planning) --most $(or $(MOST),300) $(if $(AGAIN),--again)
 
+.PHONY: wheels
+wheels:  ## the files of a release in dist/: wheels for Linux (needs cargo; zig links them), a pure one, an sdist; checked
+	scripts/wheels dist $(PROCESSORS)
+	scripts/try-wheel dist
+
+.PHONY: new-user
+new-user:  ## README's first screen with the wheel in dist/, word by word, and a stream killed; SPARK=4.1, PYTHON=python3.12
+	$(or $(PYTHON),python3) -m tests.new_user --wheels dist $(if $(SPARK),--spark $(SPARK)) $(if $(PORT),--port $(PORT))
+
 .PHONY: soak
 soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats a run
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
@@ -147,7 +156,7 @@ endif
 
 .PHONY: clean
 clean:  ## remove what was made here (the cache of Kafka's jars is the user's and stays)
-	rm -rf .venv .venv-latest rust/target build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-latest .venv-wheels rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '_native*.so' -o -name _native_absent.txt \) -delete

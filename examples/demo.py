@@ -68,9 +68,10 @@ def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path
         # It takes seconds, most of them on another core than this.
         early = ThreadPoolExecutor(1).submit(_live.early_flights)
         spark = start_spark()
-        from pyspark_kafka_direct.records import IMPLEMENTATION
+        from pyspark_kafka_direct.records import IMPLEMENTATION, NATIVE_ABSENT
 
-        kernel = "in the native kernel" if IMPLEMENTATION == "native" else "in Python (slow: no Rust toolchain)"
+        python = f"in Python, which is slow ({NATIVE_ABSENT})" if NATIVE_ABSENT else "in Python, as was asked for"
+        kernel = "in the native kernel" if IMPLEMENTATION == "native" else python
         steps.say(f"PySpark {spark.version}; records are encoded and decoded {kernel}.")
     try:
         write = f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topics.flights}, {PARTITIONS} partitions"

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMNS",
     "IMPLEMENTATION",
+    "NATIVE_ABSENT",
     "AbortedTransaction",
     "DecodeCounts",
     "EncodedBatch",
@@ -65,6 +66,9 @@ _chosen = choose()
 
 IMPLEMENTATION: Final[Literal["native", "python"]] = _chosen.name
 """Which implementation serves in this process."""
+
+NATIVE_ABSENT: Final[str] = _chosen.native_absent
+"""Why the Python implementation serves although nobody asked for it; empty where that is not so."""
 
 scan_next_offset = _chosen.scan_next_offset
 scan_leader_epoch = _chosen.scan_leader_epoch

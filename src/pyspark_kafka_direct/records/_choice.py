@@ -42,6 +42,8 @@ class Implementation:
     create_encoder: Callable[[EncodeRequest], RecordEncoder]
     stamp: Stamp
     split: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
+    native_absent: str = ""
+    """Why it is not the native one; empty where it is, or where the environment says so."""
 
 
 def choose() -> Implementation:
@@ -115,6 +117,7 @@ def _reluctant_python(reason: str) -> Implementation:
     python = _python()
     return replace(
         python,
+        native_absent=reason,
         create=_reluctant(python.create, "Records are decoded in Python", "decoder", reason),
         create_encoder=_reluctant(python.create_encoder, "Records are encoded in Python", "encoder", reason),
     )

@@ -14,8 +14,10 @@ DECODE = """
 import logging, sys
 logging.basicConfig(level="INFO", stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
 {before}
-from pyspark_kafka_direct.records import IMPLEMENTATION, create_decoder
+from pyspark_kafka_direct.records import IMPLEMENTATION, NATIVE_ABSENT, create_decoder
 print("implementation", IMPLEMENTATION)
+if NATIVE_ABSENT:
+    print("absent", NATIVE_ABSENT)
 for partition in (0, 1):
     create_decoder(topic="t", partition=partition, from_offset=0, until_offset=1, columns=["value"])
 """
@@ -44,7 +46,8 @@ def test_native_where_it_was_built() -> None:
 def test_the_fallback_says_so_once() -> None:
     lines = python(before=NO_NATIVE).stdout.splitlines()
     assert lines[0] == "implementation python"
-    (said,) = lines[1:]
+    assert lines[1].startswith("absent it cannot be loaded: ")
+    (said,) = lines[2:]
     assert said.startswith("pyspark_kafka_direct.records WARNING Records are decoded in Python, many times slower")
 
 
@@ -57,7 +60,7 @@ for codec in ("none", "lz4"):
     code = DECODE.format(before=NO_NATIVE) + after
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_KAFKA_DIRECT_DECODER"}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    _, _, said = found.stdout.splitlines()
+    _, _, _, said = found.stdout.splitlines()
     assert said.startswith("pyspark_kafka_direct.records WARNING Records are encoded in Python, many times slower")
 
 
@@ -70,7 +73,8 @@ pkgutil.get_data = lambda package, name: {{
 
 
 def test_the_fallback_says_what_the_build_has_left() -> None:
-    _, said = python(before=LEFT).stdout.splitlines()
+    _, absent, said = python(before=LEFT).stdout.splitlines()
+    assert absent == "absent this package was built without it: cargo failed: error: linker `cc` not found"
     assert "(this package was built without it: cargo failed: error: linker `cc` not found). Install" in said
 
 

@@ -1,0 +1,237 @@
+"""As a new user would: a clean environment, the wheel, README's first screen word by word, and a stream that is killed.
+
+    python -m tests.new_user --wheels dist --spark 4.2 --python python3.12
+
+What README says runs in an empty folder, where nothing is on the path but this Python, Java and the shell: no compiler,
+and no checkout. Where README says ``pip install``, the wheel comes from the folder of wheels. ``--port`` is for
+machines where 9092 is taken; it alone is then not README's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+ENVIRONMENT: Final = "kafka-direct"  # as README calls it
+
+_TOOLS: Final = (
+    "bash sh env java dirname basename uname hostname id whoami cat sed awk grep expr ps kill sleep nice setsid ls "
+    "tr cut head tail sort stat test touch chmod ln mv cp readlink mkdir rmdir rm"
+)
+_KEPT: Final = ("HOME", "LANG", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "PYSPARK_KAFKA_DIRECT_IVY_SETTINGS", "SSL_CERT_FILE")
+_FORBIDDEN: Final = ("cargo", "rustc", "gcc", "cc", "clang")
+_MINUTES: Final = 10.0  # for each step: the machine may be busy
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do it; return the exit code."""
+    asked = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it ends what it has started
+    shell, python = first_screen((ROOT / "README.md").read_text(encoding="utf-8"))
+    if asked.port != 9092:
+        shell = shell.replace("--sample flights", f"--sample flights --port {asked.port}")
+        python = python.replace("localhost:9092", f"localhost:{asked.port}")
+    with tempfile.TemporaryDirectory(prefix="new-user-") as folder:
+        user = User(Path(folder), asked.python, asked.wheels, asked.spark)
+        user.follow(shell, python, asked.port)
+    return 0
+
+
+def first_screen(readme: str) -> tuple[str, str]:
+    """Return the first two blocks of README's first section: what a shell gets, and what Python gets."""
+    section = readme.split("\n## ")[1]
+    shell = re.search(r"(?:^ {4}.*\n)+", section, re.MULTILINE)
+    python = re.search(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert shell is not None
+    assert python is not None
+    return textwrap.dedent(shell[0]), python[1]
+
+
+class User:
+    """Someone with a folder, a Python, Java and a shell."""
+
+    def __init__(self, folder: Path, python: str, wheels: Path, spark: str | None) -> None:
+        self._folder = folder
+        tools = folder / "tools"
+        tools.mkdir()
+        for tool in _TOOLS.split():
+            found = shutil.which(tool)
+            assert found is not None, f"{tool} is not on this machine"
+            (tools / tool).symlink_to(found)
+        _script(tools / "python3", f'#!/bin/sh\nexec {shutil.which(python)} "$@"\n')
+        wanted = folder / "constraints.txt"
+        wanted.write_text(f"pyspark=={spark}.*\n" if spark else "")
+        self._environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
+            **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+            "PATH": str(tools),
+            "PIP_FIND_LINKS": f"{wheels.resolve()} {os.environ.get('PIP_FIND_LINKS', '')}".strip(),
+            "PIP_CONSTRAINT": str(wanted),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        for tool in _FORBIDDEN:
+            assert shutil.which(tool, path=str(tools)) is None
+
+    def follow(self, shell: str, python: str, port: int) -> None:
+        """Follow README, then kill a stream and start it again."""
+        assert not _answers(port), f"Port {port} is taken: --port names another one."
+        print(f"$ {shell.strip()}", flush=True)
+        with self._running("broker", shell) as broker:
+            broker.wait_for(lambda told: "flights a second" in told)
+            print(self._told(self._activated(_VERSIONS)), flush=True)
+            with self._running("paste", self._activated("exec python -i"), python) as paste:
+                paste.wait_for(lambda told: len(totals(told)) >= 2)
+            tables = totals(paste.told())
+            print(paste.first_table(), f"{len(tables)} tables, of {tables} flights", sep="\n", flush=True)
+            assert tables[0] >= 10_000
+            assert tables[-1] > tables[0]
+            self._kill_and_restart(f"localhost:{port}")
+
+    def _kill_and_restart(self, servers: str) -> None:
+        shutil.copy(Path(__file__).parent / "copies.py", self._folder)
+        program = self._activated(f"exec python copies.py {servers} {self._folder} ")
+        with self._running("killed", program + "go") as killed:
+            killed.wait_for(lambda told: "batch 2" in told)
+            killed.signal(signal.SIGKILL)
+        print(f"Killed after {killed.told().strip().splitlines()[-1]}; started again.", flush=True)
+        self._told(program + "finish")
+        told = self._told(program + "check")
+        print(told, flush=True)
+        assert "each copied once" in told
+
+    def _activated(self, command: str) -> str:
+        return f". {ENVIRONMENT}/bin/activate\n{command}"
+
+    def _told(self, script: str) -> str:
+        with self._running("command", script) as command:
+            command.wait_for_end()
+        return command.told().strip()
+
+    @contextmanager
+    def _running(self, name: str, script: str, typed: str = "") -> Iterator[Program]:
+        program = Program(self._folder / f"{name}.out", f"set -e\n{script}", typed, self._folder, self._environment)
+        try:
+            yield program
+        except BaseException:
+            print(f"--- {name} said:", program.everything()[-6000:], sep="\n", file=sys.stderr)
+            raise
+        finally:
+            program.end()
+
+
+class Program:
+    """A script that a shell runs, with all that it starts."""
+
+    def __init__(self, output: Path, script: str, typed: str, folder: Path, environment: dict[str, str]) -> None:
+        self._output, self._errors = output, output.with_suffix(".err")
+        with output.open("wb") as out, self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(typed.encode())
+        self._process.stdin.flush()
+
+    def told(self) -> str:
+        """Return what it has printed."""
+        return self._output.read_text(errors="replace")
+
+    def everything(self) -> str:
+        """Return what it has printed, errors too."""
+        return self.told() + self._errors.read_text(errors="replace")
+
+    def first_table(self) -> str:
+        """Return the first table that Spark has shown."""
+        found = re.search(r"(?:^[+|].*\n)+", self.told(), re.MULTILINE)
+        return found[0] if found else ""
+
+    def wait_for(self, there: Callable[[str], bool]) -> None:
+        """Wait until it has printed something."""
+        self._wait(lambda: there(self.everything()), can_end=False)
+
+    def wait_for_end(self) -> None:
+        """Wait until it has ended well."""
+        self._wait(lambda: self._process.poll() is not None, can_end=True)
+        assert self._process.returncode == 0, f"exit code {self._process.returncode}"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and all that it has started."""
+        os.killpg(self._process.pid, number)
+
+    def end(self) -> None:
+        """Type Ctrl-D, then Ctrl-C, then do what always helps."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(timeout=30)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def _wait(self, there: Callable[[], bool], *, can_end: bool) -> None:
+        deadline = time.monotonic() + 60 * _MINUTES
+        while not there():
+            assert time.monotonic() < deadline, "it takes too long"
+            assert "Traceback (most recent call last)" not in self.everything(), "it failed"
+            assert can_end or self._process.poll() is None, f"it ended with exit code {self._process.returncode}"
+            time.sleep(0.5)
+
+
+_VERSIONS: Final = """python - <<'END'
+import platform, pyspark, pyspark_kafka_direct, pyspark_kafka_direct.records as records
+print("Python", platform.python_version(), "Spark", pyspark.__version__, "decoder", records.IMPLEMENTATION)
+print(pyspark_kafka_direct.__file__)
+END"""
+
+
+def totals(told: str) -> list[int]:
+    """Return how many flights each table of carriers has."""
+    tables = re.findall(r"\|carrier\|flights\|.*\n\+.*\n((?:\|.*\n)+)\+", told)
+    return [sum(int(row.split("|")[2]) for row in table.splitlines()) for table in tables]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("localhost", port)) == 0
+
+
+def _script(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.new_user", description="Follow README's first screen.")
+    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="folder with the wheel (default: dist)")
+    parser.add_argument("--spark", help="the PySpark to install, as 4.2; without it the newest that is allowed")
+    parser.add_argument("--python", default=sys.executable, help="the user's Python (default: this one)")
+    parser.add_argument("--port", type=int, default=9092, help="of Kafka (default: README's, 9092)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""A user's program: copy the flights exactly once, in small batches; with ``check``, compare the copies.
+
+    python copies.py SERVERS FOLDER go|finish|check
+
+It knows the installed package only, and runs with every version of Spark that the package works with.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession, functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main(servers: str, folder: str, what: str) -> None:
+    """Do one of the three."""
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if what == "check":
+        check(spark, servers)
+    else:
+        copy(spark, servers, folder, to_the_end=what == "finish")
+
+
+def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) -> None:
+    """Copy flights to topic ``copies``; tell each batch."""
+    flights = (
+        spark.readStream.format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "flights")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 1500)
+        .load()
+    )
+    writer = (
+        flights.select("key", functions.concat_ws(":", "partition", "offset").alias("value"))
+        .writeStream.format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", "copies")
+        .option("delivery", "exactly-once")
+        .option("transactionalIdPrefix", "copies")
+        .option("checkpointLocation", f"{folder}/copies.checkpoint")
+    )
+    query = (writer.trigger(availableNow=True) if to_the_end else writer.trigger(processingTime="1 second")).start()
+    told = -1
+    while query.isActive:
+        query.awaitTermination(1)
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] != told:
+            told = progress["batchId"]
+            print(f"batch {told}", flush=True)
+    query.awaitTermination()
+
+
+def check(spark: SparkSession, servers: str) -> None:
+    """Compare what was copied with what there was, up to the end of the copies of each partition."""
+    copied = records(spark, servers, "copies").select(
+        functions.split(functions.col("value").cast("string"), ":").alias("place")
+    )
+    places = copied.selectExpr("cast(place[0] as int) partition", "cast(place[1] as long) offset")
+    partitions = places.groupBy("partition").agg(
+        functions.count("*").alias("copies"),
+        functions.countDistinct("offset").alias("flights"),
+        functions.max("offset").alias("last"),
+    )
+    rows = sorted(partitions.collect())
+    for partition, copies, flights, last in rows:
+        print(f"partition {partition}: offsets 0 to {last}, {flights} flights, {copies} copies")
+    right = all(copies == flights == last + 1 for _, copies, flights, last in rows)
+    total = sum(row["flights"] for row in rows)
+    print(f"{total} flights, each copied once" if right and total >= 10_000 else "WRONG")
+
+
+def records(spark: SparkSession, servers: str, topic: str) -> DataFrame:
+    """Return what is in a topic."""
+    return (
+        spark.read.format("kafka-direct")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic)
+        .load()
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
