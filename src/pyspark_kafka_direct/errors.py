@@ -24,6 +24,7 @@
     ├── LogStateError (RuntimeError)          a log is asked for what it cannot do: not started, stopped, only read
     ├── RunFailedError (RuntimeError)         a run of a continuous query ended: a task failed, was lost, or silent
     │   └── TaskStartError (TimeoutError)     not all tasks of a run have started in time
+    ├── SparkVersionError (ImportError)       there is no PySpark, or it is too old
     ├── ToolError (RuntimeError)              a program that the embedded Kafka needs is missing, too old, or failed
     └── RecordError (ValueError)              records that cannot be used
         ├── CorruptRecordError                malformed bytes or a wrong CRC
@@ -196,6 +197,10 @@ class RunFailedError(KafkaDirectError, RuntimeError):
 
 class TaskStartError(RunFailedError, TimeoutError):
     """Not all tasks of a continuous query's run have started in time: most often there are fewer cores than tasks."""
+
+
+class SparkVersionError(KafkaDirectError, ImportError):
+    """There is no PySpark, or it is too old."""
 
 
 class ToolError(KafkaDirectError, RuntimeError):

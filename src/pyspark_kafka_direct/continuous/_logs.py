@@ -28,6 +28,7 @@ from pyspark_kafka_direct.continuous._log_format import (
 from pyspark_kafka_direct.continuous._log_state import log_state, settle, to_purge
 from pyspark_kafka_direct.errors import CheckpointTakenError, OffsetPlanError, OptionError
 from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
+from pyspark_kafka_direct.runtime.spark_versions import checkpointing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -259,7 +260,7 @@ def open_logs(spark: SparkSession, checkpoint: str) -> Logs:
 def _conf_to_keep(spark: SparkSession) -> dict[str, str]:
     """Return what Spark itself would keep of the settings of this session."""
     session: Any = spark
-    metadata = session._jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
+    metadata = checkpointing(session._jvm).OffsetSeqMetadata
     conf: dict[str, str | None] = json.loads(metadata.apply(0, 0, session._jsparkSession.conf()).json())["conf"]
     # Some are known by other names within a running query, and come without a value here.
     values = {name: spark.conf.get(name, None) if value is None else value for name, value in conf.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.runtime.spark_versions import checkpointing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +41,7 @@ class CheckpointFiles:
         self._to_string = jvm.org.apache.commons.io.IOUtils.toString
         session: Any = spark
         conf = session._jsparkSession.sessionState().newHadoopConf()
-        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-        self._manager = managers.create(self._path(self._root or "/"), conf)
+        self._manager = checkpointing(jvm).CheckpointFileManager.create(self._path(self._root or "/"), conf)
 
     def place(self, name: str) -> str:
         """Return the full name of a file, for messages."""

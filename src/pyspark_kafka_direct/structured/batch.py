@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark_kafka_direct.planning.pushdown import Pushdown, push_down
 from pyspark_kafka_direct.runtime.range_task import RangeTask
 from pyspark_kafka_direct.runtime.worker import end_task
-from pyspark_kafka_direct.structured import _batch_plan, _pushdown
+from pyspark_kafka_direct.structured import _batch_plan
 from pyspark_kafka_direct.structured._range import KafkaReader, RangePartition
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class FilteringBatchReader(KafkaBatchReader):
         Returns:
             The filters that Spark has to evaluate all the same.
         """
+        from pyspark_kafka_direct.structured import _pushdown  # its words are those of Spark 4.1 and later
+
         _warn_of_one_plan_per_load()
         self._pushed = push_down([_pushdown.translate(pushed) for pushed in filters])
         return [pushed for pushed, exact in zip(filters, self._pushed.handled, strict=True) if not exact]

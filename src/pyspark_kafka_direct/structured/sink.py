@@ -10,9 +10,10 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceArrowWriter
 
 from pyspark_kafka_direct.planning.written import BatchWritten, together
+from pyspark_kafka_direct.runtime.spark_versions import arrow_stream_writer
 from pyspark_kafka_direct.runtime.write_schema import write_schema
 from pyspark_kafka_direct.runtime.written_files import leave
 from pyspark_kafka_direct.structured._commit_step import CommitStep
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.settings.sink import SinkOptions
     from pyspark_kafka_direct.structured._write_task import WriteTask
+
+    StreamArrowWriter = DataSourceStreamArrowWriter
+else:
+    StreamArrowWriter = arrow_stream_writer()
 
 _log = logging.getLogger("pyspark_kafka_direct.structured")
 
@@ -63,7 +68,7 @@ class KafkaBatchWriter(KafkaWriter, DataSourceArrowWriter):
         _tell_what_stays(messages)
 
 
-class KafkaStreamWriter(KafkaWriter, DataSourceStreamArrowWriter):
+class KafkaStreamWriter(KafkaWriter, StreamArrowWriter):
     """Writes the micro-batches of a stream, each at least once."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
@@ -100,7 +105,7 @@ class ExactlyOnceBatchWriter(KafkaWriter, DataSourceArrowWriter):
         self._step.abort(messages)
 
 
-class ExactlyOnceStreamWriter(KafkaWriter, DataSourceStreamArrowWriter):
+class ExactlyOnceStreamWriter(KafkaWriter, StreamArrowWriter):
     """Writes the micro-batches of a stream, each exactly once.
 
     Args:

@@ -56,12 +56,19 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
+        from pyspark_kafka_direct.runtime.spark_versions import spark_features
         from pyspark_kafka_direct.settings.source import parse_options, warn_once
         from pyspark_kafka_direct.structured import batch
 
         options = parse_options(dict(self.options))
         for warning in options.warnings:
             warn_once(warning)
+        features = spark_features()
+        if options.push_down_filters and not features.pushed_filters:
+            warn_once(
+                f"pushDownFilters does nothing here: PySpark {features.version} offers no filters to sources in "
+                "Python, which begins with 4.1. The rows are the same; all that the positions name is read"
+            )
         kind = batch.FilteringBatchReader if options.push_down_filters else batch.KafkaBatchReader
         return kind(options, read_schema(schema))
 
