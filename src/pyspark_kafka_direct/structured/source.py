@@ -78,10 +78,17 @@ class KafkaDirectSource(DataSource):
         Raises:
             OptionError: An option's value, or the schema, cannot be used.
         """
+        from pyspark_kafka_direct.runtime.spark_versions import spark_features
         from pyspark_kafka_direct.settings.source import parse_stream_options
-        from pyspark_kafka_direct.structured.stream import KafkaStreamReader
 
-        return KafkaStreamReader(parse_stream_options(dict(self.options)), read_schema(schema))
+        options = parse_stream_options(dict(self.options))
+        if spark_features().read_limits:
+            from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+
+            return KafkaStreamReader(options, read_schema(schema))
+        from pyspark_kafka_direct.structured.older_stream import OlderStreamReader
+
+        return OlderStreamReader(options, read_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Make the batch writer, for ``df.write``.
