@@ -19,10 +19,6 @@ _DEFAULTS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # The default one starts readlink several times for each file of a checkpoint. Queries that are killed have it.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
 }
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 
@@ -53,7 +49,10 @@ class SparkSessions:
         self.stop()
         if names != self._jvm_jars:
             self.stop_jvm()
-        settings = {**_DEFAULTS, "spark.sql.warehouse.dir": str(self._warehouse), **(conf or {})}
+        # The default one starts readlink several times for each file of a checkpoint. Queries that are killed have it.
+        manager = f"{_checkpointing()}.FileSystemBasedCheckpointFileManager"
+        settings = {**_DEFAULTS, "spark.sql.streaming.checkpointFileManagerClass": manager}
+        settings |= {"spark.sql.warehouse.dir": str(self._warehouse), **(conf or {})}
         if not master.startswith("local["):
             # Executors have an environment of their own.
             settings.setdefault("spark.executor.extraJavaOptions", executor_options())
@@ -90,3 +89,11 @@ class SparkSessions:
 
     def _alive(self) -> bool:
         return self._session is not None and self._session.sparkContext._jsc is not None
+
+
+def _checkpointing() -> str:
+    """The package of the classes that write checkpoints, in the PySpark that is here."""
+    from pyspark_kafka_direct.runtime.spark_versions import spark_features
+
+    streaming = "org.apache.spark.sql.execution.streaming"
+    return f"{streaming}.checkpointing" if spark_features().arrow_stream_writers else streaming

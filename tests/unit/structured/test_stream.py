@@ -11,7 +11,7 @@ from tests.unit.planning.stream_clusters import Clock, Cluster, cluster
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
 from pyspark_kafka_direct.planning.positions import Earliest, Latest
 from pyspark_kafka_direct.planning.stream import StreamPlanner, StreamTuning
-from pyspark_kafka_direct.structured import stream as module
+from pyspark_kafka_direct.structured import _stream_reader as module
 from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:

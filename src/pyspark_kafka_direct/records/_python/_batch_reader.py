@@ -13,6 +13,7 @@ from pyspark_kafka_direct.records._python._batch_format import (
     MARKER_KEY,
     Header,
 )
+from pyspark_kafka_direct.records._python._crc32c import crc32c
 from pyspark_kafka_direct.records._python._plain import Plain, too_large
 from pyspark_kafka_direct.records._python._record import Headers, read_fields, read_head
 
@@ -45,9 +46,7 @@ def check_batch(header: Header, batch: bytes, *, crc: bool) -> None:
         BadRecordError: The CRC does not match, or the number of records is negative.
     """
     if crc:
-        import google_crc32c
-
-        computed = google_crc32c.value(batch[CRC_FROM:])
+        computed = crc32c(batch[CRC_FROM:])
         if computed != header.crc:
             raise BadRecordError(
                 "the CRC of the record batch does not match its bytes: "

@@ -24,6 +24,7 @@ from pyspark_kafka_direct.records._python._batch_format import (
 )
 from pyspark_kafka_direct.records._python._codecs import decompress
 from pyspark_kafka_direct.records._python._compress import compress
+from pyspark_kafka_direct.records._python._crc32c import crc32c
 from pyspark_kafka_direct.records._python._record import read_head
 
 if TYPE_CHECKING:
@@ -184,9 +185,7 @@ def _int64(number: int) -> int:
 
 
 def _crc(batch: bytes | bytearray) -> int:
-    import google_crc32c
-
-    return int(google_crc32c.value(bytes(memoryview(batch)[CRC_FROM:])))
+    return crc32c(bytes(memoryview(batch)[CRC_FROM:]))
 
 
 def _no_batch(data: bytes | bytearray) -> ValueError:
