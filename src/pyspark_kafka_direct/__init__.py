@@ -105,9 +105,18 @@ _LATER = {
 }
 
 
+_OF_SPARK = {
+    "DefaultSource": "The data source kafka-direct",
+    "enable": "The monitor",
+    "foreach_batch_writer": "The sink kafka-direct",
+}
+
+
 def __getattr__(name: str) -> Any:
     # Spark asks for `DefaultSource` by hasattr, and only then PySpark's data source classes are needed.
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _OF_SPARK:
+        import_module(f"{__name__}.runtime.spark_versions").require_spark(_OF_SPARK[name])
     module, attribute = _LATER[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from pyspark_kafka_direct.runtime.spark_versions import spark_features
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -53,10 +55,17 @@ class Stream:
         return self.query
 
     def run(self, df: DataFrame | None = None, **trigger: Any) -> list[int]:
-        """Run to the end (``availableNow=True`` unless another trigger is given); returns the sizes of its batches."""
-        before = set(self.batches)
-        query = self.start(df, **(trigger or {"availableNow": True}))
-        assert query.awaitTermination(DEADLINE), "the query did not end"
+        """Run to the end (``availableNow=True`` unless another trigger is given); returns the sizes of its batches.
+
+        Before Spark 4.2 a run with ``availableNow`` is one batch, so there it is run until nothing is left.
+        """
+        before, last = set(self.batches), -2
+        while last != self.committed:
+            last = self.committed
+            query = self.start(df, **(trigger or {"availableNow": True}))
+            assert query.awaitTermination(DEADLINE), "the query did not end"
+            if trigger or self.format != "kafka-direct" or spark_features().read_limits:
+                break
         return [len(self.batches[number]) for number in sorted(self.batches.keys() - before)]
 
     def stop(self) -> None:

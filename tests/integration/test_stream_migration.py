@@ -10,6 +10,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from pyspark.sql import functions as f
 from tests.integration.stream_queries import DEADLINE, Stream, produce
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 CONNECTOR = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # 4.2.0's is not published
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.12.1",

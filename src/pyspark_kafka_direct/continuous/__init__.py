@@ -3,7 +3,13 @@
 ``continuous_query(spark)`` begins one. docs/continuous.md has the rest.
 """
 
+# ruff: noqa: E402 (what is imported below needs PySpark)
+
 from __future__ import annotations
+
+from pyspark_kafka_direct.runtime.spark_versions import require_spark
+
+require_spark("The continuous runner")
 
 from pyspark_kafka_direct.continuous.builder import ContinuousQueryBuilder, continuous_query
 from pyspark_kafka_direct.continuous.query import ContinuousQuery

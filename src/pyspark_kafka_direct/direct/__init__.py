@@ -8,7 +8,13 @@
     rdd.map(lambda record: record.value).collect()
 """
 
+# ruff: noqa: E402 (what is imported below needs PySpark)
+
 from __future__ import annotations
+
+from pyspark_kafka_direct.runtime.spark_versions import require_spark
+
+require_spark("The direct stream")
 
 from pyspark_kafka_direct.direct.locations import LocationStrategies, LocationStrategy
 from pyspark_kafka_direct.direct.rates import PerPartitionConfig

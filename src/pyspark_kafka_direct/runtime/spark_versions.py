@@ -51,7 +51,7 @@ def spark_features() -> SparkFeatures:
     Raises:
         SparkVersionError: There is no PySpark, or it is too old.
     """
-    version = require_spark("The data source kafka-direct")
+    version = require_spark("This package")
     datasource = import_module("pyspark.sql.datasource")
     return SparkFeatures(
         version=version,

@@ -103,6 +103,30 @@ def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.Monk
         require_spark("The test")
 
 
+@pytest.mark.parametrize(
+    ("door", "named"),
+    [
+        ("from pyspark_kafka_direct import DefaultSource", "The data source kafka-direct"),
+        ("from pyspark_kafka_direct import enable", "The monitor"),
+        ("import pyspark_kafka_direct.direct", "The direct stream"),
+        ("import pyspark_kafka_direct.continuous", "The continuous runner"),
+    ],
+)
+@pytest.mark.parametrize("version", ["none", "3.5.6"])
+def test_a_door_says_what_it_needs_and_what_needs_no_spark_works(door: str, named: str, version: str) -> None:
+    here = (
+        "sys.modules['pyspark'] = None" if version == "none" else f"import pyspark; pyspark.__version__ = {version!r}"
+    )
+    lines = ["import sys", here, "from pyspark_kafka_direct import error_of, stop_at_signal, TopicPartition"]
+    lines += ["from pyspark_kafka_direct.log import KafkaBasedLog"] if version == "none" else []
+    lines += ["from pyspark_kafka_direct.errors import SparkVersionError", "try:", f"    {door}"]
+    lines += ["except SparkVersionError as error:", "    print(error)"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.startswith(f"{named} needs PySpark 4.0 or newer"), done.stderr
+
+
 class JavaPackage:
     """What py4j makes of any name."""
 
