@@ -20,6 +20,7 @@ ROUNDS = (
 )
 
 
+@pytest.mark.smoke
 @pytest.mark.spark_app
 @pytest.mark.timeout(600)
 def test_each_record_is_there_once_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
     make_spark.stop_jvm()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("formats", [[JVM, DIRECT, JVM, DIRECT], [DIRECT, JVM, DIRECT, JVM]])
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_a_checkpoint_moves_both_ways(
@@ -95,6 +96,7 @@ def test_a_pattern_means_the_same_topics_to_both(
         assert stream.values == sorted(written), f"after {source}"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])
 def test_a_batch_that_was_planned_and_not_finished_is_read_by_the_other_source(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str, second: str

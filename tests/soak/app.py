@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
+
+from pyspark_kafka_direct.runtime.spark_versions import spark_features
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,6 +40,10 @@ spark.sparkContext.setLogLevel("WARN")
 records = spark.readStream.format("kafka-direct").options(**told["options"]).load()
 writer = records.select("topic", "partition", "offset", "key", "value").writeStream.foreachBatch(write)
 writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-query = (writer.trigger(availableNow=True) if told["to_the_end"] else writer).start()
-query.awaitTermination()
+done: set[Path] | None = None
+while done != (done := set(Path(folder, "checkpoint", "commits").glob("[0-9]*"))):  # one batch a run before Spark 4.2
+    query = (writer.trigger(availableNow=True) if told["to_the_end"] else writer).start()
+    query.awaitTermination()
+    if spark_features().read_limits:
+        break
 spark.stop()

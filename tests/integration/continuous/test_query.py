@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.sink import TaskInfo
 
 
+@pytest.mark.smoke
 def test_from_start_to_stop_and_on(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(2), make_topic()
     queries.put(source, range(20))

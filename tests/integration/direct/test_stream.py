@@ -86,6 +86,7 @@ def texts(topic: str, first: int, last: int) -> list[str]:
     return [f"{topic}:{number}" for number in range(first, last)]
 
 
+@pytest.mark.smoke
 def test_several_topics_from_the_earliest_and_a_given_offset(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
 ) -> None:

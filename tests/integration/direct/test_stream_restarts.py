@@ -101,6 +101,7 @@ def write(app: App, put: Any, numbers: range) -> None:
     put(app.topic, range(middle, numbers.stop), partition=1)
 
 
+@pytest.mark.smoke
 @pytest.mark.spark_app
 @pytest.mark.timeout(1500)
 def test_a_killed_stream_reads_pending_batches_again_with_the_same_ranges(app: App, put: Any) -> None:

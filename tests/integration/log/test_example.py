@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "settings_table.py"
 
 
+@pytest.mark.smoke
 def test_processes_share_a_table(kafka: EmbeddedKafka) -> None:
     environment = os.environ | {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
     done = subprocess.run(

@@ -114,6 +114,7 @@ def test_each_batch_is_saved(job: Job, tmp_path: Path) -> None:
     assert job.all == list(range(12))
 
 
+@pytest.mark.smoke
 def test_a_batch_that_was_not_saved_comes_again(job: Job, tmp_path: Path) -> None:
     job.put(*range(4))
     with pytest.raises(StreamingQueryException, match="died after the results were written"):
