@@ -100,6 +100,14 @@ def test_limits_count_from_where_the_batch_before_has_ended() -> None:
     assert ends == [at(0), at(4), at(8), at(10), at(10)]
 
 
+def test_a_batch_that_the_sink_leaves_unread_is_over_all_the_same() -> None:
+    query = Query(cluster(10), Earliest(), limit=4)
+    assert query.latest() == at(4)
+    query.initial()
+    assert query.latest() == at(8)
+    assert query.ranges(at(4), at(8)) == [(4, 8)]
+
+
 def test_a_start_that_moves_is_kept_by_an_empty_first_batch() -> None:
     view = cluster(10)
     query = Query(view, Latest())
