@@ -6,8 +6,8 @@ So this reader remembers where the last batch ends. Spark calls, whatever the tr
     after a restart  partitions(x, x), x being the end of the last batch that the checkpoint has; partitions(start, x)
                      if that was not finished, behind initialOffset() if it is the first; latestOffset(), ...
 
-What ``latestOffset`` answers is the end of the next batch, and so the start of the one after it, even if no ``partitions``
-comes between: a sink may leave a batch unread. ``Trigger.Once`` and
+What ``latestOffset`` answers is the end of the next batch, and so the start of the one after it, with no ``partitions``
+between them too: a sink may leave a batch unread. ``Trigger.Once`` and
 ``Trigger.AvailableNow`` are the same to these versions: one batch, which cannot be told from any other.
 """
 
