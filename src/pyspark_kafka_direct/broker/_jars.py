@@ -16,10 +16,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from pyspark_kafka_direct.broker._java import find_java
-from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, SparkVersionError
 
 Progress = Callable[[str], None]
 
@@ -78,6 +79,11 @@ def _cached(folder: str, name: str, coordinates: Sequence[str], transitive: bool
 def _fetch(target: Path, name: str, coordinates: Sequence[str], transitive: bool, progress: Progress) -> None:
     started = time.monotonic()
     java = find_java()
+    if find_spec("pyspark") is None:
+        raise SparkVersionError(
+            f"{name} is fetched with the Ivy that PySpark brings, and this Python has no PySpark: "
+            'pip install "pyspark-kafka-direct[spark]"'
+        )
     progress(f"Fetching {name} into {target}")
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pyspark_kafka_direct.broker import jars
 from pyspark_kafka_direct.broker._jars import cache_folder
-from pyspark_kafka_direct.errors import BrokerError
+from pyspark_kafka_direct.errors import BrokerError, SparkVersionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,3 +81,11 @@ def test_several_processes_at_once_fetch_once(repository: Path) -> None:
     said = [process.communicate(timeout=120) for process in processes]
     assert [out for out, _ in said] == ["1\n", "1\n"]
     assert sum("Fetched 1 jars" in told for _, told in said) == 1
+
+
+def test_without_pyspark_nothing_can_be_fetched_and_the_error_says_so(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", cast("Any", None))
+    with pytest.raises(SparkVersionError, match=r"the Ivy that PySpark brings.*pyspark-kafka-direct\[spark\]"):
+        jars(["org.example:above:1.0"], progress=lambda line: None)
