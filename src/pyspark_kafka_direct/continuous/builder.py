@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 from pyspark_kafka_direct.planning.select import Assign, Subscribe, SubscribePattern
+from pyspark_kafka_direct.runtime.plain_errors import plain_errors
 from pyspark_kafka_direct.settings.continuous import options_of, output_options, run_settings
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ class ContinuousQueryBuilder:
         _check_travels(sink, "the sink")
         return replace(self, _output=Output(_name_of(sink), lambda *_: delivery))
 
+    @plain_errors
     def start(
         self,
         *,

@@ -6,6 +6,7 @@ import atexit
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import RunFailedError
+from pyspark_kafka_direct.runtime.plain_errors import plain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,6 +89,7 @@ class ContinuousQuery:
         """Return why the query has ended; ``None`` while it runs, and after ``stop``."""
         return self._state.error
 
+    @plain_errors
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query has ended.
 
@@ -105,6 +107,7 @@ class ContinuousQuery:
             raise self._state.error
         return None if timeout is None else ended
 
+    @plain_errors
     def processAllAvailable(self) -> None:  # noqa: N802
         """Wait until all records that are there now were read, and their output is out and committed.
 

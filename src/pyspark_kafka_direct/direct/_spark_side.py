@@ -22,6 +22,7 @@ from pyspark_kafka_direct.direct._stopping import stop_with
 from pyspark_kafka_direct.direct.locations import preferred_hosts
 from pyspark_kafka_direct.direct.rdd import kafka_rdd
 from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.runtime.plain_errors import tell_plainly
 from pyspark_kafka_direct.settings.spark_conf import poll_timeout
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class SparkSide:
     """
 
     def __init__(self, ssc: StreamingContext, constant: Any, carried: CarriedStream) -> None:
+        tell_plainly()
         look_up_once(ssc._jvm)
         self._ssc = ssc
         self._context: SparkContext = ssc.sparkContext

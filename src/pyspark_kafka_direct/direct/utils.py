@@ -11,6 +11,7 @@ from pyspark_kafka_direct.direct.record import check_decoders
 from pyspark_kafka_direct.direct.stream import DirectKafkaDStream, open_stream
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.runtime.plain_errors import plain_errors
 from pyspark_kafka_direct.settings.kafka_params import driver_parameters
 from pyspark_kafka_direct.settings.spark_conf import assume_consecutive, poll_timeout
 from pyspark_kafka_direct.wire.cluster import Cluster
@@ -30,6 +31,7 @@ class KafkaUtils:
     """Makes RDDs and streams of Kafka records."""
 
     @staticmethod
+    @plain_errors
     def createRDD(  # noqa: N802 (Spark's spelling)
         sc: SparkContext,
         kafkaParams: Mapping[str, object] | Callable[[], Mapping[str, object]],  # noqa: N803
@@ -90,6 +92,7 @@ class KafkaUtils:
         )
 
     @staticmethod
+    @plain_errors
     def createDirectStream(  # noqa: N802 (Spark's spelling)
         ssc: StreamingContext,
         locationStrategy: LocationStrategy,  # noqa: N803

@@ -7,10 +7,12 @@ import re
 from pyspark_kafka_direct import errors
 from pyspark_kafka_direct.errors import KafkaDirectError
 
-# Python writes the error that was raised last at the end, behind those that led to it. Spark's own lines come after
-# an empty one, or begin with a tab.
+# Spark's own words come before it in the same line, and after it in lines of their own. Where others are told as well,
+# Python writes the error that was raised last at the end.
 _TOLD = re.compile(
-    r"^(?:\S*: )?pyspark_kafka_direct\.errors\.(\w+): (.*?)(?=\n\s*\n|\n\tat |\n===|\nJVM stacktrace|\Z)", re.M | re.S
+    r"(?:^|: )pyspark_kafka_direct\.errors\.(\w+): "
+    r"(.*?)(?=\n\s*\n|\n\tat |\n===|\n SQLSTATE: |\nJVM stacktrace|\Z)",
+    re.M | re.S,
 )
 _PLACE = re.compile(r" \[((?:topic|partition|offset|broker) .*)\]\Z")
 

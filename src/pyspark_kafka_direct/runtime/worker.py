@@ -1,4 +1,4 @@
-"""What makes a Python worker of Spark a good place to work in; all of it does nothing in any other process."""
+"""What makes a Python worker of Spark a good place to work in; most of it does nothing in any other process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from pyspark_kafka_direct.runtime._early_end import allow_early_end
 from pyspark_kafka_direct.runtime._garbage import spare_collections
 from pyspark_kafka_direct.runtime._no_delay import send_at_once
 from pyspark_kafka_direct.runtime._retries import start_over_on_retry
+from pyspark_kafka_direct.runtime.plain_errors import tell_plainly
 
-__all__ = ["begin_task", "end_task", "spare_collections"]
+__all__ = ["begin_process", "begin_task", "end_task", "spare_collections"]
+
+
+def begin_process() -> None:
+    """Prepare a process of Spark's, whatever it does: every object that Spark makes or unpickles there calls this."""
+    tell_plainly()
 
 
 def begin_task() -> None:
     """Prepare the worker for a task; each task calls this in the main thread before it reads or writes."""
+    begin_process()
     allow_early_end()
     send_at_once()
     start_over_on_retry()

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 
 from pyspark_kafka_direct.planning.written import BatchWritten, together
 from pyspark_kafka_direct.runtime.spark_versions import arrow_stream_writer
+from pyspark_kafka_direct.runtime.worker import begin_process
 from pyspark_kafka_direct.runtime.write_schema import write_schema
 from pyspark_kafka_direct.runtime.written_files import leave
 from pyspark_kafka_direct.structured._commit_step import CommitStep
@@ -54,6 +55,11 @@ class KafkaWriter:
             KafkaDirectError: The rows can't be written.
         """
         return self._task.write(iterator)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the state of another process's object; a batch's writer is sent without a source to the commit."""
+        begin_process()
+        self.__dict__.update(state)
 
 
 class KafkaBatchWriter(KafkaWriter, DataSourceArrowWriter):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_kafka_direct.runtime.worker import begin_process
 from pyspark_kafka_direct.structured._schema import full_schema, read_schema
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class KafkaDirectSource(DataSource):
     """
 
     _is_copy = False
+
+    def __init__(self, options: dict[str, str]) -> None:
+        begin_process()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
@@ -138,6 +143,7 @@ class KafkaDirectSource(DataSource):
 
         Spark makes a new object to plan a write, and sends a copy to where it is committed or aborted.
         """
+        begin_process()
         self.__dict__.update(state)
         self._is_copy = True
 
