@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 import threading
 import time
+import urllib.error
 from dataclasses import replace
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 
 import pytest
+from tests.unit.wire.systems import Frozen
 
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.settings.secret import Secret
 from pyspark_kafka_direct.settings.security import OAuthSettings, UnsecuredClaims
 from pyspark_kafka_direct.wire.deadline import Deadline
 from pyspark_kafka_direct.wire.security._oauth import token_for
+from pyspark_kafka_direct.wire.system import RealSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,6 +158,55 @@ def test_a_provider_that_hangs_meets_the_deadline(provider: Callable[[str], OAut
     __import__(str(oauth.provider).partition(":")[0]).stop.set()
 
 
+def test_threads_that_hang_do_not_pile_up(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth = provider(
+        "import threading\nstop, calls = threading.Event(), []\n"
+        "def make():\n"
+        "    def token():\n"
+        "        calls.append(1)\n"
+        "        stop.wait(60)\n"
+        "        return f't{len(calls)}'\n"
+        "    return token\n"
+    )
+    for _ in range(3):
+        assert isinstance(refusal(oauth, 0.05), BrokerTimeoutError)
+    module: Any = __import__(str(oauth.provider).partition(":")[0])
+    assert len(module.calls) == 1
+    module.stop.set()
+    assert ask(oauth) == "t1"  # it came too late for those, and not for this one
+    assert ask(oauth) == "t2"
+
+
+def test_a_thread_that_hangs_for_long_is_given_up(provider: Callable[[str], OAuthSettings]) -> None:
+    class Later(RealSystem):
+        ahead = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.ahead
+
+    oauth = provider(
+        "import threading\nstop, calls = threading.Event(), []\n"
+        "def make():\n"
+        "    def token():\n"
+        "        calls.append(1)\n"
+        "        if len(calls) == 1: stop.wait(60)\n"
+        "        return f't{len(calls)}'\n"
+        "    return token\n"
+    )
+    system = Later()
+    with pytest.raises(BrokerTimeoutError):
+        token_for(oauth, Deadline.after(0.05, system=system), BROKER)
+    system.ahead = 61.0
+    assert token_for(oauth, Deadline.after(0.3, system=system), BROKER).value == Secret("t2")
+    __import__(str(oauth.provider).partition(":")[0]).stop.set()
+
+
+@pytest.mark.parametrize("expires", ["float('nan')", "float('inf')", "10 ** 400"])
+def test_an_expiry_that_is_none_keeps_no_token(provider: Callable[[str], OAuthSettings], expires: str) -> None:
+    oauth = provider(COUNTING + f"def make(): return lambda: (f't{{next(numbers)}}', {expires})")
+    assert [ask(oauth), ask(oauth)] == ["t1", "t2"]
+
+
 # The endpoint
 
 
@@ -241,7 +296,7 @@ def test_an_endpoint_that_stumbles_is_asked_again(endpoint: Endpoint) -> None:
         (400, "<html>", "HTTP 400; check client id, client secret and scope", 1),
         (404, "", "check the path", 1),
         (302, "", "it redirects, which is not followed", 1),
-        (500, "", "HTTP 500; the endpoint has a problem of its own", 3),
+        (501, {"error": ["hunter2"]}, "HTTP 501; the endpoint has a problem of its own", 3),
         (200, {"token": "hunter2"}, "answered without an access_token", 1),
         (200, {"access_token": "hunter2\x01"}, "answered without an access_token", 1),
         (200, "[]", "answered without an access_token", 1),
@@ -251,12 +306,96 @@ def test_an_endpoint_that_refuses(
     endpoint: Endpoint, status: int, content: object, expected: str, attempts: int
 ) -> None:
     endpoint.answer(status, content, Location="http://127.0.0.1:1/elsewhere")
-    error = refusal(endpoint.settings())
+    error = refusal(endpoint.settings(connect_timeout_ms=200, read_timeout_ms=350))
     assert isinstance(error, AuthenticationError)
     assert expected in error.message
     assert "127.0.0.1 (kafka.sasl.oauthbearer.token.endpoint.url)" in error.message
     assert error.broker == BROKER
     assert len(endpoint.requests) == attempts
+
+
+class Troubled(Frozen):
+    """An endpoint that answers HTTP 503 until a time, and the clock of whoever asks it.
+
+    Attributes:
+        asked: How often it was asked.
+    """
+
+    def __init__(self, well_at: float) -> None:
+        super().__init__()
+        self.well_at = self.now + well_at
+        self.asked = 0
+
+    def open_url(self, opener: Any, request: Any, seconds: float) -> Any:
+        self.asked += 1
+        if self.now < self.well_at:
+            raise urllib.error.HTTPError(request.full_url, 503, "", Message(), io.BytesIO())
+        return io.BytesIO(b'{"access_token": "abc"}')
+
+
+REMOTE = OAuthSettings(token_endpoint_url="https://idp.invalid/token", client_id="me", client_secret=Secret("hunter2"))
+
+
+def test_an_endpoint_in_trouble_is_asked_for_seconds() -> None:
+    system = Troubled(8)
+    assert token_for(REMOTE, Deadline.after(SECONDS, system=system), BROKER).value == Secret("abc")
+    assert 5 < system.asked < 15
+    assert sorted(system.slept) == system.slept
+
+
+@pytest.mark.parametrize("seconds", [5.0, 60.0])
+def test_an_endpoint_that_stays_in_trouble_is_given_up_with_its_answer(seconds: float) -> None:
+    system = Troubled(1000)
+    with pytest.raises(AuthenticationError, match="HTTP 503; the endpoint has a problem of its own"):
+        token_for(REMOTE, Deadline.after(seconds, system=system), BROKER)
+    assert min(seconds, 10) / 2 < sum(system.slept) < min(seconds, 10)
+
+
+@pytest.mark.parametrize(
+    "lifetime",
+    ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400, '"nan"', "[]"],
+    ids=["nan", "infinity", "-infinity", "1e999", "400 zeros", "text", "list"],
+)
+def test_a_lifetime_that_is_none_keeps_no_token(endpoint: Endpoint, lifetime: str) -> None:
+    for number in (1, 2):
+        endpoint.answer(200, f'{{"access_token": "t{number}", "expires_in": {lifetime}}}')
+    oauth = endpoint.settings()
+    token = token_for(oauth, Deadline.after(SECONDS), BROKER)
+    assert token.expires_at is None
+    assert ask(oauth) == "t2"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "hunter2/+",
+        "hunter2%2F%2B",
+        base64.b64encode(b"hunter2/+").decode(),
+        base64.b64encode(b"hunter2/+").decode().rstrip("="),
+        base64.b64encode(b"me:x:hunter2/+").decode(),
+        "Basic%20" + quote_plus(base64.b64encode(b"me:x:hunter2/+").decode()),
+    ],
+    ids=["plain", "quoted", "base64", "unpadded", "header", "quoted header"],
+)
+@pytest.mark.parametrize("urlencode", [False, True], ids=["plain", "urlencoded"])
+def test_a_secret_that_comes_back_in_any_form_is_not_shown(endpoint: Endpoint, shown: str, urlencode: bool) -> None:
+    endpoint.answer(401, {"error": "invalid_client", "error_description": f"not {shown} here"})
+    oauth = replace(endpoint.settings(urlencode_header=urlencode), client_secret=Secret("hunter2/+"))
+    if urlencode:
+        sent = quote_plus("me:x") + ":" + quote_plus("hunter2/+")
+        endpoint.answers[0] = (401, {}, json.dumps({"error": base64.b64encode(sent.encode()).decode()}))
+        shown = base64.b64encode(sent.encode()).decode()
+    said = refusal(oauth).message
+    assert shown.removeprefix("Basic%20") not in said
+    assert "***" in said
+
+
+def test_an_answer_of_brackets(endpoint: Endpoint) -> None:
+    """As many as can be read, and more than can be shown."""
+    for depth in (400, 900, 100_000):
+        endpoint.answers = []
+        endpoint.answer(401, '{"error": ' + "[" * depth + "]" * depth + "}")
+        assert "HTTP 401; check client id" in refusal(endpoint.settings()).message
 
 
 def test_an_endpoint_that_is_not_there(endpoint: Endpoint) -> None:

@@ -24,6 +24,9 @@ __all__ = ["OAuthTokenProvider", "Token", "token_for"]
 # As Java's sasl.login.refresh.window.factor: a new token at 80% of the old one's life.
 _USED_UP_AT: Final = 0.8
 
+# After so many seconds a thread that gives no token is taken to hang for ever, and another one is started beside it.
+_GIVEN_UP_AFTER: Final = 60.0
+
 
 def token_for(oauth: OAuthSettings, deadline: Deadline, broker: str) -> Token:
     """Give a token for a log-in.
@@ -65,6 +68,7 @@ class _Source:
         self._lock = threading.Lock()
         self._kept: Token | None = None
         self._use_until = 0.0
+        self._left_behind: _Asking | None = None
 
     def token(self, deadline: Deadline, broker: str) -> Token:
         if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
@@ -81,21 +85,22 @@ class _Source:
 
     def _ask(self, deadline: Deadline, broker: str) -> Token:
         # Neither somebody else's code nor a name server knows our deadline: they run in a thread that is left behind if
-        # it takes too long.
-        answer: list[Token | BaseException] = []
-
-        def ask() -> None:
-            try:
-                answer.append(self._fetch(deadline))
-            except BaseException as error:  # handed over, whatever it is
-                answer.append(error)
-
-        self._system.run(ask, "pyspark-kafka-direct-token", deadline.remaining())
-        if not answer:
-            raise self._too_late(broker)
-        if isinstance(answer[0], AuthenticationError) and deadline.expired:
-            raise self._too_late(broker) from answer[0]  # it gave up just before we did, for the same reason
-        match answer[0]:
+        # it takes too long. Its token serves whoever asks next, and no second thread hangs beside it for a while.
+        answer: Token | BaseException | None = None
+        if (late := self._left_behind) is not None:
+            answer = late.wait(deadline)
+            if answer is None and not late.is_given_up():
+                raise self._too_late(broker)
+            self._left_behind = None
+        if not isinstance(answer, Token):
+            asking = _Asking(self._fetch, deadline, self._system)
+            answer = asking.wait(deadline)
+            if answer is None:
+                self._left_behind = asking
+                raise self._too_late(broker)
+        if isinstance(answer, AuthenticationError) and deadline.expired:
+            raise self._too_late(broker) from answer  # it gave up just before we did, for the same reason
+        match answer:
             case Token() as token:
                 return token
             case OptionError() as error:
@@ -114,3 +119,35 @@ class _Source:
         return BrokerTimeoutError(
             f"{self._name} gave no token in time; the limit is kafka.socket.connection.setup.timeout.ms.", broker=broker
         )
+
+
+class _Asking:
+    """A call for a token, in a thread of its own."""
+
+    def __init__(self, fetch: Callable[[Deadline], Token], deadline: Deadline, system: System) -> None:
+        self._fetch = fetch
+        self._deadline = deadline
+        self._system = system
+        self._answer: Token | BaseException | None = None
+        self._until = system.monotonic() + _GIVEN_UP_AFTER
+        self._runs = threading.Lock()
+        self._runs.acquire()
+        system.start(self._ask, "pyspark-kafka-direct-token")
+
+    def wait(self, deadline: Deadline) -> Token | BaseException | None:
+        """Return the token, or what was raised; ``None`` where there is nothing in time."""
+        if self._system.acquire(self._runs, max(deadline.remaining(), 0.001)):
+            self._runs.release()
+        return self._answer
+
+    def is_given_up(self) -> bool:
+        """Return whether it has taken so long that it may never end."""
+        return self._system.monotonic() >= self._until
+
+    def _ask(self) -> None:
+        try:
+            self._answer = self._fetch(self._deadline)
+        except BaseException as error:  # handed over, whatever it is
+            self._answer = error
+        finally:
+            self._runs.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,3 +31,12 @@ class Token:
     value: Secret
     expires_at: float | None = None
     extensions: tuple[tuple[str, str], ...] = ()
+
+
+def finite(number: float | str) -> float | None:
+    """Return a time that somebody else has told, or ``None`` if it is none: NaN, infinite, or beyond all measure."""
+    try:
+        told = float(number)
+    except (ValueError, OverflowError):
+        return None
+    return told if math.isfinite(told) else None

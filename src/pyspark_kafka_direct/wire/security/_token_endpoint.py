@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import json
 import ssl
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote_plus, unquote, urlencode, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 
 from pyspark_kafka_direct.errors import AuthenticationError, OptionError
 from pyspark_kafka_direct.settings.secret import MASK, Secret
-from pyspark_kafka_direct.wire.security._token import Token
+from pyspark_kafka_direct.wire.security._token import Token, finite
 from pyspark_kafka_direct.wire.security.tls import tls_context
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.settings.security import OAuthSettings
     from pyspark_kafka_direct.wire.deadline import Deadline
 
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 3  # where nobody answers
+_LONGEST_TROUBLE: Final = 10.0  # seconds for which an endpoint may say that it has trouble, as in Java
 _FIRST_PAUSE: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)
+_LONGEST_PAUSE: Final = 2.0
 _LARGEST_ANSWER: Final = 1 << 20
 _LONGEST_REASON: Final = 300
 
@@ -52,8 +55,10 @@ class _Endpoint:
     def token(self, deadline: Deadline) -> Token:
         seconds = (self._oauth.connect_timeout_ms + self._oauth.read_timeout_ms) / 1000
         limit = deadline.sooner(seconds)
-        for attempt in range(_ATTEMPTS):
-            last = attempt + 1 == _ATTEMPTS or limit.expired
+        patience = limit.sooner(_LONGEST_TROUBLE)
+        for attempt in itertools.count():
+            pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
+            last = pause >= patience.remaining()
             try:
                 answer = self._post(limit)
             except urllib.error.HTTPError as error:
@@ -62,30 +67,45 @@ class _Endpoint:
                         raise self._refused(error) from None
             except OSError as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                if last or isinstance(reason, ssl.SSLCertVerificationError):
+                if last or attempt + 1 == _ATTEMPTS or isinstance(reason, ssl.SSLCertVerificationError):
                     raise self._error(self._failure(reason)) from None
             except http.client.HTTPException as error:
                 raise self._error(f"does not speak HTTP ({type(error).__name__})") from None
             else:
                 return self._read(answer, deadline.system.wall_time())
-            deadline.system.sleep(min(_FIRST_PAUSE * 2**attempt, limit.remaining()))
+            deadline.system.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+    def _secret(self) -> str:
+        return self._oauth.client_secret.reveal() if self._oauth.client_secret else ""
+
+    def _credentials(self) -> str:
+        pair = (self._oauth.client_id or "", self._secret())
+        if self._oauth.urlencode_header:
+            pair = (quote_plus(pair[0]), quote_plus(pair[1]))
+        return base64.b64encode(":".join(pair).encode()).decode()
+
+    def _forms_of_the_secret(self) -> list[str]:
+        """Return all that an endpoint may show of what it was sent, the longest first."""
+        plain = self._secret()
+        if not plain:
+            return []
+        encoded = base64.b64encode(plain.encode()).decode()
+        forms = {plain, quote(plain, safe=""), quote_plus(plain), encoded, encoded.rstrip("=")}
+        forms |= {self._credentials(), self._credentials().rstrip("="), quote_plus(self._credentials())}
+        return sorted(forms, key=len, reverse=True)
 
     def _post(self, limit: Deadline) -> bytes:
         oauth = self._oauth
         form = {"grant_type": "client_credentials"}
         if oauth.scope:
             form["scope"] = oauth.scope
-        secret = oauth.client_secret.reveal() if oauth.client_secret else ""
-        pair = (oauth.client_id or "", secret)
-        if oauth.urlencode_header:
-            pair = (quote_plus(pair[0]), quote_plus(pair[1]))
         request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
             self._url,
             data=urlencode(form).encode(),
             method="POST",
             headers={
-                "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+                "Authorization": "Basic " + self._credentials(),
                 "Content-Type": "application/x-www-form-urlencoded",
                 "Accept": "application/json",
             },
@@ -103,18 +123,16 @@ class _Endpoint:
         text = content.get("access_token") or content.get("id_token")
         if not isinstance(text, str) or not text.isascii() or not text.isprintable():
             raise self._error("answered without an access_token")
-        lifetime = content.get("expires_in")
-        try:
-            expires_at = None if lifetime is None else now + float(lifetime)
-        except (TypeError, ValueError):
-            expires_at = None
-        return Token(Secret(text), expires_at, self._oauth.extensions)
+        told = content.get("expires_in")
+        lifetime = finite(told) if isinstance(told, int | float | str) else None
+        return Token(Secret(text), None if lifetime is None else now + lifetime, self._oauth.extensions)
 
     def _refused(self, error: urllib.error.HTTPError) -> AuthenticationError:
         content = _json_object(error.read(_LARGEST_ANSWER))
-        said = ": ".join(str(content[key]) for key in ("error", "error_description") if content.get(key))
-        if self._oauth.client_secret:
-            said = said.replace(self._oauth.client_secret.reveal(), MASK)
+        told = (content.get(key) for key in ("error", "error_description"))
+        said = ": ".join(text for text in told if isinstance(text, str) and text)
+        for secret in self._forms_of_the_secret():
+            said = said.replace(secret, MASK)
         said = "".join(character if character.isprintable() else " " for character in said)[:_LONGEST_REASON]
         if 300 <= error.code < 400:
             check = "it redirects, which is not followed with a secret in hand; write the address it redirects to"

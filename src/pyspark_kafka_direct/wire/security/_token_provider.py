@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.settings.extensions import check_extensions
 from pyspark_kafka_direct.settings.secret import Secret
-from pyspark_kafka_direct.wire.security._token import Token
+from pyspark_kafka_direct.wire.security._token import Token, finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,8 @@ def _token(name: str, answer: Any, extensions: tuple[tuple[str, str], ...]) -> T
         case str(text):
             expires_at = None
         case (str(text), int() | float() as time):
-            expires_at = time / 1000 if time > _MOST_SECONDS else float(time)
+            told = finite(time)
+            expires_at = told / 1000 if told is not None and told > _MOST_SECONDS else told
         case (str(text), None):
             expires_at = None
         case _:

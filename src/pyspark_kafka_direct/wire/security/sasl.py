@@ -195,4 +195,5 @@ def _status_in(answer: bytes) -> str:
         content = json.loads(answer)
     except (ValueError, RecursionError):  # the second: thousands of brackets
         return ""
-    return str(content.get("status", "")) if isinstance(content, dict) else ""
+    status = content.get("status") if isinstance(content, dict) else None
+    return status if isinstance(status, str) else ""  # fewer brackets can be read, and still be too many to be shown
