@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,9 @@ from tests.unit.records.claims import CLAIMS, texts
 from tests.unit.records.decoding import both, request, run
 
 from pyspark_kafka_direct.errors import CorruptRecordError
+from pyspark_kafka_direct.records._python._bad_record import BadRecordError
+from pyspark_kafka_direct.records._python._batch_format import Codec
+from pyspark_kafka_direct.records._python._codecs import PIECE, decompress
 from pyspark_kafka_direct.records._python._lz4_frame import with_right_checksum
 
 PACKED = [codec for codec in CODECS if codec != "none"]
@@ -215,6 +219,20 @@ def test_cut_off_streams(implementation: str, codec: str, cut: str) -> None:
     assert isinstance(outcome.error, CorruptRecordError)
     assert codec in str(outcome.error)
     assert outcome.error.offset == 0
+
+
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.LZ4], ids=["zstd", "lz4"])
+def test_a_frame_that_is_cut_off_leaves_nothing_in_memory(codec: Codec) -> None:
+    packed = pa.Codec(codec.name.lower()).compress(os.urandom(1000) * 200, asbytes=True)[:500]
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            with pytest.raises(BadRecordError, match="cannot be decompressed"):
+                list(decompress(codec, packed, 1 << 20))
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < PIECE  # twenty pieces, when each failure kept its own
 
 
 @both
