@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark_kafka_direct.runtime._early_end import allow_early_end
 from pyspark_kafka_direct.runtime._garbage import spare_collections
+from pyspark_kafka_direct.runtime._log_lines import write_log_lines
 from pyspark_kafka_direct.runtime._no_delay import send_at_once
 from pyspark_kafka_direct.runtime._retries import start_over_on_retry
 from pyspark_kafka_direct.runtime.plain_errors import tell_plainly
@@ -14,6 +15,7 @@ __all__ = ["begin_process", "begin_task", "end_task", "spare_collections"]
 def begin_process() -> None:
     """Prepare a process of Spark's, whatever it does: every object that Spark makes or unpickles there calls this."""
     tell_plainly()
+    write_log_lines()
 
 
 def begin_task() -> None:

@@ -101,4 +101,14 @@ SPARK_ROWS: Final = (
         elsewhere={},
         origins=(Written(Origin.ENVIRONMENT, "PYSPARK_KAFKA_DIRECT_DECODER"),),
     ),
+    Setting(
+        name="PYSPARK_KAFKA_DIRECT_LOG_LEVEL",
+        role="fetch",
+        doors=at(DOORS),
+        about="From which level on planners and tasks log; warnings and worse by default.",
+        kind=Kind.WORD,
+        allowed=("DEBUG", "INFO", "WARNING", "ERROR"),
+        elsewhere={},
+        origins=(Written(Origin.ENVIRONMENT, "PYSPARK_KAFKA_DIRECT_LOG_LEVEL"),),
+    ),
 )

@@ -221,14 +221,13 @@ def test_cut_off_streams(implementation: str, codec: str, cut: str) -> None:
     assert outcome.error.offset == 0
 
 
-@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.LZ4], ids=["zstd", "lz4"])
-def test_a_frame_that_is_cut_off_leaves_nothing_in_memory(codec: Codec) -> None:
-    packed = pa.Codec(codec.name.lower()).compress(os.urandom(1000) * 200, asbytes=True)[:500]
+def test_a_zstd_frame_that_is_cut_off_leaves_nothing_in_memory() -> None:
+    packed = pa.Codec("zstd").compress(os.urandom(1000) * 200, asbytes=True)[:500]
     tracemalloc.start()
     try:
         for _ in range(20):
             with pytest.raises(BadRecordError, match="cannot be decompressed"):
-                list(decompress(codec, packed, 1 << 20))
+                list(decompress(Codec.ZSTD, packed, 1 << 20))
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
