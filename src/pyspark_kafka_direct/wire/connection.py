@@ -259,6 +259,7 @@ class Connection:
         throttled = max(0.0, self._throttled_until - self.system.monotonic())
         limit = deadline.sooner(self.settings.request_timeout_ms / 1000 + throttled)
         with self._closed_on_failure(name, deadline, throttled):
+            sock.settimeout(0.0)
             self._read_frame(sock, limit)
         self._outstanding.popleft()
         self._answered.add(name)
@@ -276,6 +277,7 @@ class Connection:
         sock = self._open_socket()
         deadline = Deadline.after(self.settings.request_timeout_ms / 1000, system=self.system)
         with self._closed_on_failure(self._outstanding[0][1], deadline):
+            sock.settimeout(0.0)
             return self._read_frame(sock, None)
 
     @property
@@ -461,25 +463,39 @@ class Connection:
         return int(size) - _SIZE.size
 
     def _fill(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
+        # Under TLS each call brings one record, 16 KiB at most, so what is done beside it is done hundreds of times a
+        # frame. The socket does not block, and the clock is looked at instead of setting a timeout for each.
         while view:
-            sock.settimeout(0.0 if limit is None else _seconds_left(limit))
+            if limit is not None and limit.expired:
+                raise TimeoutError
             try:
                 count = sock.recv_into(view)
             except OSError as error:
-                if limit is None and self._means_nothing_there(error):
+                awaited = self._awaited(error)
+                if awaited is None:
+                    raise
+                if limit is None:
                     return
-                raise
+                self.system.wait_ready(*awaited, limit.remaining())
+                continue
             if count == 0:
                 raise ConnectionResetError
             self._frame_filled += count
             view = view[count:]
 
-    def _means_nothing_there(self, error: OSError) -> bool:
-        if isinstance(error, BlockingIOError) or self.settings.security.tls is None:
-            return isinstance(error, BlockingIOError)
+    def _awaited(self, error: OSError) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the sockets to read from and to write to that a read has to wait for; none if it has failed."""
+        to_read = ((self.fileno(),), ())
+        if isinstance(error, BlockingIOError):
+            return to_read
+        if self.settings.security.tls is None:
+            return None
         import ssl
 
-        return isinstance(error, ssl.SSLWantReadError)
+        if isinstance(error, ssl.SSLWantReadError):
+            return to_read
+        # TLS has an answer of its own to send, as to a change of keys, and the socket is full.
+        return ((), (self.fileno(),)) if isinstance(error, ssl.SSLWantWriteError) else None
 
 
 def _joined(parts: list[bytes | bytearray]) -> Iterator[bytes | bytearray]:
