@@ -129,7 +129,7 @@ soak-continuous: $(VENV)  ## hurt continuous queries ROUNDS times (30), or run f
 		$(if $(SEED),--seed $(SEED)) $(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: bench
-bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 10 minutes
+bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, a quarter of an hour
 	$(BIN)/python -m bench
 
 .PHONY: bench-full
@@ -143,6 +143,14 @@ bench-streams: $(VENV)  ## streaming queries against Spark's JVM connector: ten 
 .PHONY: bench-sink
 bench-sink: $(VENV)  ## writing, against Spark's JVM sink and confluent-kafka: a quarter of an hour
 	$(BIN)/python -m bench --only sink
+
+.PHONY: bench-tls
+bench-tls: $(VENV)  ## reading over TLS and without, against Spark's JVM connector: five minutes
+	$(BIN)/python -m bench --only tls
+
+.PHONY: bench-first-rows
+bench-first-rows: $(VENV)  ## show() and limit(10), with and without the warm daemon, against Spark's JVM connector: three minutes
+	$(BIN)/python -m bench --only first-rows
 
 .PHONY: bench-log
 bench-log: $(VENV)  ## loading a log of a million keys, against Python's clients: three minutes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bench.latency import FIRST_BATCH, LIMIT, SHOW, Latency
 from bench.spark_peers import MAP_IN_ARROW, NOOP, VALUE
-from bench.summary import JVM, OURS, Series, find, ratio
+from bench.summary import JVM, OURS, WARM, Series, find, ratio
 from bench.topics import CODECS, SIZES
 
 if TYPE_CHECKING:
@@ -144,4 +144,15 @@ def _judge_latencies(latencies: Sequence[Latency]) -> list[Verdict]:
         )
         clean = each.trace_lines == 0
         verdicts.append(Verdict(f"{each.action}, console", "no stack trace", f"{each.trace_lines} lines", clean))
+    return verdicts + _judge_warm(latencies)
+
+
+def _judge_warm(latencies: Sequence[Latency]) -> list[Verdict]:
+    medians = {(each.action, each.peer): each.median_seconds for each in latencies}
+    verdicts = []
+    for action in (SHOW, LIMIT):
+        ours, theirs = medians.get((action, WARM)), medians.get((action, JVM))
+        if ours is not None and theirs is not None:
+            wanted, told = f"<= {theirs * 1000:.0f} ms, the JVM connector's", f"{ours * 1000:.0f} ms"
+            verdicts.append(Verdict(f"{action}, warm daemon", wanted, told, ours <= theirs))
     return verdicts

@@ -10,8 +10,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
+from bench.run import turn
 from bench.spark_peers import NOOP, Spark, frame, read
-from bench.summary import JVM, OURS
+from bench.summary import JVM, OURS, WARM
 from bench.topics import Topic
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ WHOLE = "2 records, to the log's end, to noop"
 FIRST_BATCH = "first fetch, no Spark"
 ACTIONS = (WHOLE, SHOW, LIMIT)
 
+_IN_WARM = {JVM: JVM, OURS: WARM}
+
+# Rounds that are not counted: both JVMs compile what the first action has in common with the others.
+_FIRST_WARM_UP, _WARM_UP = 6, 2
+
 _QUIET = 0.5  # seconds
 _SETTLE_DEADLINE = 10.0
 _TRACE = re.compile(r"Traceback|Exception|^\s+at |\bERROR\b")
@@ -37,7 +43,7 @@ class Latency:
     """How long an action took.
 
     Attributes:
-        seconds: Of each run after the first, which is not counted.
+        seconds: Of each run that counts.
         trace_lines: Lines of the session's console, all runs together, that look like an error or a stack trace.
     """
 
@@ -57,26 +63,36 @@ def tiny_topic() -> Topic:
     return Topic(100, "none", 2, padding=0, purpose="tiny")
 
 
-def measure(spark: Host[Spark], clients: Host[Clients], topic: Topic, rounds: int, peers: list[str]) -> list[Latency]:
+def measure(
+    spark: Host[Spark], warm: Host[Spark], clients: Host[Clients], topic: Topic, rounds: int, peers: list[str]
+) -> list[Latency]:
     """Time the actions of both Spark sources in turn, then a single fetch through this package without Spark.
 
+    Both sources run in both sessions, so that both JVMs are as warm. The JVM connector's runs in either count.
+
     Args:
+        spark: A session with Spark's defaults.
+        warm: A session with the daemon of this package.
+        clients: A process without Spark.
         topic: A large one, for the first rows; ``tiny_topic`` must be loaded too.
-        rounds: Runs of each, after one that is not counted.
+        rounds: Runs of each that count.
         peers: Who takes part.
     """
     chosen = [peer for peer in (JVM, OURS) if peer in peers]
-    times: dict[tuple[str, str], list[float]] = {(action, peer): [] for action in ACTIONS for peer in chosen}
+    turns = [(spark, peer, peer) for peer in chosen] + [(warm, peer, _IN_WARM[peer]) for peer in chosen]
+    times: dict[tuple[str, str], list[float]] = {(action, name): [] for action in ACTIONS for _, _, name in turns}
     traces = dict.fromkeys(times, 0)
     # One action after the other: a query that ends early costs Spark its Python worker, and the next one a new worker.
-    for action, number in itertools.product(ACTIONS, range(rounds + 1)):
-        for peer in chosen:
-            before = spark.output.stat().st_size
-            took = spark.call(_act, action, peer, topic)
-            settle(spark.output)
-            traces[action, peer] += trace_lines(spark.output, before)
-            if number:
-                times[action, peer].append(took)
+    for action, number in itertools.product(ACTIONS, range(-_FIRST_WARM_UP, rounds)):
+        if action != ACTIONS[0] and number < -_WARM_UP:
+            continue
+        for session, peer, name in turn(turns, number):
+            before = session.output.stat().st_size
+            took = session.call(_act, action, peer, topic)
+            settle(session.output)
+            traces[action, name] += trace_lines(session.output, before)
+            if number >= 0:
+                times[action, name].append(took)
     found = [Latency(action, peer, tuple(taken), traces[action, peer]) for (action, peer), taken in times.items()]
     if OURS in chosen:
         taken = [clients.call(_first_batch, topic) for _ in range(rounds + 1)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.goals import GOALS
-from bench.spark_peers import AGGREGATE, MAP_IN_ARROW, NOOP, SINK_LABELS, VALUE
+from bench.spark_peers import AGGREGATE, MAP_IN_ARROW, NOOP, SINK_LABELS, TLS, VALUE
 from bench.summary import CONFLUENT, JVM, KAFKA_PYTHON, OURS, PEER_LABELS, Series, ratio
 from bench.topics import SIZES
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Metric = Literal["speed", "cpu"]
 
 # What a colour stands for: a sink of this data source, or a client (whose only "sink" is Arrow).
-_COLOURS = {NOOP: "#0b4f6c", VALUE: "#2a87a5", AGGREGATE: "#74b6c9", MAP_IN_ARROW: "#b5d8e1"}
+_COLOURS = {NOOP: "#0b4f6c", VALUE: "#2a87a5", AGGREGATE: "#74b6c9", MAP_IN_ARROW: "#b5d8e1", TLS: "#4c5c96"}
 _COLOURS |= {CONFLUENT: "#e0a458", KAFKA_PYTHON: "#bdbdbd"}
 _LABELS = {sink: f"kafka-direct, {label}" for sink, label in SINK_LABELS.items()}
 _LABELS |= {CONFLUENT: PEER_LABELS[CONFLUENT], KAFKA_PYTHON: PEER_LABELS[KAFKA_PYTHON]}

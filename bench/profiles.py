@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
-from bench.spark_peers import NOOP, SINKS
+from bench.spark_peers import NOOP, SINKS, TLS
 from bench.stream_summary import (
     CATCH_UP,
     LARGE,
@@ -29,6 +29,9 @@ _SPARK_PEERS = (JVM, OURS)
 # Only a share of a topic is read by the slow clients; their figures are per record.
 _WRITTEN_CODECS = ("none", "lz4", "zstd")
 _CLIENT_SHARE = {CONFLUENT: 0.25, KAFKA_PYTHON: 0.025}
+
+# What can be measured beside the cases.
+FIRST_ROWS, DECODER, PLANNED = "first rows", "decoder", "planning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class Profile:
         memory_topic: Read by one task while its memory is watched, none for not.
         stream_cases: Streaming queries.
         write_cases: What is written.
-        beside: Whether to measure what stands beside the cases: fixed costs, the decoder alone, planning.
+        rows_topic: Its first rows are asked for; the one for memory, as it is the largest, or the first, if none.
+        beside: What to measure beside the cases.
     """
 
     name: str
@@ -66,7 +70,8 @@ class Profile:
     memory_topic: Topic | None = None
     stream_cases: tuple[StreamCase, ...] = ()
     write_cases: tuple[Case, ...] = ()
-    beside: bool = True
+    rows_topic: Topic | None = None
+    beside: tuple[str, ...] = (FIRST_ROWS, DECODER, PLANNED)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -75,16 +80,18 @@ class Profile:
         topics += [case.topic for case in self.stream_cases if case.kind not in WRITTEN]
         if self.memory_topic is not None:
             topics.append(self.memory_topic)
+        if self.rows_topic is not None:
+            topics.append(self.rows_topic)
         return tuple(dict.fromkeys(topics))
 
     @property
     def latency_topic(self) -> Topic:
-        """The topic whose first rows are asked for: the one for memory, as it is the largest, or the first."""
-        return self.memory_topic or self.cases[0].topic
+        """The topic whose first rows are asked for."""
+        return self.rows_topic or self.memory_topic or self.cases[0].topic
 
 
 def quick() -> Profile:
-    """About eight minutes on 2 cores: every sink at 100 B, every codec at 1 KiB, and 10 KiB.
+    """About eleven minutes on 2 cores: every sink at 100 B, every codec at 1 KiB, 10 KiB, and TLS.
 
     A run takes a second or more, so that the fixed cost of a query (0.1 s) does not blur what a record costs.
     """
@@ -94,6 +101,7 @@ def quick() -> Profile:
         topic = Topic(1024, codec, 800_000)
         cases.append(Case(topic, NOOP, _peers(NOOP, topic) if codec == "none" else _SPARK_PEERS))
     cases.append(Case(large, NOOP, _peers(NOOP, large)))
+    cases += [Case(topic, TLS, _SPARK_PEERS) for topic in (small, Topic(1024, "none", 800_000))]
     return Profile("quick", tuple(cases))
 
 
@@ -121,9 +129,7 @@ def streams(profile: Profile) -> Profile:
         StreamCase(CATCH_UP, topic),
         StreamCase(PLANNING, many, per_trigger=10_000, batches=8, warm_up=2, rounds=3),
     )
-    return replace(
-        profile, name=f"{profile.name}-streams", cases=(), memory_topic=None, stream_cases=cases, beside=False
-    )
+    return replace(profile, name=f"{profile.name}-streams", cases=(), memory_topic=None, stream_cases=cases, beside=())
 
 
 def sink(profile: Profile) -> Profile:
@@ -144,11 +150,31 @@ def sink(profile: Profile) -> Profile:
         memory_topic=None,
         write_cases=tuple(cases),
         stream_cases=streams,
-        beside=False,
+        beside=(),
     )
 
 
-PARTS = {"streams": streams, "sink": sink}
+def tls(profile: Profile) -> Profile:
+    """Only reading over TLS, beside the same without: five minutes."""
+    topics = (Topic(100, "none", 2_000_000), Topic(1024, "none", 400_000))
+    cases = tuple(Case(topic, sink, _SPARK_PEERS) for topic in topics for sink in (NOOP, TLS))
+    return replace(profile, name=f"{profile.name}-tls", cases=cases, memory_topic=None, beside=())
+
+
+def first_rows(profile: Profile) -> Profile:
+    """Only the first rows of a topic: two minutes."""
+    return replace(
+        profile,
+        name=f"{profile.name}-first-rows",
+        cases=(),
+        memory_topic=None,
+        rows_topic=Topic(100, "none", 2_000_000),
+        latency_rounds=9,
+        beside=(FIRST_ROWS,),
+    )
+
+
+PARTS = {"streams": streams, "sink": sink, "tls": tls, "first-rows": first_rows}
 
 
 def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: int | None) -> Profile:
@@ -168,7 +194,7 @@ def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: in
     if OURS in chosen:
         chosen.add(EXACTLY_ONCE)
     kept, write_cases = (_kept(cases, chosen, scale) for cases in (profile.cases, profile.write_cases))
-    if not kept and not write_cases and not (profile.stream_cases and chosen & {JVM, OURS}):
+    if not kept and not write_cases and not ((profile.stream_cases or profile.rows_topic) and chosen & {JVM, OURS}):
         raise BenchError("No case is left with these peers")
     return replace(
         profile,
@@ -177,6 +203,7 @@ def narrowed(profile: Profile, *, peers: Iterable[str], scale: float, rounds: in
         rounds=rounds or profile.rounds,
         latency_rounds=min(rounds or profile.latency_rounds, profile.latency_rounds),
         memory_topic=_scaled(profile.memory_topic, scale) if profile.memory_topic else None,
+        rows_topic=_scaled(profile.rows_topic, scale) if profile.rows_topic else None,
         stream_cases=tuple(replace(scaled(case, scale), rounds=rounds or case.rounds) for case in profile.stream_cases),
     )
 

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bench import client_peers, spark_peers, writers
 from bench.errors import BenchError
@@ -25,6 +25,7 @@ _NAMES_AN_ERROR = re.compile(r"[\w.]+(Error|Exception): ")
 CASE_LABELS = spark_peers.SINK_LABELS | {WRITE: "made rows into a topic"}
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def run_case(case: Case, hosts: Hosts, rounds: int, warm_up: int = 1) -> tuple[l
     return series, failures
 
 
-def turn(peers: Sequence[str], number: int) -> list[str]:
+def turn(peers: Sequence[T], number: int) -> list[T]:
     """Return the peers in the order of that round: each comes first as often as the others."""
     if not peers:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from bench import decoding, latency, machine, memory, planning, spark_peers, str
 from bench.client_peers import Clients, clients
 from bench.errors import BenchError
 from bench.host import Host
+from bench.profiles import DECODER, FIRST_ROWS, PLANNED
 from bench.results import Results
 from bench.run import Failure, Hosts, run_cases
 from bench.spark_peers import CONNECTOR_JARS, Spark, SparkSettings, spark
@@ -46,11 +48,20 @@ def measure(profile: Profile, peers: list[str], say: Say) -> Results:
     connector = tuple(str(jar) for jar in jars(CONNECTOR_JARS, transitive=False))
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        EmbeddedKafka(version=KAFKA_VERSION, heap=_BROKER_HEAP, reuse_running=False) as kafka,
+        EmbeddedKafka(version=KAFKA_VERSION, heap=_BROKER_HEAP, security=("SSL",), reuse_running=False) as kafka,
     ):
         broker_pid = kafka.pids[1]
         staging = (Path(scratch) / "staging").as_uri()
-        make_spark = partial(spark, SparkSettings(kafka.bootstrap_servers, connector, _CORES, broker_pid, staging))
+        settings = SparkSettings(
+            kafka.bootstrap_servers,
+            connector,
+            _CORES,
+            broker_pid,
+            staging,
+            tls_servers=kafka.listener("SSL"),
+            truststore=str(kafka.certificates.ca),
+        )
+        make_spark = partial(spark, settings)
         make_clients = partial(clients, Clients(kafka.bootstrap_servers, broker_pid))
         with (
             Host(make_spark, Path(scratch) / "spark.log") as spark_host,
@@ -64,8 +75,15 @@ def measure(profile: Profile, peers: list[str], say: Say) -> Results:
             found.series, found.failures = run_cases(profile.cases, hosts, profile.rounds, say)
             found.writes, failed = run_cases(profile.write_cases, hosts, profile.rounds, say)
             found.failures += failed
-            if profile.beside:
-                _measure_beside(profile, peers, hosts, kafka.bootstrap_servers, found, say)
+            if FIRST_ROWS in profile.beside:
+                make_warm = partial(spark, replace(settings, daemon="pyspark_kafka_direct.daemon"))
+                with Host(make_warm, Path(scratch) / "warm.log") as warm:
+                    _measure_first_rows(profile, peers, hosts, warm, kafka.bootstrap_servers, found, say)
+            if OURS in peers and DECODER in profile.beside:
+                with _attempt("the decoder alone", "", found, say):
+                    found.decoding = clients_host.call(decoding.measure)
+            if PLANNED in profile.beside and profile.planning_partitions:
+                _measure_planning(profile, peers, hosts, kafka.bootstrap_servers, found, say)
             if profile.stream_cases:
                 _measure_streams(profile, peers, hosts, found, say)
         if profile.memory_topic is not None and OURS in peers:
@@ -84,21 +102,28 @@ def _begin(profile: Profile, spark_host: Host[Spark]) -> Results:
     )
 
 
-def _measure_beside(
-    profile: Profile, peers: list[str], hosts: Hosts, bootstrap_servers: str, found: Results, say: Say
+def _measure_first_rows(
+    profile: Profile,
+    peers: list[str],
+    hosts: Hosts,
+    warm: Host[Spark],
+    bootstrap_servers: str,
+    found: Results,
+    say: Say,
 ) -> None:
     topic, rounds = profile.latency_topic, profile.latency_rounds
     with _attempt("show(), limit(10) and a tiny topic", topic.label, found, say):
         topics.load([latency.tiny_topic()], bootstrap_servers)
-        found.latencies = latency.measure(hosts.spark, hosts.clients, topic, rounds, peers)
-    if OURS in peers:
-        with _attempt("the decoder alone", "", found, say):
-            found.decoding = hosts.clients.call(decoding.measure)
-    if profile.planning_partitions:
-        planned = planning.planned_topic(profile.planning_partitions)
-        with _attempt("planning", f"{planned.partitions} partitions", found, say):
-            topics.load([planned], bootstrap_servers)
-            found.planning = planning.measure(hosts.spark, hosts.clients, planned, peers)
+        found.latencies = latency.measure(hosts.spark, warm, hosts.clients, topic, rounds, peers)
+
+
+def _measure_planning(
+    profile: Profile, peers: list[str], hosts: Hosts, bootstrap_servers: str, found: Results, say: Say
+) -> None:
+    planned = planning.planned_topic(profile.planning_partitions)
+    with _attempt("planning", f"{planned.partitions} partitions", found, say):
+        topics.load([planned], bootstrap_servers)
+        found.planning = planning.measure(hosts.spark, hosts.clients, planned, peers)
 
 
 def _measure_streams(profile: Profile, peers: list[str], hosts: Hosts, found: Results, say: Say) -> None:

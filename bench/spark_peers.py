@@ -34,16 +34,24 @@ VALUE = "value"
 AGGREGATE = "aggregate"
 MAP_IN_ARROW = "mapInArrow"
 SINKS = (NOOP, VALUE, AGGREGATE, MAP_IN_ARROW)
+TLS = "tls"  # no sink of its own, but what NOOP is over another listener
 SINK_LABELS = {
     NOOP: "all columns to noop",
     VALUE: "value to noop",
     AGGREGATE: "sum(length(value)), max(offset)",
     MAP_IN_ARROW: "mapInArrow on value",
+    TLS: "all columns to noop, over TLS",
 }
 
 FORMATS = {JVM: "kafka", OURS: "kafka-direct", EXACTLY_ONCE: "kafka-direct"}
 # The columns a sink needs, as a user of kafka-direct asks for them: with .schema(...). None: all of them.
-_COLUMNS = {NOOP: None, VALUE: "value binary", AGGREGATE: "value binary, offset long", MAP_IN_ARROW: "value binary"}
+_COLUMNS = {
+    NOOP: None,
+    VALUE: "value binary",
+    AGGREGATE: "value binary, offset long",
+    MAP_IN_ARROW: "value binary",
+    TLS: None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,9 @@ class SparkSettings:
         jars: Paths of the JVM connector's jars.
         broker_pid: Whose processor time is told apart.
         staging: Folder for what an exactly-once sink stages, as a URI.
+        tls_servers: The broker's listener with TLS.
+        truststore: File of the authority that signed the broker's certificate, as PEM.
+        daemon: Module of the daemon that forks Python workers, if not PySpark's.
     """
 
     bootstrap_servers: str
@@ -61,6 +72,9 @@ class SparkSettings:
     cores: int = 2
     broker_pid: int | None = None
     staging: str = ""
+    tls_servers: str = ""
+    truststore: str = ""
+    daemon: str = "pyspark.daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,7 @@ def spark(settings: SparkSettings) -> Iterator[Spark]:
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.python.daemon.module", settings.daemon)
         .getOrCreate()
     )
     try:
@@ -116,7 +131,7 @@ def frame(spark: Spark, peer: str, topic: Topic, sink: str = NOOP) -> DataFrame:
     columns = _COLUMNS[sink]
     reader = (
         spark.session.read.format(FORMATS[peer])
-        .option("kafka.bootstrap.servers", spark.settings.bootstrap_servers)
+        .options(**_way_in(spark.settings, sink))
         .option("subscribe", topic.name)
         .option("startingOffsets", "earliest")
         .option("endingOffsets", json.dumps(ends) if topic.padding else "latest")
@@ -138,6 +153,17 @@ def java_version(spark: Spark) -> str:
     """Return the version of the Java that runs Spark."""
     jvm: Any = spark.session.sparkContext._jvm
     return f"{jvm.System.getProperty('java.vm.vendor')} {jvm.System.getProperty('java.version')}"
+
+
+def _way_in(settings: SparkSettings, sink: str) -> dict[str, str]:
+    if sink != TLS:
+        return {"kafka.bootstrap.servers": settings.bootstrap_servers}
+    return {
+        "kafka.bootstrap.servers": settings.tls_servers,
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": settings.truststore,
+    }
 
 
 def _to_noop(frame: DataFrame) -> None:
@@ -170,4 +196,5 @@ _SINKS: dict[str, Callable[[DataFrame], tuple[int, int] | None]] = {
     VALUE: _to_noop,
     AGGREGATE: _aggregate,
     MAP_IN_ARROW: _map_in_arrow,
+    TLS: _to_noop,
 }

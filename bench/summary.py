@@ -16,10 +16,12 @@ OURS = "kafka-direct"
 CONFLUENT = "confluent-kafka"
 KAFKA_PYTHON = "kafka-python"
 EXACTLY_ONCE = "kafka-direct, exactly-once"
+WARM = "kafka-direct, warm daemon"
 PEERS = (JVM, OURS, CONFLUENT, KAFKA_PYTHON)
 PEER_LABELS = {
     JVM: "Spark, JVM kafka source",
     OURS: "Spark, kafka-direct",
+    WARM: "Spark, kafka-direct, warm daemon",
     CONFLUENT: "confluent-kafka to Arrow, no Spark",
     KAFKA_PYTHON: "kafka-python to Arrow, no Spark",
 }

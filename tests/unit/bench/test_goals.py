@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from bench.decoding import Decoding
 from bench.goals import judge, judge_writes
-from bench.latency import FIRST_BATCH, SHOW, Latency
+from bench.latency import FIRST_BATCH, LIMIT, SHOW, Latency
 from bench.measure import Sample
 from bench.memory import Memory
 from bench.planning import Planning
-from bench.summary import JVM, OURS, Series
+from bench.summary import JVM, OURS, WARM, Series
 from bench.writers import WRITE
 
 
@@ -48,6 +48,16 @@ def test_planning_memory_and_first_rows() -> None:
     assert list(reached([], None, None, Memory(301_000_000, 2 * 10**9, 1, 1.0)).values()) == [False]
     shown = [Latency(SHOW, OURS, (0.2,), 3), Latency(SHOW, JVM, (0.3,), 0), Latency(FIRST_BATCH, OURS, (0.01,), 0)]
     assert reached([], latencies=shown) == {"show()": None, "show(), console": False}
+
+
+def test_first_rows_with_a_warm_daemon_against_the_jvm_connector() -> None:
+    shown = [Latency(SHOW, WARM, (0.2, 0.1, 0.1), 0), Latency(LIMIT, WARM, (0.13,), 0)]
+    assert reached([], latencies=shown) == {}
+    theirs = [Latency(SHOW, JVM, (0.1, 0.1, 0.3), 0), Latency(LIMIT, JVM, (0.12,), 0)]
+    assert reached([], latencies=shown + theirs) == {
+        "show(), warm daemon": True,
+        "limit(10).collect(), warm daemon": False,
+    }
 
 
 def test_writing_has_goals_for_small_records_only() -> None:

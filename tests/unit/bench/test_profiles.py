@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from bench.errors import BenchError
 from bench.goals import GOALS
-from bench.profiles import PARTS, PROFILES, full, narrowed, quick
-from bench.spark_peers import SINKS
+from bench.profiles import FIRST_ROWS, PARTS, PROFILES, full, narrowed, quick
+from bench.spark_peers import NOOP, SINKS, TLS
 from bench.summary import EXACTLY_ONCE, JVM, KAFKA_PYTHON, OURS, PEERS
 from bench.topics import CODECS, SIZES
 
@@ -63,3 +63,22 @@ def test_the_sink_is_a_part_of_its_own() -> None:
     assert measured == {(size, codec) for size in (100, 1024) for codec in ("none", "lz4", "zstd")}
     small = narrowed(profile, peers=[OURS], scale=0.1, rounds=1)
     assert {case.peers for case in small.write_cases} == {(OURS, EXACTLY_ONCE)}
+
+
+def test_tls_is_measured_beside_the_same_without() -> None:
+    assert {case.topic.value_bytes for case in quick().cases if case.sink == TLS} == {100, 1024}
+    profile = PARTS["tls"](quick())
+    measured = {(case.topic, case.sink, case.peers) for case in profile.cases}
+    assert measured == {(topic, sink, (JVM, OURS)) for topic in profile.topics for sink in (NOOP, TLS)}
+    assert profile.beside == ()
+
+
+def test_first_rows_are_a_part_of_their_own() -> None:
+    profile = PARTS["first-rows"](full())
+    assert (profile.cases, profile.topics) == ((), (profile.latency_topic,))
+    assert profile.beside == (FIRST_ROWS,)
+    small = narrowed(profile, peers=[OURS], scale=0.1, rounds=1)
+    assert small.latency_topic.records == profile.latency_topic.records // 10
+    assert small.latency_rounds == 1
+    with pytest.raises(BenchError):
+        narrowed(profile, peers=[KAFKA_PYTHON], scale=1, rounds=None)

@@ -104,7 +104,7 @@ def test_the_report_and_its_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PROFILES)
 def test_streams_are_a_part_by_themselves(name: str) -> None:
     profile = PARTS["streams"](PROFILES[name]())
-    assert (profile.name, profile.cases, profile.beside) == (f"{name}-streams", (), False)
+    assert (profile.name, profile.cases, profile.beside) == (f"{name}-streams", (), ())
     assert {case.kind for case in profile.stream_cases} == {SMALL, LARGE, CATCH_UP, PLANNING}
     for case in profile.stream_cases:
         counted = (case.per_trigger or 0) * (case.warm_up + case.batches + 1)
