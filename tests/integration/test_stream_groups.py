@@ -160,3 +160,49 @@ def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
     assert end == {topic: {"0": 5 if recreated else 3}}
     wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
     assert (told in caplog.text) == recreated
+
+
+def test_progress_that_is_tracked_asynchronously_repeats_what_the_checkpoint_lacks(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
+) -> None:
+    """Spark writes its logs seldom then, and a batch that is planned anew has other records."""
+    topic = make_topic(prefix="async")
+    group = f"query-{topic}"
+    put(topic, [1])
+    query = stream(subscribe=topic, startingOffsets="earliest", commitGroupId=group)
+
+    def start() -> None:
+        writer = (
+            query.load()
+            .writeStream.foreachBatch(query._collect)
+            .option("checkpointLocation", str(query.folder / "checkpoint"))
+        )
+        # Only noop, console, memory and Spark's own Kafka sink may have it; the last switch is that of Spark's tests.
+        query.query = writer.options(
+            asyncProgressTrackingEnabled="true",
+            asyncProgressTrackingCheckpointIntervalMs="3600000",
+            _asyncProgressTrackingOverrideSinkSupportCheck="true",
+        ).start()
+
+    start()
+    for number in (1, 2, 3):
+        if number > 1:
+            put(topic, [number])
+        query.wait_for(range(1, number + 1))
+    wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
+    query.wait(lambda: query.committed == 0, "the only batch that the logs have")
+    query.stop()
+    assert query.batches == {0: ["1"], 1: ["2"], 2: ["3"]}
+    put(topic, [4])
+    start()
+    query.wait(lambda: query.batches[1] != ["2"], "batch 1 once more")
+    assert query.batches[1] == ["2", "3", "4"], "nothing is missing"
+    wait_until(lambda: committed(kafka, group) == {0: 4}, seconds=DEADLINE)
+    query.stop()
+
+    sink = query.load().select("value").writeStream.format("kafka-direct").option("topic", topic)
+    sink = sink.option("kafka.bootstrap.servers", kafka.bootstrap_servers).option(
+        "asyncProgressTrackingEnabled", "true"
+    )
+    with pytest.raises(Exception, match="does not support async progress tracking"):
+        sink.option("checkpointLocation", str(query.folder / "refused")).start()

@@ -186,8 +186,12 @@ def test_once_with_a_start_that_moves_is_refused(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic()
-    with pytest.raises(Exception, match=r"Trigger\.Once cannot start a query whose start moves"):
+    with pytest.raises(Exception, match=r"whose start moves .* cannot begin as a single batch"):
         stream(subscribe=topic).run(once=True)
+    beside = stream(subscribe=topic)
+    rate = beside.spark.readStream.format("rate").load().selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value")
+    with pytest.raises(Exception, match=r"AvailableNow where another source of the query does not know that trigger"):
+        beside.run(beside.load().select("value").union(rate), availableNow=True)
     put(topic, range(4))
     assert stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="1").run(once=True) == [4]
 

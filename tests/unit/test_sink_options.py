@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,13 @@ def test_exactly_once_needs_a_prefix_acks_and_idempotence() -> None:
     wanted = "kafka.enable.idempotence must be true with delivery=exactly-once, got 'false'"
     assert refusal(**EXACTLY_ONCE, kafka_enable_idempotence="false") == wanted
     assert refusal(**{**EXACTLY_ONCE, "transactionalIdPrefix": " "}).startswith("transactionalIdPrefix must be a text")
+
+
+def test_exactly_once_needs_logs_that_are_written_in_time() -> None:
+    wanted = r"asyncProgressTrackingEnabled=true cannot be used with delivery=exactly-once: .* have other records"
+    assert re.match(wanted, refusal(**EXACTLY_ONCE, asyncProgressTrackingEnabled="true"))
+    parse(**EXACTLY_ONCE, asyncProgressTrackingEnabled="false")
+    parse(asyncProgressTrackingEnabled="true")
 
 
 def test_what_means_nothing_is_told() -> None:

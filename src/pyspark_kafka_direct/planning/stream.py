@@ -49,9 +49,11 @@ _PAUSE_PER_LOOK = 20
 """The pause after a look is at least this times the look: an idle planner takes a twentieth of a core at most."""
 
 _ONCE = (
-    "Trigger.Once cannot start a query whose start moves (startingOffsets=latest or committed, or a timestamp): its "
-    "only batch would be the empty one that makes the start durable. Use Trigger.AvailableNow, or start from earliest "
-    "or from offsets"
+    "a query whose start moves (startingOffsets=latest or committed, or a timestamp) cannot begin as a single batch: "
+    "that would be the empty one that makes the start durable. Spark runs a single batch for Trigger.Once, and for "
+    "Trigger.AvailableNow where another source of the query does not know that trigger. Start from earliest or from "
+    "offsets; or use Trigger.AvailableNow where all sources know it; or let the query's first run have another "
+    "trigger, after that it goes on with this one"
 )
 
 _FOREIGN = (

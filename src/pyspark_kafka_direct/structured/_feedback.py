@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _NOT_ENABLED = (
     "backpressure=true needs to know how long batches take, and Spark tells that to a query listener only: call "
-    "pyspark_kafka_direct.enable(spark) before the query starts, or leave backpressure out"
+    "pyspark_kafka_direct.enable(spark) before the query starts, or leave backpressure out. Over Spark Connect "
+    "there is no backpressure, as no listener there reaches the process that plans: set maxOffsetsPerTrigger"
 )
 
 

@@ -149,7 +149,7 @@ def test_the_first_batch_from_earliest_replayed_after_retention_reads_what_is_le
 
 def test_trigger_once_is_refused_with_a_start_that_moves_and_takes_everything_otherwise() -> None:
     stream = planner(cluster(10), Latest(), max_offsets=2)
-    with pytest.raises(OptionError, match=r"Trigger\.Once .* Use Trigger\.AvailableNow"):
+    with pytest.raises(OptionError, match=r"Trigger\.Once, and for .* use Trigger\.AvailableNow where all"):
         stream.next_end(stream.initial(), unlimited=True)
     stream = planner(cluster(10), max_offsets=2)
     assert stream.next_end(stream.initial(), unlimited=True) == {T0: 10}

@@ -28,8 +28,12 @@ def planning_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_refused_without_a_listener(planning_in: Path) -> None:
-    with pytest.raises(OptionError, match=r"call pyspark_kafka_direct\.enable\(spark\) before the query starts"):
+    with pytest.raises(
+        OptionError, match=r"call pyspark_kafka_direct\.enable\(spark\) before the query starts"
+    ) as caught:
         measured_limit(Backpressure(Gains()), print)
+    assert "Over Spark Connect there is no backpressure" in str(caught.value)
+    assert "set maxOffsetsPerTrigger" in str(caught.value)
 
 
 def test_also_found_from_the_files_of_one_session(tmp_path: Path) -> None:
