@@ -1,7 +1,8 @@
-"""What Spark's page shows of a batch: how many records it has, and which offsets (``InputInfoTracker``)."""
+"""What Spark is told of a batch: how many records it has, and which offsets (``InputInfoTracker``)."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ def report(
     The number of records is that of offsets. Where a topic is compacted or has transactions, some of them are no
     records; counting those would take a job that reads everything twice, which is what Spark's own stream does.
 
+    Listeners find the ranges in the metadata under ``offsets``, as with Spark's own stream: a Scala sequence of Java
+    maps, with ``topic``, ``partition``, ``fromOffset`` and ``untilOffset``. Spark's class of ranges is in a jar.
+
     Args:
         jvm: The JVM.
         tracker: Spark's ``InputInfoTracker``.
@@ -37,6 +41,24 @@ def report(
         expired: How many of their offsets are gone: backpressure would take them for records that were quickly read.
     """
     streaming = jvm.org.apache.spark.streaming
-    metadata = jvm.PythonUtils.toScalaMap({"Description": description(ranges)})
+    metadata = jvm.PythonUtils.toScalaMap({"offsets": _offsets(jvm, ranges), "Description": description(ranges)})
     info = streaming.scheduler.StreamInputInfo(input_id, sum(each.count() for each in ranges) - expired, metadata)
     tracker.reportInfo(streaming.Time(time_ms), info)
+
+
+def _offsets(jvm: Any, ranges: Sequence[OffsetRange]) -> Any:
+    text = json.dumps(
+        [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "fromOffset": each.from_offset,
+                "untilOffset": each.until_offset,
+            }
+            for each in ranges
+        ]
+    )
+    # Parsed there: thousands of maps filled from here would take seconds.
+    lists = jvm.java.lang.Class.forName("java.util.List")
+    maps = jvm.com.fasterxml.jackson.databind.ObjectMapper().readValue(text, lists)
+    return jvm.PythonUtils.toSeq(maps)

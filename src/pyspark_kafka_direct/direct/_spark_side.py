@@ -38,6 +38,8 @@ _LOOKED_UP_ONCE = (
     "PythonRDD",
     "PythonUtils",
     "SimplePythonFunction",
+    "com.fasterxml.jackson.databind.ObjectMapper",
+    "java.lang.Class",
     "org.apache.spark.streaming.Time",
     "org.apache.spark.streaming.scheduler.StreamInputInfo",
     "py4j.reflection.TypeUtil",

@@ -101,18 +101,20 @@ def test_ranges_by_time_where_the_rdd_knows_none(
 ) -> None:
     topic = make_topic(2)
     put(topic, range(10))
-    mapped, windows = Seen(), Seen()
+    mapped, windows, transformed = Seen(), Seen(), Seen()
     with streaming(spark.sparkContext, BATCH) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
         stream.map(number).foreachRDD(_keep_sizes(stream, mapped))
         both = stream.map(number).filter(bool).union(stream.map(number))
         both.window(2 * BATCH, BATCH).foreachRDD(_keep_sizes(stream, windows))
+        ssc.transform([stream, stream.map(number)], _first_as_is).foreachRDD(_keep_sizes(stream, transformed))
         ssc.start()
         mapped.wait_for_more(3)
         windows.wait_for_more(3)
+        transformed.wait(lambda seen: len(seen) >= 3)
         with pytest.raises(OffsetPlanError, match="are not known: there was none"):
             stream.offsetRanges(datetime.fromtimestamp(1))
-    assert mapped.all[:3] == [(10, 10), (0, 0), (0, 0)]
+    assert mapped.all[:3] == transformed.all[:3] == [(10, 10), (0, 0), (0, 0)]
     assert windows.all[:3] == [(10, 19), (0, 19), (0, 0)], "the time of a window is that of its last batch"
 
 
@@ -212,6 +214,11 @@ def _counts_up_to(goal: int, seen: list[dict[str, int]]) -> bool:
 
 def _add_up(new: Iterable[int], total: int | None) -> int:
     return sum(new) + (total or 0)
+
+
+def _first_as_is(rdds: tuple[RDD[Any], ...]) -> RDD[Any]:
+    assert not hasattr(rdds[0], "offsetRanges"), "PySpark makes the RDDs that ssc.transform hands over"
+    return rdds[0]
 
 
 _KEPT: list[Seen] = []

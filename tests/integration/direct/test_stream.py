@@ -321,6 +321,14 @@ def test_spark_hears_of_the_records_of_each_batch(
         f"topic: {topic}\tpartition: 0\toffsets: 0 to 7\tcount: 7"
     )
     assert "" in heard.descriptions, "a batch with nothing new"
+    assert heard.offsets[0] == [
+        {"topic": topic, "partition": 0, "fromOffset": 0, "untilOffset": 7},
+        {"topic": topic, "partition": 1, "fromOffset": 0, "untilOffset": 9},
+    ]
+    assert [
+        {"topic": topic, "partition": 0, "fromOffset": 7, "untilOffset": 7},
+        {"topic": topic, "partition": 1, "fromOffset": 9, "untilOffset": 9},
+    ] in heard.offsets, "empty ranges, too, as Spark's stream tells them"
 
 
 class Heard(StreamingListener):
@@ -330,6 +338,7 @@ class Heard(StreamingListener):
         super().__init__()
         self.totals = {"submitted": 0, "started": 0, "completed": 0}
         self.descriptions: list[str] = []
+        self.offsets: list[list[dict[str, Any]]] = []
         self._changed = threading.Condition()
 
     def wait(self, enough: Callable[[], bool]) -> None:
@@ -346,6 +355,8 @@ class Heard(StreamingListener):
 
     def onBatchSubmitted(self, batchSubmitted: Any) -> None:  # noqa: N803 (Spark names the argument)
         info = self._add("submitted", batchSubmitted)
+        ranges = info.metadata()["offsets"]
+        self.offsets.append([dict(ranges.apply(number)) for number in range(ranges.size())])
         self.descriptions.append(info.metadataDescription())
 
     def onBatchStarted(self, batchStarted: Any) -> None:  # noqa: N803 (Spark names the argument)
