@@ -9,6 +9,7 @@ restart.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +18,7 @@ from pyspark_kafka_direct.direct._spec import StreamSpec
 from pyspark_kafka_direct.direct._state import StreamState, check_version
 from pyspark_kafka_direct.direct._stopping import StopSignal
 from pyspark_kafka_direct.direct._wire import Wire, WireView, connect
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.planning.direct import plan_batch
 
 if TYPE_CHECKING:
@@ -213,6 +215,7 @@ class CarriedStream:
             }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        check_threads()
         check_version(state, VERSION)
         self.stream_id = state["stream_id"]
         self.spec = StreamSpec(**state["spec"])
@@ -240,3 +243,16 @@ class CarriedStream:
         self._expired: dict[int, int] = {}
         self.stopping = StopSignal()
         self.spark = None
+
+
+def check_threads() -> None:
+    """Refuse to run where each call of the JVM's comes in another thread.
+
+    Raises:
+        OptionError: ``PYSPARK_PIN_THREAD`` is not true.
+    """
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise OptionError(
+            "a direct stream needs PYSPARK_PIN_THREAD=true, which is PySpark's default: without it, Spark's locks keep "
+            "the stream from asking anything while a batch is generated"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from pyspark.streaming.dstream import TransformedDStream
 from pyspark.streaming.util import TransformFunction
 
 from pyspark_kafka_direct.direct import _registry
-from pyspark_kafka_direct.direct._carried import CarriedStream
+from pyspark_kafka_direct.direct._carried import CarriedStream, check_threads
 from pyspark_kafka_direct.direct._carrier import (
     Carrier,
     ForEachKafkaRdd,
@@ -194,11 +193,7 @@ def open_stream(
     if config is not None and not isinstance(config, PerPartitionConfig):
         raise OptionError(f"perPartitionConfig must be an object of a subclass of PerPartitionConfig, got {config!r}")
     check_decoders(key_decoder, value_decoder)
-    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
-        raise OptionError(
-            "a direct stream needs PYSPARK_PIN_THREAD=true, which is PySpark's default: without it, Spark's locks keep "
-            "the stream from asking anything while a batch is generated"
-        )
+    check_threads()
     conf = ssc.sparkContext.getConf()
     interval_ms = ssc._jssc.ssc().graph().batchDuration().milliseconds()
     spec = StreamSpec(

@@ -45,8 +45,8 @@ class App:
     folder: Path
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    def start(self, **more: str) -> None:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **more}
         command = [sys.executable, "-W", "ignore", str(APP), self.servers, self.topic, str(self.folder)]
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
@@ -172,6 +172,10 @@ def test_a_graceful_stop_commits_what_is_done_and_a_restart_goes_on(app: App, pu
     values = [value for fact in app.facts("done")[so_far:] for value in fact["values"]]
     assert sorted(values) == list(range(40, 60)), "none of before"
     assert committed(app) == {0: 30, 1: 30}, "by the reference that the restored function holds"
+    app.start(PYSPARK_PIN_THREAD="false")
+    assert app.process is not None
+    assert app.process.wait(DEADLINE / 2) != 0
+    assert "a direct stream needs PYSPARK_PIN_THREAD=true" in (app.folder / "output").read_text()
 
 
 SEEN = Seen()

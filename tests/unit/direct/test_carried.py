@@ -16,7 +16,7 @@ from pyspark_kafka_direct.direct._carrier import Carrier, GenerationBegins, Gene
 from pyspark_kafka_direct.direct._registry import stream_of
 from pyspark_kafka_direct.direct._spec import StreamSpec
 from pyspark_kafka_direct.direct.rates import PerPartitionConfig
-from pyspark_kafka_direct.errors import OffsetPlanError
+from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.direct import Position
 
@@ -138,3 +138,11 @@ def test_nothing_is_opened_to_write_a_checkpoint(monkeypatch: pytest.MonkeyPatch
     stream, _ = carried("closed")
     monkeypatch.setattr("pyspark_kafka_direct.direct._carried.connect", None)
     again(GenerationBegins(stream))
+
+
+def test_a_checkpoint_is_not_read_where_threads_are_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for ever with its first batch."""
+    written = dumps(carried("pinned")[0])  # type: ignore[no-untyped-call]
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    with pytest.raises(OptionError, match="PYSPARK_PIN_THREAD=true"):
+        pickle.loads(written)
