@@ -164,6 +164,11 @@ def test_offsets_outside_the_log_are_loss(
         clipped(start, end, log, fail=True)
 
 
+def test_loss_fails_unless_something_else_is_said() -> None:
+    with pytest.raises(DataLossError):
+        clip(TP, Bound(2, "given"), Bound(9, "given"), 5, 9)
+
+
 def test_a_start_after_an_end_that_was_asked_for_is_a_mistake() -> None:
     for end in [(1, "timestamp"), (1, "given")]:
         with pytest.raises(OffsetPlanError, match="greater than the resolved end offset 1"):

@@ -8,8 +8,11 @@ from pyspark_kafka_direct.planning.positions import (
     Earliest,
     GlobalTimestamp,
     Latest,
+    Position,
     SpecificOffsets,
     SpecificTimestamps,
+    check_batch_end,
+    check_batch_start,
     check_pair,
     parse_offsets,
     parse_timestamp,
@@ -100,3 +103,44 @@ def test_keywords_in_a_pair_are_compared_later() -> None:
     check_pair(SpecificOffsets({}, {"a": EARLIEST}), SpecificOffsets({A0: 5}))
     check_pair(GlobalTimestamp(5), GlobalTimestamp(4))
     check_pair(SpecificOffsets({A0: 100}), SpecificTimestamps({A0: 1}))
+
+
+@pytest.mark.parametrize(
+    ("position", "what"),
+    [
+        (Latest(), "all partitions"),
+        (SpecificOffsets({A0: 3, A1: LATEST, B0: EARLIEST}), "a-1"),
+        (SpecificOffsets({A0: 3}, {"b": LATEST, "c": EARLIEST}), "topic b"),
+        (SpecificOffsets({A0: LATEST}, {"b": LATEST}), "a-0, topic b"),
+    ],
+)
+def test_a_batch_does_not_start_at_the_latest(position: Position, what: str) -> None:
+    with pytest.raises(
+        OptionError, match=rf"^o: the starting offset of {what} cannot be latest \(-1\) in a batch query"
+    ):
+        check_batch_start(position, "o")
+
+
+@pytest.mark.parametrize(
+    ("position", "what"),
+    [
+        (Earliest(), "all partitions"),
+        (SpecificOffsets({A0: 3, A1: EARLIEST, B0: LATEST}), "a-1"),
+        (SpecificOffsets({A0: 3}, {"b": EARLIEST, "c": LATEST}), "topic b"),
+    ],
+)
+def test_a_batch_does_not_end_at_the_earliest(position: Position, what: str) -> None:
+    with pytest.raises(
+        OptionError, match=rf"^o: the ending offset of {what} cannot be earliest \(-2\) in a batch query"
+    ):
+        check_batch_end(position, "o")
+
+
+def test_what_a_batch_may_start_and_end_at() -> None:
+    for both in (SpecificOffsets({A0: 0}, {}), GlobalTimestamp(5), SpecificTimestamps({A0: 5})):
+        check_batch_start(both, "o")
+        check_batch_end(both, "o")
+    check_batch_start(Earliest(), "o")
+    check_batch_start(SpecificOffsets({A0: EARLIEST}, {"b": EARLIEST}), "o")
+    check_batch_end(Latest(), "o")
+    check_batch_end(SpecificOffsets({A0: LATEST}, {"b": LATEST}), "o")

@@ -91,6 +91,8 @@ def test_offsets_with_holes_narrow_but_stay_with_spark() -> None:
         Comparison("timestamp", ">", None),
         Comparison("timestamp", "in", (at(5), "x")),
         Comparison("timestamp", "<=>", None),
+        Comparison("timestamp", "=", (at(5),)),
+        Comparison("timestamp", "in", at(5).isoformat()),
     ],
 )
 def test_what_cannot_be_used_stays_with_spark(item: Filter) -> None:
@@ -117,6 +119,7 @@ def test_filters_are_a_conjunction() -> None:
         (">", at(5), 6),
         (">", at(5.999), 6),
         ("=", at(5), 5),
+        ("=", at(123_456), 123_456),
         ("<=>", at(5), 5),
         ("in", (at(9), None, at(7), at(6.5)), 7),
         (">=", at(5).astimezone(timezone(timedelta(hours=7))), 5),

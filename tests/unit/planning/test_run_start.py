@@ -28,8 +28,10 @@ def test_a_new_query() -> None:
 def test_a_topic_that_not_all_brokers_know_yet() -> None:
     cluster = Cluster({}, on_wait=lambda there: there.logs.update({A0: (0, 3)}))
     assert planner(cluster).first() == {A0: 0}
+    nowhere = Cluster({})
     with pytest.raises(TopicNotFoundError):
-        planner(Cluster({})).first()
+        planner(nowhere).first()
+    assert (nowhere.looks, nowhere.waits) == (3, 2)
 
 
 def test_it_goes_on_where_it_was() -> None:
