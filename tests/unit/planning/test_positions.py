@@ -115,9 +115,7 @@ def test_keywords_in_a_pair_are_compared_later() -> None:
     ],
 )
 def test_a_batch_does_not_start_at_the_latest(position: Position, what: str) -> None:
-    with pytest.raises(
-        OptionError, match=rf"^o: the starting offset of {what} cannot be latest \(-1\) in a batch query"
-    ):
+    with pytest.raises(OptionError, match=rf"^o: the starting offset of {what} cannot be latest \(-1\) in a batch"):
         check_batch_start(position, "o")
 
 
@@ -130,9 +128,7 @@ def test_a_batch_does_not_start_at_the_latest(position: Position, what: str) -> 
     ],
 )
 def test_a_batch_does_not_end_at_the_earliest(position: Position, what: str) -> None:
-    with pytest.raises(
-        OptionError, match=rf"^o: the ending offset of {what} cannot be earliest \(-2\) in a batch query"
-    ):
+    with pytest.raises(OptionError, match=rf"^o: the ending offset of {what} cannot be earliest \(-2\) in a batch"):
         check_batch_end(position, "o")
 
 
