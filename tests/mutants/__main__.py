@@ -126,6 +126,10 @@ def tell(name: str, chosen: list[Change], noticed: dict[str, bool]) -> bool:
     for file, count in sorted(Counter(change.file for change in survivors).items()):
         print(f"  {file}: {count} of {sum(change.file == file for change in tried)} not noticed")
     share = 1 - len(survivors) / len(tried) if tried else 0.0
+    every = {change.name for file in ROOMS[name].files() for change in changes_of(file)}
+    files = {str(file.relative_to(PACKAGE)) for file in ROOMS[name].files()}
+    for gone in sorted(each for each in same - every if each.partition(" :: ")[0] in files):
+        print(f"listed as equal, and no change any more: {gone}")
     left = sum(change.key not in noticed for change in chosen)
     equal = len(chosen) - left - len(tried)
     print(

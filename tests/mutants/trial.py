@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from tests.mutants.rooms import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,8 +67,7 @@ class _Changed(importlib.machinery.SourceFileLoader):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, file: Path, source: str) -> None:
-        parts = file.with_suffix("").parts
-        names = parts[parts.index("src") + 1 :]
+        names = file.relative_to(PACKAGE.parent).with_suffix("").parts
         self._name = ".".join(names[:-1] if names[-1] == "__init__" else names)
         self._loader = _Changed(self._name, str(file), source)
 

@@ -210,8 +210,9 @@ def test_a_start_from_committed_offsets() -> None:
     assert start == {T0: 5, T1: 0, T2: 4}
     view.group = {T0: 9}
     assert stream.next_end(start) == start, "it moves, so the first batch is empty"
-    with pytest.raises(OffsetPlanError, match="no committed offset for t-1, t-2; set committedOffsetsFallback"):
+    with pytest.raises(OffsetPlanError, match="no committed offset for t-1, t-2; set committedOffsetsFallback") as told:
         first_end(planner(view, Committed()))
+    assert (told.value.topic, told.value.partition) == ("t", 1)
     assert planner(view, Committed(Earliest())).initial() == {T0: 9, T1: 0, T2: 0}
     assert planner(view, Committed(Latest())).initial() == {T0: 9, T1: 6, T2: 4}
 
