@@ -99,6 +99,26 @@ def test_a_timestamp_beyond_microseconds(implementation: str) -> None:
 
 
 @both
+def test_the_largest_timestamps_that_fit_microseconds(implementation: str) -> None:
+    most = (1 << 63) // 1000
+    for milliseconds, fits in ((most, True), (-most, True), (most + 1, False), (-most - 1, False)):
+        outcome = run(implementation, Batch(base_timestamp=milliseconds).encode(), request(columns=("timestamp",)))
+        assert (outcome.error is None) == fits, milliseconds
+        microseconds = [
+            value for batch in outcome.batches for value in batch.column("timestamp").cast("int64").to_pylist()
+        ]
+        assert microseconds == [milliseconds * 1000] * fits
+
+
+@both
+def test_a_timestamp_beyond_64_bits_wraps_as_in_java(implementation: str) -> None:
+    for base, delta, wrapped in (((1 << 63) - 1, 1, -(1 << 63)), (-(1 << 63), -1, (1 << 63) - 1)):
+        data = Batch((Rec(time=delta),), base_timestamp=base).encode()
+        outcome = run(implementation, data, request(columns=("timestamp",)))
+        assert f"The timestamp {wrapped} ms does not fit" in str(outcome.error)
+
+
+@both
 def test_no_leader_epoch_is_null(implementation: str) -> None:
     batches = (numbered(0, 1, leader_epoch=-1), numbered(1, 2, leader_epoch=0), numbered(3, 1, leader_epoch=-1))
     outcome = run(implementation, b"".join(batch.encode() for batch in batches))
