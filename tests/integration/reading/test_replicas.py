@@ -6,9 +6,11 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.direct.generations import Generations
 from tests.integration.reading.replicas import NODES, address, move
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.direct import ConsumerStrategies
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.reading.counts import ReadCounts
 from pyspark_kafka_direct.reading.range_counter import count_range
@@ -172,6 +174,35 @@ def test_a_log_that_is_cut_under_its_readers(
     assert lenient.lost == read_before - 10
     assert "log cut back" in caplog.text
     assert count_range(*bench.settings(), requests[0]) == 30  # read anew it is whole, and only new from 10 on
+
+
+def test_a_direct_stream_whose_log_is_cut(three: EmbeddedKafka, bench: Workbench) -> None:
+    """It fails whatever failOnDataLoss says, until the log is as long again: that is then not noticed."""
+    topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
+    bench.write(topic, [b"old"] * 10)
+    leading = bench.leader(topic)
+    behind = next(node for node in bench.replicas(topic) if node != leading)
+    three.stop_broker(behind)
+    bench.write(topic, [b"old"] * 20)
+    base = {"bootstrap.servers": bench.bootstrap_servers, "auto.offset.reset": "earliest"}
+    streams = [
+        Generations(ConsumerStrategies.Subscribe([topic], {**base, "failOnDataLoss": fail})) for fail in (True, False)
+    ]
+    for each in streams:
+        assert [(span.from_offset, span.until_offset) for span in each.batch(1000)] == [(0, 30)]
+    three.kill_broker(leading)
+    try:
+        three.start_broker(behind)
+        bench.wait_until(lambda: bench.leader(topic) == behind, "an unclean election", 120)
+        for each in streams:
+            with pytest.raises(DataLossError, match=rf"{topic}-0's offset was changed from 30 to 10") as failure:
+                each.batch(2000)
+            assert (failure.value.topic, failure.value.partition) == (topic, 0)
+        bench.write(topic, [b"new"] * 25)
+        for each in streams:
+            assert [(span.from_offset, span.until_offset) for span in each.batch(3000)] == [(30, 35)]
+    finally:
+        three.start_broker(leading)
 
 
 def test_a_broker_that_dies_under_its_readers(three: EmbeddedKafka, bench: Workbench) -> None:
