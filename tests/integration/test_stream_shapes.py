@@ -37,6 +37,21 @@ def test_one_topic_twice_joined_with_itself(
     assert query.values == ["0", "102", "204", "306"]
 
 
+def test_one_frame_joined_with_itself(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
+    """Another plan than that of two frames: Spark sees one source twice."""
+    topic = make_topic(2)
+    put(topic, range(4))
+    query = stream(subscribe=topic, startingOffsets="earliest")
+    numbers = query.load().select(f.col("value").cast("string").cast("int").alias("number"))
+    joined = numbers.alias("a").join(numbers.alias("b"), f.expr("b.number = a.number * 2"))
+    pairs = joined.select(f.expr("cast(a.number * 100 + b.number as string)").cast("binary"))
+    query.run(pairs.toDF("value"))
+    assert query.values == ["0", "102"]
+    put(topic, range(4, 7))
+    query.run(pairs.toDF("value"))
+    assert query.values == ["0", "102", "204", "306"]
+
+
 def test_two_queries_in_one_session(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
     both, other = make_topic(2), make_topic(3)
     put(both, range(10))
