@@ -16,6 +16,7 @@ import resource
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,14 @@ import pytest
 from tests.mutants.rooms import PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import CodeType
 
     from tests.mutants.reach import Watch
 
 _OPTIONS = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+_SECONDS = 5.0
 _MEMORY = 8 << 30  # bytes; a change may make a list endless
 
 
@@ -47,13 +49,18 @@ class _Quick:
 
 
 class _Chosen:
-    """Runs the chosen tests in the order of their list."""
+    """Runs the chosen tests in their order, each for five times its seconds at most: then the process is killed."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Mapping[str, float]) -> None:
+        self._seconds = tests
         self._place = {test: place for place, test in enumerate(tests)}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = sorted((item for item in items if item.nodeid in self._place), key=lambda i: self._place[i.nodeid])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        _limit(_SECONDS + 5 * self._seconds[item.nodeid])
 
 
 class _Changed(importlib.machinery.SourceFileLoader):
@@ -77,24 +84,24 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, self._loader.path, loader=self._loader)
 
 
-def passes(file: Path, source: str, tests: Sequence[str], seconds: float) -> bool:
+def passes(file: Path, source: str, tests: Mapping[str, float]) -> bool:
     """Return whether tests pass with another source in the place of a file.
 
     Args:
         file: Of the package.
         source: What it has instead.
-        tests: Ids of tests.
-        seconds: The processor's time that they may take. Who takes more does not pass; nor does who waits for ever.
+        tests: Seconds by ids of tests. Who takes far more of the processor's time does not pass; nor does who waits
+            for ever.
     """
 
     def run() -> int:
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
+        _limit(4 * _SECONDS)  # imports, for the beginning
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         sys.meta_path.insert(0, _Finder(file, source))
         files = dict.fromkeys(test.split("::")[0] for test in tests)
         return pytest.main([*_OPTIONS, *files], [_Quick(), _Chosen(tests)])
 
-    return _in_child(run, 60 + 10 * seconds) == 0
+    return _in_child(run, 60 + 10 * sum(tests.values())) == 0
 
 
 def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
@@ -118,6 +125,11 @@ def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
 
     if _in_child(run, 3600, log):
         raise RuntimeError(f"the tests fail before anything is changed:\n{log.read_text('utf-8')[-3000:]}")
+
+
+def _limit(seconds: float) -> None:
+    """Let the process be killed after so much more of the processor's time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + 1, resource.RLIM_INFINITY))
 
 
 def _in_child(run: Callable[[], int], patience: float, log: Path = Path(os.devnull)) -> int:

@@ -71,10 +71,10 @@ from tests.mutants.trial import passes
 file = PACKAGE / "planning" / "hints.py"
 source = file.read_text("utf-8")
 test = "tests/unit/planning/test_hints.py::test_lists_stay_short"
-print(passes(file, source, [test], 30))
-print(passes(file, source.replace("if len(texts) > most", "if len(texts) >= most"), [test], 30))
-print(passes(file, source.replace("texts = [", "any(iter(int, 1)); texts = ["), [test], 1))
-print(passes(file, source, [test], 30))
+print(passes(file, source, {test: 0.1}))
+print(passes(file, source.replace("if len(texts) > most", "if len(texts) >= most"), {test: 0.1}))
+print(passes(file, source.replace("texts = [", "any(iter(int, 1)); texts = ["), {test: 0.1}))
+print(passes(file, source, {test: 0.1}))
 """
 
 
