@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
     from tests.documentation import Block
 
 ELSEWHERE = {"docs/security.md"}
@@ -67,6 +67,7 @@ def namespace(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    assert partitions is not None
     own = spark.newSession()
     found: dict[str, Any] = {"__name__": "__main__", "spark": own, "sessions": (spark, own)}
     yield found

@@ -54,7 +54,7 @@ class OlderStreamReader(StreamReader):
         self._taken_for_new = False
         return super().initialOffset()
 
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """Return the end of the next batch; that of the last one when there is nothing to read.
 
         Raises:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
 
-
 def parameters(kafka: EmbeddedKafka, **more: object) -> dict[str, object]:
     given = {name.replace("_", "."): value for name, value in more.items()}
     return {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest", **given}

@@ -142,7 +142,7 @@ def test_what_is_older_than_the_newest_measured_is_not_looked_for_again() -> Non
 
 def test_no_more_than_sixteen_ends_are_remembered() -> None:
     asked: list[int] = []
-    limit = MeasuredLimit(Backpressure(Gains(), 500.0), lambda end: asked.append(end[TP]), print)  # type: ignore[func-returns-value]
+    limit = MeasuredLimit(Backpressure(Gains(), 500.0), lambda end: asked.append(end[TP]), print)
     for number in range(18):
         asked.clear()
         limit.most({TP: number})

@@ -75,9 +75,14 @@ def test_an_offset_that_is_asked_for_again_is_read_once(monkeypatch: pytest.Monk
     """An idle source is asked up to 100 times a second."""
     view = cluster(10)
     stream = reader(view, Earliest(), Commits())
-    read: list[Mapping[str, Any]] = []
+    read: list[str] = []
     parse = partition_offsets_from_json
-    monkeypatch.setattr(module, "partition_offsets_from_json", lambda text: read.append(text) or parse(text))
+
+    def reading(text: str) -> Any:
+        read.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(module, "partition_offsets_from_json", reading)
     for begin in ({"t": {"0": 4}}, {"t": {"0": 10}}):
         for _ in range(5):
             assert stream.latestOffset(json.loads(json.dumps(begin)), stream.getDefaultReadLimit()) == {"t": {"0": 10}}
