@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import pickle
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyspark.streaming.util
 import pyspark.util
@@ -15,6 +16,12 @@ from pyspark.serializers import read_int
 from pyspark_kafka_direct.errors import BrokerUnreachableError, KafkaDirectError, RunFailedError, TopicNotFoundError
 from pyspark_kafka_direct.runtime.error_of import error_of
 from pyspark_kafka_direct.runtime.plain_errors import plain_errors, tell_plainly
+from pyspark_kafka_direct.runtime.worker import begin_task
+from pyspark_kafka_direct.structured.sink import KafkaBatchWriter
+from pyspark_kafka_direct.structured.source import KafkaDirectSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SENTENCE = "pyspark_kafka_direct.errors.TopicNotFoundError: no such topic: flihgts [topic flihgts]"
 
@@ -128,3 +135,25 @@ def test_a_sentence_of_several_lines_and_notes_is_told_whole() -> None:
         "a note",
     ]
     assert isinstance(error, KafkaDirectError)
+
+
+def make_source() -> None:
+    KafkaDirectSource({})
+
+
+def unpickle_source() -> None:
+    source = pickle.dumps(KafkaDirectSource({}))
+    pyspark.util.traceback = traceback
+    pickle.loads(source)
+
+
+def unpickle_writer() -> None:
+    # Spark sends it to where a batch is committed, and no source with it.
+    pickle.loads(pickle.dumps(KafkaBatchWriter(None)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("begin", [make_source, unpickle_source, unpickle_writer, begin_task])
+def test_every_process_of_sparks_tells_plainly(begin: Callable[[], None]) -> None:
+    pyspark.util.traceback = traceback
+    begin()
+    assert sent_by_a_worker(raised()) == SENTENCE + "\n"
