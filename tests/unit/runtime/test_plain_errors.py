@@ -23,6 +23,7 @@ from pyspark_kafka_direct.structured.source import KafkaDirectSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+UTIL: Any = pyspark.util
 SENTENCE = "pyspark_kafka_direct.errors.TopicNotFoundError: no such topic: flihgts [topic flihgts]"
 
 
@@ -143,7 +144,7 @@ def make_source() -> None:
 
 def unpickle_source() -> None:
     source = pickle.dumps(KafkaDirectSource({}))
-    pyspark.util.traceback = traceback
+    UTIL.traceback = traceback
     pickle.loads(source)
 
 
@@ -154,6 +155,6 @@ def unpickle_writer() -> None:
 
 @pytest.mark.parametrize("begin", [make_source, unpickle_source, unpickle_writer, begin_task])
 def test_every_process_of_sparks_tells_plainly(begin: Callable[[], None]) -> None:
-    pyspark.util.traceback = traceback
+    UTIL.traceback = traceback
     begin()
     assert sent_by_a_worker(raised()) == SENTENCE + "\n"
