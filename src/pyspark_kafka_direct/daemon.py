@@ -24,6 +24,7 @@ from typing import Final
 _JEMALLOC: Final = "JE_ARROW_MALLOC_CONF"
 
 NEEDED: Final = (
+    "encodings.idna",  # of any host name
     "pyarrow",
     "pyarrow.compute",
     "pyspark.worker",
@@ -33,7 +34,10 @@ NEEDED: Final = (
     "pyspark.sql.worker.write_into_data_source",
     "pyspark_kafka_direct.records",
     "pyspark_kafka_direct.reading.range_reader",
+    "pyspark_kafka_direct.reading.request",
     "pyspark_kafka_direct.runtime.range_task",
+    "pyspark_kafka_direct.settings.sink",
+    "pyspark_kafka_direct.settings.source",
     "pyspark_kafka_direct.structured.batch",
     "pyspark_kafka_direct.structured.sink",
     "pyspark_kafka_direct.structured.source",
