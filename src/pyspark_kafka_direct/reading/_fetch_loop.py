@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.reading")
 
+# The first fetch of a range is smaller than the others: a query may want no more than its first rows (``show``,
+# ``limit``), and Spark hands none of them on before it has the whole Arrow batch.
+_FIRST_FETCH = 256 << 10
+
 # How often in a row a leader of before Kafka 2.2 must say that its log ends before what was planned. Right after its
 # election it says so even of a log that has the records.
 _SHORT_ENDS_TO_BELIEVE = 5
@@ -110,6 +114,7 @@ class FetchLoop:
     ) -> None:
         self._system = system
         self._settings = fetch
+        self._max_bytes = min(fetch.max_partition_fetch_bytes, max(_FIRST_FETCH, fetch.fetch_min_bytes))
         self._request = request
         self._replica = replica
         self._consumer = consumer
@@ -152,7 +157,7 @@ class FetchLoop:
         deadline = self._patience.deadline
         started = self._system.monotonic()
         try:
-            self._replica.ask(position, self._settings.max_partition_fetch_bytes, deadline, last_epoch=self._epoch)
+            self._replica.ask(position, self._max_bytes, deadline, last_epoch=self._epoch)
             fetched = self._replica.answer(deadline)
         finally:
             self._counts.wait_seconds += self._system.monotonic() - started
@@ -168,11 +173,12 @@ class FetchLoop:
         if next_offset <= position:
             return False
         self._progressed()
+        self._max_bytes = self._settings.max_partition_fetch_bytes
         if self._ahead and next_offset < self._request.offsets.until_offset:
             # Without the last batch's epoch: a broker refuses a request that names another epoch of the leader, and no
             # log is cut within one.
             try:
-                self._replica.ask(next_offset, self._settings.max_partition_fetch_bytes, self._patience.deadline)
+                self._replica.ask(next_offset, self._max_bytes, self._patience.deadline)
             except (TopicNotFoundError, TransientBrokerError):
                 self._replica.drop()  # the records at hand come first: the loop asks again, and then it counts
         self._epoch = scan_leader_epoch(fetched.records)

@@ -64,6 +64,7 @@ class Place:
         self.recreated_as: UUID | None = None
         self.told: list[str] = []
         self.asked: list[int] = []
+        self.sizes: list[int] = []
         self.epochs: list[int] = []
         self.log = LogState(0, 100, TOPIC_ID)
         self.first_local = 0
@@ -72,9 +73,10 @@ class Place:
         self._script = deque(script)
         self._under_way = False
 
-    def ask(self, offset: int, _: int, __: object, *, last_epoch: int = -1) -> None:
+    def ask(self, offset: int, max_bytes: int, _: object, *, last_epoch: int = -1) -> None:
         if not self._under_way:
             self.asked.append(offset)
+            self.sizes.append(max_bytes)
             self.epochs.append(last_epoch)
         self._under_way = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import pytest
 from tests.unit.reading.scripted import TOPIC_ID, Place, answer, count, records
@@ -36,6 +37,25 @@ def test_what_follows_is_asked_for_before_it_is_needed(counts: ReadCounts) -> No
     assert count(place, counts) == 40
     assert place.asked == [10, 30]  # and nothing beyond the range
     assert (counts.fetches, counts.retries, place.told) == (2, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "following"),
+    [
+        ({}, 256 << 10, 4 << 20),
+        ({"max_partition_fetch_bytes": "1000"}, 1000, 1000),
+        ({"fetch_min_bytes": "1000000"}, 1_000_000, 4 << 20),
+        ({"fetch_min_bytes": "9000000"}, 4 << 20, 4 << 20),
+    ],
+    ids=["defaults", "small-fetches", "large-minimum", "minimum-above-the-most"],
+)
+def test_the_first_fetch_is_small_until_there_are_records(
+    counts: ReadCounts, settings: dict[str, Any], first: int, following: int
+) -> None:
+    moved = answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    place = Place(moved, records(10, 20), records(20, 30), records(30, 60))
+    assert count(place, counts, **settings) == 40
+    assert place.sizes == [first, first, following, following]
 
 
 def test_trouble_is_tried_again_after_a_look_for_the_leader(counts: ReadCounts) -> None:
