@@ -20,7 +20,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.port != 9092:
         shell = shell.replace("--sample flights", f"--sample flights --port {asked.port}")
         python = python.replace("localhost:9092", f"localhost:{asked.port}")
-    with tempfile.TemporaryDirectory(prefix="new-user-") as folder:
-        user = User(Path(folder), asked.python, asked.wheels, asked.spark)
+    with ExitStack() as stack:
+        folder = asked.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="new-user-")))
+        user = User(folder, asked.python, asked.wheels, asked.spark)
         user.follow(shell, python, asked.port)
     return 0
 
@@ -69,7 +70,9 @@ class User:
     def __init__(self, folder: Path, python: str, wheels: Path, spark: str | None) -> None:
         self._folder = folder
         tools = folder / "tools"
-        tools.mkdir()
+        shutil.rmtree(tools, ignore_errors=True)
+        shutil.rmtree(folder / "copies.checkpoint", ignore_errors=True)  # its Kafka is gone
+        tools.mkdir(parents=True)
         for tool in _TOOLS.split():
             found = shutil.which(tool)
             assert found is not None, f"{tool} is not on this machine"
@@ -229,6 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="folder with the wheel (default: dist)")
     parser.add_argument("--spark", help="the PySpark to install, as 4.2; without it the newest that is allowed")
     parser.add_argument("--python", default=sys.executable, help="the user's Python (default: this one)")
+    parser.add_argument("--folder", type=Path, help="where to work, and to find what an earlier run has installed")
     parser.add_argument("--port", type=int, default=9092, help="of Kafka (default: README's, 9092)")
     return parser
 
