@@ -48,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shell = shell.replace("--sample flights", f"--sample flights --port {asked.port}")
         python = python.replace("localhost:9092", f"localhost:{asked.port}")
     with ExitStack() as stack:
-        folder = asked.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="new-user-")))
+        folder = (
+            asked.folder.resolve()
+            if asked.folder
+            else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="new-user-")))
+        )
         user = User(folder, asked.python, asked.wheels, asked.spark)
         user.follow(shell, python, asked.port)
     return 0
