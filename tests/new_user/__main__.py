@@ -90,6 +90,7 @@ class User:
             "PIP_FIND_LINKS": f"{wheels.resolve()} {os.environ.get('PIP_FIND_LINKS', '')}".strip(),
             "PIP_CONSTRAINT": str(wanted),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONUNBUFFERED": "1",  # as in a terminal
         }
         for tool in _FORBIDDEN:
             assert shutil.which(tool, path=str(tools)) is None
