@@ -76,11 +76,11 @@ def equivalents() -> set[str]:
 
 
 def sample(room: str, most: int, files: list[str] | None) -> list[Change]:
-    """Return some of the changes that can be made to a room: the same ones for the same code."""
+    """Return some of the changes that can be made to a room: the same ones, in the same order, for the same code."""
     every = [
         change for file in ROOMS[room].files() if files is None or file.name in files for change in changes_of(file)
     ]
-    return sorted(random.Random(f"{SEED} {room}").sample(every, min(most, len(every))))
+    return random.Random(f"{SEED} {room}").sample(every, min(most, len(every)))
 
 
 def changes_of(file: Path) -> list[Change]:
@@ -120,7 +120,7 @@ def tell(name: str, chosen: list[Change], noticed: dict[str, bool]) -> bool:
     """Print the score, and return whether it is as good as it must be."""
     same = equivalents()
     tried = [change for change in chosen if change.key in noticed and change.name not in same]
-    survivors = [change for change in tried if not noticed[change.key]]
+    survivors = sorted(change for change in tried if not noticed[change.key])
     for change in survivors:
         print(f"{change.file}:{change.line} :: {change.text} :: {change.what}")
     for file, count in sorted(Counter(change.file for change in survivors).items()):
