@@ -48,6 +48,13 @@ def test_alternatives_are_anchored_as_a_whole() -> None:
         ("a(?i:b)", "aB", "AB"),
         ("\\H+\\z", "abc", ""),
         (".*(?<!offsets)", "topic", "__consumer_offsets"),
+        ("[a&&b]*a", "a", "b"),
+        (".(?<=[a&&b]|b)a", "ba", "aa"),
+        ("[a]*b", "aab", "ac"),
+        (".(?<=[a]|b)c", "ac", "cc"),
+        (".(?<=(?i)A|b)c", "ac", "cc"),
+        ("[a-a]", "a", "b"),
+        ("a{1,2147483647}", "aaa", "b"),
     ],
 )
 def test_constructs_python_writes_differently(pattern: str, matching: str, other: str) -> None:
@@ -83,6 +90,10 @@ def test_constructs_python_writes_differently(pattern: str, matching: str, other
         ("(?:(?=a)|a){3}", "assertion only", 11),
         ("(?iu)\u212a", "outside ASCII", 6),
         ("a\\", "ends too early", 2),
+        ("a{2147483648}", "illegal repetition", 1),
+        ("\\x{110000}", "illegal \\\\x", 0),
+        ("\\x{61", "illegal \\\\x", 0),
+        ("\\x{}", "illegal \\\\x", 0),
         ("(" * 5000, "nested too deeply", 0),
     ],
 )
