@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,16 @@ def commit(servers: str, group: str, topic: str, offset: int) -> None:
         group,
         lambda consumer: consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False),
     )
+
+
+def groups_named_after(servers: str, topic: str) -> list[str]:
+    """The groups that the broker knows whose name has the topic's in it."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    deadline = time.monotonic() + _PATIENCE
+    while (found := admin.list_consumer_groups(request_timeout=60).result(60)).errors:  # coordinators are just starting
+        assert time.monotonic() < deadline, found.errors
+        time.sleep(0.1)
+    return sorted(group.group_id for group in found.valid if topic in group.group_id)
 
 
 def _by_a_consumer(servers: str, group: str, call: Callable[[Consumer], _T]) -> _T:

@@ -126,5 +126,17 @@ def test_a_schema_that_does_not_fit_is_refused(
         read(flights, schema).collect()
 
 
+def test_a_frame_joined_with_itself(read: Callable[..., DataFrame], flights: str) -> None:
+    frame = read(flights)
+    pairs = frame.alias("a").join(frame.alias("b"), ["partition", "offset"]).select("a.value", "b.value").collect()
+    assert sorted((left or b"", right or b"") for left, right in pairs) == sorted(
+        (row.value or b"", row.value or b"") for row in frame.collect()
+    )
+    before = frame.select("partition", (frame["offset"] + 1).alias("offset"), "value")
+    followed = before.join(frame.select("partition", "offset", frame.value.alias("next")), ["partition", "offset"])
+    assert sorted((row.value, row.next) for row in followed.where("partition = 1").collect()) == [(b"five", b"six")]
+    assert followed.count() == 4
+
+
 def test_an_empty_topic_is_an_empty_frame(read: Callable[..., DataFrame], make_topic: Callable[..., str]) -> None:
     assert read(make_topic(partitions=3)).count() == 0

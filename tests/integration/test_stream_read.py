@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.groups import committed, groups_named_after
 from tests.integration.topics import Admin
 
 if TYPE_CHECKING:
@@ -149,6 +150,18 @@ def test_the_limit_in_proportion_across_a_restart_and_not_for_once(
     assert [len(query.batches[number]) for number in range(1, query.committed + 1)] == [10] * query.committed
     left = 113 - 10 * (query.committed + 1)
     assert query.run(once=True)[-1] == left
+
+
+def test_no_group_is_registered(
+    stream: Callable[..., Stream], kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    """groupIdPrefix and kafka.group.id have no effect, and a group of the query's run, as Spark has it, isn't made."""
+    topic = make_topic()
+    put(topic, range(3))
+    options = {"groupIdPrefix": f"prefix-{topic}", "kafka_group_id": f"group-{topic}", "kafka_client_id": topic}
+    assert sum(stream(subscribe=topic, startingOffsets="earliest", **options).run()) == 3
+    assert committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {}
+    assert groups_named_after(kafka.bootstrap_servers, topic) == []
 
 
 def test_the_largest_limit_does_not_overflow(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:

@@ -6,10 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
+from pyspark.streaming import StreamingContext
 from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+from tests.integration.groups import groups_named_after
 
+from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 from pyspark_kafka_direct.errors import BrokerError, OptionError
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
@@ -91,6 +94,49 @@ def test_a_graceful_stop_commits_what_the_last_batch_has_queued(
     assert told.all[-1] == (batches.all[-1], None)
     assert len(told.all) == len(batches.all), "each call was told, that of the last batch too"
     assert committed(kafka.bootstrap_servers, topic, partition) == {partition: batches.all[-1]}
+
+
+def test_a_stop_that_is_not_graceful_commits_what_is_queued(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    topic = make_topic()
+    partition = TopicPartition(topic, 0)
+    put(topic, range(5))
+    told = Seen()
+    with streaming(spark.sparkContext, 3600) as ssc:  # the next batch, which would send it, is far away
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
+        stream.foreachRDD(lambda rdd: None)
+        ssc.start()
+        stream.commitAsync([OffsetRange(topic, 0, 0, 3)], lambda offsets, error: told.add((offsets, error)))
+        assert committed(kafka.bootstrap_servers, topic, partition) == {}
+        ssc.stop(stopSparkContext=False, stopGraceFully=False)
+    assert told.all == [({partition: 3}, None)]
+    assert committed(kafka.bootstrap_servers, topic, partition) == {partition: 3}
+
+
+def test_nothing_is_committed_unasked_and_no_group_is_made(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    """Neither by the driver nor by executors, for which Spark has the group spark-executor-*."""
+    topic = make_topic()
+    put(topic, range(5))
+    batches = Seen()
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        parameters = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic}
+        reset = {"auto.offset.reset": "earliest", "enable.auto.commit": True, "auto.commit.interval.ms": 100}
+        strategy = ConsumerStrategies.Subscribe([topic], {**parameters, **reset})
+        stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
+        stream.foreachRDD(lambda rdd: batches.add(rdd.map(lambda record: record.offset).collect()))
+        ssc.start()
+        batches.wait_for_elements(5)
+        batches.wait_for_more(2)
+        ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert committed(kafka.bootstrap_servers, topic, TopicPartition(topic, 0)) == {}
+    assert groups_named_after(kafka.bootstrap_servers, topic) == []
+    direct_stream(StreamingContext(spark.sparkContext, 1), kafka.bootstrap_servers, topic, topic).commitSync(
+        [OffsetRange(topic, 0, 0, 3)]
+    )
+    assert groups_named_after(kafka.bootstrap_servers, topic) == [topic], "one that there is would be seen"
 
 
 def test_commit_sync_is_done_when_it_returns(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
 
+    from pyspark_kafka_direct.direct import KafkaRDD
 
 def parameters(kafka: EmbeddedKafka, **more: object) -> dict[str, object]:
     given = {name.replace("_", "."): value for name, value in more.items()}
@@ -80,6 +81,41 @@ def test_a_partition_that_appears_later_begins_where_the_group_has_committed(
     Group(cluster, topic).commit({TopicPartition(topic, 1): 3})
     spans = [(each.partition, each.from_offset, each.until_offset) for each in stream.batch(2000)]
     assert spans == [(0, 0, 0), (1, 3, 5), (2, 0, 4)], "and at its first record where the group has none"
+
+
+def test_records_that_age_out_of_a_planned_batch_are_loss_unless_that_is_allowed(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    """With auto.offset.reset=earliest, which is for the start: no task resets."""
+    for fail, wanted in ((True, None), (False, [b"3", b"4"])):
+        topic = make_topic()
+        put(topic, range(5))
+        results, failures = Seen(), Seen()
+        with streaming(spark.sparkContext, 1) as ssc:
+            strategy = ConsumerStrategies.Subscribe([topic], parameters(kafka, failOnDataLoss=fail))
+            stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
+
+            def handle(rdd: KafkaRDD, topic: str = topic, results: Seen = results, failures: Seen = failures) -> None:
+                if rdd.offsetRanges()[0].count() >= 5:
+                    Admin(kafka.bootstrap_servers).delete_records(topic, 3)
+                try:
+                    results.add(rdd.map(lambda record: record.value).collect())
+                except Exception as error:
+                    failures.add(str(error))
+                    raise
+
+            stream.foreachRDD(handle)
+            ssc.start()
+            if wanted is None:
+                with pytest.raises(Exception, match="DataLossError"):
+                    ssc.awaitTerminationOrTimeout(DEADLINE)  # type: ignore[arg-type]
+                assert f"{topic}-0" in failures.all[0]
+                assert b"3" not in results.flat
+            else:
+                put(topic, ["later"])
+                results.wait_for_elements(3)
+                assert results.flat == [*wanted, b"later"]
+                assert failures.all == []
 
 
 def test_a_topic_that_goes_between_two_questions_of_one_plan(
