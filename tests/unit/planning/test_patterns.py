@@ -54,6 +54,8 @@ def test_alternatives_are_anchored_as_a_whole() -> None:
         (".(?<=[a]|b)c", "ac", "cc"),
         (".(?<=(?i)A|b)c", "ac", "cc"),
         ("[a-a]", "a", "b"),
+        ("(?:\\b[a&&b]){2}|b", "b", "a"),
+        ("(?:\\b[a]-?){2}", "a-a", "aa"),
         ("a{1,2147483647}", "aaa", "b"),
     ],
 )
@@ -91,6 +93,7 @@ def test_constructs_python_writes_differently(pattern: str, matching: str, other
         ("(?iu)\u212a", "outside ASCII", 6),
         ("a\\", "ends too early", 2),
         ("a{2147483648}", "illegal repetition", 1),
+        ("(?:(?i)\\b){3}", "assertion only", 10),
         ("\\x{110000}", "illegal \\\\x", 0),
         ("\\x{61", "illegal \\\\x", 0),
         ("\\x{}", "illegal \\\\x", 0),
