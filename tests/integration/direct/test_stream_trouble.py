@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.direct import KafkaRDD
 
+
 def parameters(kafka: EmbeddedKafka, **more: object) -> dict[str, object]:
     given = {name.replace("_", "."): value for name, value in more.items()}
     return {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest", **given}

@@ -94,6 +94,17 @@ def test_no_limit_before_the_second_batch() -> None:
     assert [query.batch(sink(1_000_000, 0))[0] for _ in range(2)] == [1_000_000] * 2
 
 
+def test_records_that_were_passed_over_are_not_taken_for_records_that_were_read() -> None:
+    """A batch that spans more than it was allowed has found the log to begin later."""
+    ends = {file_name({TP: end}): end for end in (0, 1000, 1_002_000, 1_003_000)}
+    found = {
+        name: Measurement(1000.0 + number * 1000, end - (0, 0, 1000, 1_002_000)[number], 1000, 0, 1000)
+        for number, (name, end) in enumerate(ends.items())
+    }
+    limit = MeasuredLimit(Backpressure(Gains(), 1000.0), lambda end: found.get(file_name(end)), print)
+    assert [limit.most({TP: end}) for end in ends.values()] == [1000, 1000, pytest.approx(1001, abs=1), 1000]
+
+
 def test_warns_once_when_nothing_is_measured() -> None:
     warnings: list[str] = []
     limit = MeasuredLimit(Backpressure(Gains(), 500.0), lambda _: None, warnings.append)
