@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from importlib import import_module
 from typing import Final
+from zipimport import zipimporter
 
 _JEMALLOC: Final = "JE_ARROW_MALLOC_CONF"
 
@@ -48,6 +50,7 @@ NEEDED: Final = (
 def main() -> None:
     """Import what workers need, and be PySpark's daemon."""
     import_needed()
+    forget_archives()
     # What is there now is there in all workers: no collection has to walk it, and so to copy its pages.
     gc.collect()
     gc.freeze()
@@ -69,6 +72,18 @@ def import_needed() -> None:
                 raise
     if without_thread:
         del os.environ[_JEMALLOC]
+
+
+def forget_archives() -> None:
+    """Forget the importers of archives, of which Python makes new ones where it needs them.
+
+    Each new worker has Python forget what it knows of folders, as Spark may have put files there
+    (``importlib.invalidate_caches``). Then each importer reads the table of its archive anew, and PySpark lies in an
+    archive, with an importer for each of its packages: 15 times a table of thousands of files.
+    """
+    for path, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 if __name__ == "__main__":
