@@ -95,7 +95,7 @@ mutants: $(VENV)  ## which small changes of ROOM (planning) do unit tests not no
 
 .PHONY: wheels
 wheels:  ## the files of a release in dist/: wheels for Linux (needs cargo; zig links them), a pure one, an sdist; checked
-	scripts/wheels dist $(PROCESSORS)
+	scripts/wheels dist $(if $(PROCESSORS),"$(PROCESSORS)")
 	scripts/try-wheel dist
 
 .PHONY: new-user
