@@ -55,7 +55,7 @@ def test_writing(kafka: EmbeddedKafka, topics: tuple[str, str], seen: dict[str, 
 
 
 def test_a_wrong_option_is_named(seen: dict[str, Any]) -> None:
-    assert "the option startingOffset is unknown; did you mean 'startingOffsets'?" in seen["refused"]
+    assert "did you mean 'startingOffsets'?" in seen["refused"]
 
 
 def test_a_stream(seen: dict[str, Any]) -> None:
