@@ -15,12 +15,15 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import SparkVersionError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.types import StructType
 
 OLDEST: Final = (4, 0)
 
@@ -99,6 +102,13 @@ def arrow_stream_writer() -> type[DataSourceStreamWriter]:
         """A writer of streams that Spark 4.0 takes for one of Arrow batches: it asks for the latter's class only."""
 
     return StreamArrowWriter
+
+
+def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema in which Spark takes rows of a schema; timestamps are in UTC."""
+    convert: Any = import_module("pyspark.sql.pandas.types").to_arrow_schema
+    # Before 4.2 there is no such keyword, and UTC is what it does.
+    return convert(schema, timezone="UTC") if "timezone" in signature(convert).parameters else convert(schema)
 
 
 def checkpointing(jvm: Any) -> Any:

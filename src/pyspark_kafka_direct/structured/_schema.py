@@ -61,9 +61,9 @@ class ReadSchema:
         if self.schema == StructType([StructField(name, _TYPES[name]) for name in self.columns]):
             yield from batches
             return
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark_kafka_direct.runtime.spark_versions import arrow_schema_in_utc
 
-        arrow_schema = to_arrow_schema(self.schema, timezone="UTC")
+        arrow_schema = arrow_schema_in_utc(self.schema)
         for batch in batches:
             yield type(batch).from_arrays(batch.columns, schema=arrow_schema)
 

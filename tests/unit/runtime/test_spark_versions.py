@@ -7,9 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.sql.pandas import types
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from pyspark_kafka_direct.errors import SparkVersionError
-from pyspark_kafka_direct.runtime.spark_versions import checkpointing, require_spark, spark_features
+from pyspark_kafka_direct.runtime.spark_versions import (
+    arrow_schema_in_utc,
+    checkpointing,
+    require_spark,
+    spark_features,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +132,18 @@ def test_a_door_says_what_it_needs_and_what_needs_no_spark_works(door: str, name
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.startswith(f"{named} needs PySpark 4.0 or newer"), done.stderr
+
+
+@pytest.mark.parametrize("version", ["4.1", "4.2"])
+def test_timestamps_are_in_utc_on_each_version(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``to_arrow_schema`` has no keyword ``timezone`` before 4.2."""
+    convert = types.to_arrow_schema
+    if version < "4.2":
+        monkeypatch.setattr(
+            types, "to_arrow_schema", lambda schema, timestamp_utc=True: convert(schema, timezone="UTC")
+        )
+    schema = arrow_schema_in_utc(StructType([StructField("Timestamp", TimestampType(), False)]))
+    assert str(schema.field("Timestamp")) == "pyarrow.Field<Timestamp: timestamp[us, tz=UTC] not null>"
 
 
 class JavaPackage:
