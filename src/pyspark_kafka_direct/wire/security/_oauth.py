@@ -108,9 +108,11 @@ class _Source:
             case KafkaDirectError() as error:
                 raise type(error)(error.message, broker=broker) from error.__cause__
             case Exception() as error:
-                # The text of somebody else's exception may hold anything, so only its kind is shown; the cause has it.
+                # The text of somebody else's exception may hold anything, so only its kind is shown.
                 raise AuthenticationError(
-                    f"{self._name} failed with {type(error).__name__}; the cause is above.", broker=broker
+                    f"{self._name} failed with {type(error).__name__}. With PYSPARK_KAFKA_DIRECT_LOG_LEVEL=DEBUG in "
+                    "the environment its text and stack trace are logged.",
+                    broker=broker,
                 ) from error
             case other:
                 raise other
