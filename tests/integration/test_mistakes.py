@@ -1,0 +1,40 @@
+"""What is printed for the commonest mistakes, and where warnings are, plain and over Spark Connect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.mistakes import PAGE, TLS, TOPIC, Bench, connected
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.sessions import SparkSessions
+
+
+@pytest.fixture(scope="module")
+def bench(make_spark: SparkSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with EmbeddedKafka(security=[TLS], reuse_running=False) as kafka, connected(make_spark) as (plain, remote):
+        yield Bench(kafka, plain, remote, tmp_path_factory.mktemp("mistakes"))
+
+
+def test_what_is_printed_is_what_the_page_shows(bench: Bench) -> None:
+    """Where this fails, read what has changed, and make the page anew: ``python -m tests.mistakes --write``."""
+    assert bench.page() == PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["plain", "connect"])
+def test_sparks_own_logging_of_workers_has_the_warnings(bench: Bench, kind: str) -> None:
+    spark = bench.sessions[kind]
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        options = {"kafka.bootstrap.servers": bench.kafka.bootstrap_servers, "subscribe": TOPIC, "kafka.linger.ms": "5"}
+        assert spark.read.format("kafka-direct").options(**options).load().count() == 5
+        logs = spark.tvf.python_worker_logs().select("level", "logger", "msg").collect()
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    ours = {(row.level, row.logger) for row in logs if "kafka.linger.ms" in row.msg}
+    assert ours == {("WARNING", "pyspark_kafka_direct.settings")}

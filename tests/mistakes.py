@@ -1,0 +1,261 @@
+"""What is printed for the commonest mistakes: docs/mistakes.md, and what makes it.
+
+    python -m tests.mistakes --write      # make it anew, which takes a minute
+
+``tests/integration/test_mistakes.py`` compares it with what is printed now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.integration.sessions import SparkSessions
+from tests.lanes.jvm import start_quickly
+from tests.lanes.python import import_quickly
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+PAGE: Final = Path(__file__).parent.parent / "docs" / "mistakes.md"
+TOPIC: Final = "flights"
+TLS: Final = "SASL_SSL"
+
+_HEAD: Final = """# What is printed for the commonest mistakes
+
+This page is made by running them (`python -m tests.mistakes --write`), and a test compares. Each shows the options that
+matter, and the last lines that Python prints, from the name of Spark's exception on. Ids, ports and times are replaced.
+
+`error_of` turns what Spark raises into [an error of this package](structured-streaming.md#which-error-it-was) again.
+
+What is shown once is the same in batches and streams, and over Spark Connect: there the exception's class is in
+`pyspark.errors.exceptions.connect`, and the server's stack trace comes behind it, which
+`spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")` leaves out.
+"""
+_PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SECONDS: Final = 120
+_RECORDS: Final = 5
+_WAYS: Final = [
+    ("plain", "batch", "A batch"),
+    ("connect", "batch", "A batch over Spark Connect"),
+    ("plain", "stream", "A stream"),
+    ("connect", "stream", "A stream over Spark Connect"),
+]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake.
+
+    Attributes:
+        title: What is wrong.
+        options: Those that matter. ``BROKER`` and ``TLS-BROKER`` stand for servers.
+        writes: Whether it is one of writing.
+        format: Of the data source.
+        hidden: Further options, which make it quick or let it get so far.
+    """
+
+    title: str
+    options: Mapping[str, str]
+    writes: bool = False
+    format: str = "kafka-direct"
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+
+_AT: Final = {"kafka.bootstrap.servers": "BROKER"}
+_READ: Final = {**_AT, "subscribe": TOPIC}
+_SOON: Final = {"kafka.default.api.timeout.ms": "2000"}
+
+MISTAKES: Final = [
+    Mistake("No servers", {"subscribe": TOPIC}),
+    Mistake("Nobody listens there", {"kafka.bootstrap.servers": "localhost:1", "subscribe": TOPIC}, hidden=_SOON),
+    Mistake("A topic's name is misspelt", {**_AT, "subscribe": "flihgts"}),
+    Mistake("An option's name is misspelt", {**_READ, "startingOffset": "earliest"}),
+    Mistake("Two ways to choose topics", {**_READ, "assign": '{"flights":[0]}'}),
+    Mistake("Offsets that are no JSON", {**_READ, "startingOffsets": '{"flights":{"0":5}'}),
+    Mistake("Offsets that the log does not have", {**_READ, "startingOffsets": '{"flights":{"0":100}}'}),
+    Mistake("A setting of Kafka's consumer that has no place here", {**_READ, "kafka.auto.offset.reset": "latest"}),
+    Mistake("A port that speaks TLS", {"kafka.bootstrap.servers": "TLS-BROKER", "subscribe": TOPIC}, hidden=_SOON),
+    Mistake(
+        "A wrong password",
+        {
+            "kafka.bootstrap.servers": "TLS-BROKER",
+            "subscribe": TOPIC,
+            "kafka.security.protocol": TLS,
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{_PLAIN} required username="alice" password="...";',
+        },
+        hidden={"kafka.ssl.truststore.location": "CA"},
+    ),
+    Mistake("The name of Spark's own source, without its jar", _READ, format="kafka"),
+]
+
+
+class Bench:
+    """A broker, and one Spark with a session of each kind.
+
+    Args:
+        kafka: A broker of its own, with a listener ``SASL_SSL``.
+        plain: A session.
+        remote: One over Spark Connect.
+        folder: For checkpoints.
+
+    Attributes:
+        kafka: The broker.
+        sessions: The sessions, ``plain`` and ``connect``.
+    """
+
+    def __init__(self, kafka: EmbeddedKafka, plain: Any, remote: Any, folder: Path) -> None:
+        self.kafka = kafka
+        self.sessions = {"plain": plain, "connect": remote}
+        self._folder = folder
+        _fill(kafka)
+        for session in self.sessions.values():
+            # Spark looks for data sources at the first use; a second thread does not wait, and finds none.
+            reader = session.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+            assert reader.option("subscribe", TOPIC).load().count() == _RECORDS
+
+    def page(self) -> str:
+        """Make all mistakes, and return the page that shows what is printed."""
+        runs: dict[tuple[str, str, str], Callable[[], str]] = {}
+        for mistake in MISTAKES:
+            for kind, session in self.sessions.items():
+                runs[mistake.title, kind, "batch"] = partial(self._said, self._batch, mistake, session)
+                runs[mistake.title, kind, "stream"] = partial(self._said, self._stream, mistake, session)
+        with ThreadPoolExecutor(4) as pool:
+            said = dict(zip(runs, pool.map(lambda run: run(), runs.values()), strict=True))
+        text = _HEAD
+        for mistake in MISTAKES:
+            text += f"\n## {mistake.title}\n\n{_shown(mistake)}\n"
+            shown: set[str] = set()
+            for kind, way, what in _WAYS:
+                printed = said[mistake.title, kind, way]
+                if printed not in shown:
+                    text += f"\n{what}:\n\n```text\n{printed}\n```\n"
+                shown.add(printed)
+        return text
+
+    def _said(self, run: Callable[[Mistake, Any], object], mistake: Mistake, session: Any) -> str:
+        try:
+            run(mistake, session)
+        except Exception as error:
+            return self._normal(f"{type(error).__name__}: {error}")
+        raise AssertionError(f"{mistake.title}: no error")
+
+    def _batch(self, mistake: Mistake, session: Any) -> None:
+        if mistake.writes:
+            frame = session.range(1).selectExpr("cast(id as string) value")
+            frame.write.format(mistake.format).mode("append").options(**self._options(mistake)).save()
+        else:
+            session.read.format(mistake.format).options(**self._options(mistake)).load().collect()
+
+    def _stream(self, mistake: Mistake, session: Any) -> None:
+        if mistake.writes:
+            rows = session.readStream.format("rate").load().selectExpr("cast(value as string) value")
+            writer = rows.writeStream.format(mistake.format).options(**self._options(mistake))
+        else:
+            rows = session.readStream.format(mistake.format).options(**self._options(mistake)).load()
+            writer = rows.writeStream.format("noop")
+        query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=self._folder)).start()
+        try:
+            assert query.awaitTermination(_SECONDS), f"{mistake.title}: no error in {_SECONDS} s"
+        finally:
+            query.stop()
+
+    def _options(self, mistake: Mistake) -> dict[str, str]:
+        stands_for = {
+            "BROKER": self.kafka.bootstrap_servers,
+            "TLS-BROKER": self.kafka.listener(TLS),
+            "CA": str(self.kafka.certificates.ca),
+        }
+        return {name: stands_for.get(text, text) for name, text in {**mistake.options, **mistake.hidden}.items()}
+
+    def _normal(self, text: str) -> str:
+        """Return the text without what is another one each time, and without what Spark puts behind ours."""
+        text = re.split(r"\n\nJVM stacktrace:|\n=== Streaming Query ===", text)[0]
+        for place, port in ((self.kafka.bootstrap_servers, 9092), (self.kafka.listener(TLS), 9093)):
+            text = text.replace(place, f"broker:{port}")
+        text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "...", text)
+        text = re.sub(r"\nTried \d+ times\.", "\nTried 5 times.", text)
+        return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@contextmanager
+def connected(make_spark: SparkSessions) -> Iterator[tuple[Any, Any]]:
+    """Give a session, and one over Spark Connect, whose server is in the same JVM."""
+    import socket
+
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    plain = make_spark(
+        {
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(port),
+        }
+    )
+    remote = RemoteSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+    try:
+        yield plain, remote
+    finally:
+        remote.stop()
+
+
+def _fill(kafka: EmbeddedKafka) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(_RECORDS):
+        producer.produce(TOPIC, str(number).encode())
+    assert producer.flush(30) == 0
+
+
+def _shown(mistake: Mistake) -> str:
+    calls = [f'.format("{mistake.format}")'] + [
+        f".option({_quoted(name)}, {_quoted(text)})" for name, text in mistake.options.items()
+    ]
+    return "```text\n" + "\n".join(calls) + "\n```"
+
+
+def _quoted(text: str) -> str:
+    text = {"BROKER": "broker:9092", "TLS-BROKER": "broker:9093"}.get(text, text)
+    return f"'{text}'" if '"' in text else f'"{text}"'
+
+
+def main() -> None:
+    """See the top of the file."""
+    parser = argparse.ArgumentParser(description="Show what is printed for the commonest mistakes.")
+    parser.add_argument("--write", action="store_true", help=f"write it to {PAGE.name}")
+    write = parser.parse_args().write
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    start_quickly()
+    import_quickly()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(security=[TLS], reuse_running=False) as kafka:
+        sessions = SparkSessions(Path(folder))
+        with connected(sessions) as (plain, remote):
+            page = Bench(kafka, plain, remote, Path(folder)).page()
+        sessions.stop_jvm()
+    if write:
+        PAGE.write_text(page, encoding="utf-8")
+    else:
+        print(page)
+
+
+if __name__ == "__main__":
+    main()
