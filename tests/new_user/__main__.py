@@ -112,6 +112,7 @@ class User:
 
     def _kill_and_restart(self, servers: str) -> None:
         shutil.copy(Path(__file__).parent / "copies.py", self._folder)
+        self._told(self._activated(_NEW_TOPIC.format(servers=servers)))
         program = self._activated(f"exec python copies.py {servers} {self._folder} ")
         with self._running("killed", program + "go") as killed:
             killed.wait_for(lambda told: "batch 2" in told)
@@ -208,6 +209,11 @@ class Program:
             assert can_end or self._process.poll() is None, f"it ended with exit code {self._process.returncode}"
             time.sleep(0.5)
 
+
+_NEW_TOPIC: Final = """python - <<'END'
+from pyspark_kafka_direct.cli.topics import create_topics, parse_topics
+create_topics("{servers}", parse_topics(["copies:3"]))
+END"""
 
 _VERSIONS: Final = """python - <<'END'
 import platform, pyspark, pyspark_kafka_direct, pyspark_kafka_direct.records as records
