@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -184,6 +185,7 @@ def damaged_lz4() -> dict[str, bytes]:
 def test_damaged_lz4_frames(implementation: str, what: str) -> None:
     outcome = run(implementation, Batch(texts(20), codec="lz4", packed=damaged_lz4()[what]).encode())
     assert isinstance(outcome.error, CorruptRecordError)
+    assert ("the frame wants a dictionary" in str(outcome.error)) == (what == "dictionary")
 
 
 @both
@@ -232,6 +234,16 @@ def test_a_zstd_frame_that_is_cut_off_leaves_nothing_in_memory() -> None:
     finally:
         tracemalloc.stop()
     assert left < PIECE  # twenty pieces, when each failure kept its own
+
+
+@both
+def test_a_stream_that_is_cut_off_behind_several_pieces_is_blamed_on_no_record(implementation: str) -> None:
+    records = tuple(Rec(random.Random(number).randbytes(700_000)) for number in range(4))
+    packed = compress("gzip", plain(records))[:-1]
+    outcome = run(implementation, Batch(records, 7, codec="gzip", packed=packed).encode())
+    assert outcome.column("offset")[:3] == [7, 8, 9]
+    assert isinstance(outcome.error, CorruptRecordError)
+    assert outcome.error.offset == 7
 
 
 @both

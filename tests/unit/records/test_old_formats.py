@@ -142,7 +142,16 @@ def test_malformed_messages(implementation: str, bad: bytes) -> None:
     outcome = run(implementation, message(0, b"good") + bad)
     assert outcome.column("value") == [b"good"]
     assert isinstance(outcome.error, RecordError)
-    assert outcome.error.topic == "flights"
+    assert (outcome.error.topic, outcome.error.offset) == ("flights", 5)
+
+
+@both
+def test_a_message_that_cannot_be_read_has_the_offset_of_its_wrapper(implementation: str) -> None:
+    inner = message(0, b"a") + message(1, b"b")[:-1] + b"c" + message(2, b"d")
+    outcome = run(implementation, wrapper(5, inner, "gzip"))
+    assert outcome.column("offset") == [3]
+    assert isinstance(outcome.error, CorruptRecordError)
+    assert outcome.error.offset == 5
 
 
 def test_messages_go_to_the_python_decoder_only_while_they_last() -> None:
