@@ -10,8 +10,9 @@ from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both, request, run
 from tests.unit.records.legacy import message
 
-from pyspark_kafka_direct.errors import TimestampError
+from pyspark_kafka_direct.errors import RecordError, TimestampError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset
+from pyspark_kafka_direct.records._python import PythonDecoder, _decoder
 from pyspark_kafka_direct.records._python import scan_leader_epoch as python_scan_epoch
 from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
 
@@ -288,3 +289,14 @@ def test_bad_arguments(wrong: dict[str, object], message: str) -> None:
     right = {"topic": "t", "partition": 0, "from_offset": 0, "until_offset": 3, "columns": COLUMNS}
     with pytest.raises(ValueError, match=message):
         create_decoder(**(right | wrong))  # type: ignore[arg-type]
+
+
+def test_a_fetch_that_finds_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(_decoder, "bytes", no_memory, raising=False)
+    decoder = PythonDecoder(request(3))
+    with pytest.raises(RecordError, match="memory") as told:
+        decoder.feed(numbered(0, 10).encode())
+    assert (told.value.topic, told.value.partition, told.value.offset) == ("flights", 7, 3)
