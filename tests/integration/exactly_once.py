@@ -112,9 +112,7 @@ def wait_for(query: StreamingQuery) -> None:
 
 def told(error: BaseException) -> str:
     """Return the line of our own error in Spark's."""
-    lines = str(error).splitlines()
-    ours = [line for line in lines if line.startswith("pyspark_kafka_direct.errors.")]
-    return ours[-1].removeprefix("pyspark_kafka_direct.errors.") if ours else str(error)
+    return str(error).rpartition("pyspark_kafka_direct.errors.")[2].splitlines()[0]
 
 
 def token_in(refusal: str) -> str:
