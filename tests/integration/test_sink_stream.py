@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
+from tests.integration.exactly_once import told
 from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE
 from tests.integration.waiting import wait_until
@@ -62,9 +63,7 @@ def run(kafka: EmbeddedKafka, tmp_path: Path) -> Callable[..., StreamingQuery]:
 def refusal(run: Callable[..., Any], *given: Any, **options: str) -> str:
     with pytest.raises(StreamingQueryException) as caught:
         run(*given, **options)
-    lines = str(caught.value).splitlines()
-    ours = [line for line in lines if line.startswith("pyspark_kafka_direct.errors.")]
-    return ours[-1].removeprefix("pyspark_kafka_direct.errors.") if ours else str(caught.value)
+    return told(caught.value)
 
 
 @pytest.mark.smoke
@@ -207,5 +206,5 @@ def test_refusals(source: Source, run: Callable[..., StreamingQuery], make_topic
     assert "partition must be a(n) int" in refused("value", "value partition", topic=topic)
     assert refused("value", topic="never-made").startswith("TopicNotFoundError: topic 'never-made' does not exist")
     for name in ("key", "value"):
-        told = refused("value", topic=topic, **{f"kafka_{name}_serializer": "foo"})
-        assert told.startswith(f"OptionError: the option kafka.{name}.serializer cannot be used here")
+        said = refused("value", topic=topic, **{f"kafka_{name}_serializer": "foo"})
+        assert said.startswith(f"OptionError: the option kafka.{name}.serializer cannot be used here")
