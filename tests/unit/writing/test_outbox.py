@@ -121,8 +121,9 @@ def test_the_brokers_time_comes_before_the_records_own(boxes: list[Outbox]) -> N
 
 def test_the_time_that_a_broker_tells_of_a_batch_it_had_already_is_not_the_records(boxes: list[Outbox]) -> None:
     """It is the latest one of the batch, as if the topic had the broker's times."""
-    box = make(boxes, made_up(lambda _: Answer(more={"log_append_time_ms": 77})), linger=0.05)
+    box = make(boxes, made_up(lambda _: Answer(more={"log_append_time_ms": 77})), linger=100.0)
     futures = [box.send("t", b"k", b"v", timestamp=each) for each in (5, 77, 6)]
+    box.flush(SECONDS)
     assert [each.result(SECONDS).timestamp for each in futures] == [5, 77, 6]
 
 
