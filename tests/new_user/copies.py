@@ -14,6 +14,9 @@ from pyspark.sql import SparkSession, functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LIMIT = 1500  # records of a batch
 
 
 def main(servers: str, folder: str, what: str) -> None:
@@ -33,7 +36,7 @@ def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) ->
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", "flights")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 1500)
+        .option("maxOffsetsPerTrigger", LIMIT)
         .load()
     )
     writer = (
@@ -45,7 +48,16 @@ def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) ->
         .option("transactionalIdPrefix", "copies")
         .option("checkpointLocation", f"{folder}/copies.checkpoint")
     )
-    query = (writer.trigger(availableNow=True) if to_the_end else writer.trigger(processingTime="1 second")).start()
+    if not to_the_end:
+        follow(writer.trigger(processingTime="1 second").start())
+        return
+    # Spark before 4.2 ends such a run after one batch; one that is not nearly full has come to the end.
+    while follow(writer.trigger(availableNow=True).start()) > LIMIT // 2:
+        pass
+
+
+def follow(query: StreamingQuery) -> int:
+    """Tell each batch of a query until it ends; return how many rows the last one had."""
     told = -1
     while query.isActive:
         query.awaitTermination(1)
@@ -54,6 +66,8 @@ def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) ->
             told = progress["batchId"]
             print(f"batch {told}", flush=True)
     query.awaitTermination()
+    last = query.lastProgress
+    return 0 if last is None else int(last["numInputRows"])
 
 
 def check(spark: SparkSession, servers: str) -> None:
