@@ -16,6 +16,7 @@ from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.backpressure import clamp
 from pyspark_kafka_direct.planning.hints import listed
+from pyspark_kafka_direct.planning.limits import passed_log_starts
 from pyspark_kafka_direct.planning.stream_loss import LossReport
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def plan_batch(at: Position, view: DirectView) -> Batch:
         raise
     latest = {**latest, **_hidden(begins, latest, view)}
     most = view.most(begins, latest)
-    expired = {} if most is None else _expired(begins, latest, view)
+    expired = {} if most is None else passed_log_starts(begins, latest, view.log_starts)
     if expired:
         most = view.most(begins | expired, latest)
     ends = clamp(begins | expired, latest, most)
@@ -150,15 +151,6 @@ def _begin_new(
         return {}
     _log.info("new partitions: %s", listed(new))
     return view.starts_of_new(new)
-
-
-def _expired(
-    begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], view: DirectView
-) -> dict[TopicPartition, int]:
-    """Return log starts that have passed where a batch begins: its limit must not count records that are gone."""
-    waiting = [tp for tp in begins if latest[tp] > begins[tp]]
-    log_starts = view.log_starts(waiting) if waiting else {}
-    return {tp: min(offset, latest[tp]) for tp, offset in log_starts.items() if offset > begins[tp]}
 
 
 def _hidden(

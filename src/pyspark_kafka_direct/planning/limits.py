@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -148,3 +148,20 @@ class MinimumGate:
 def new_offsets(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
     """Count the offsets there are to read; a partition that is not in ``start`` counts from 0, as in Spark."""
     return sum(max(offset - start.get(tp, 0), 0) for tp, offset in latest.items())
+
+
+def passed_log_starts(
+    begins: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    log_starts: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]],
+) -> dict[TopicPartition, int]:
+    """Return log starts that have passed where a batch begins: its limit must not count records that are gone.
+
+    Args:
+        begins: Where the batch begins.
+        latest: Where the logs end.
+        log_starts: Tells where logs begin; asked of the partitions that have something to read, if there are any.
+    """
+    waiting = [tp for tp, end in latest.items() if end > begins[tp]]
+    known = log_starts(waiting) if waiting else {}
+    return {tp: min(offset, latest[tp]) for tp, offset in known.items() if offset > begins[tp]}

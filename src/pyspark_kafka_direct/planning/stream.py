@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
-from pyspark_kafka_direct.planning.limits import Limits
+from pyspark_kafka_direct.planning.limits import Limits, passed_log_starts
 from pyspark_kafka_direct.planning.ranges import split_ranges
 from pyspark_kafka_direct.planning.stream_frozen import check_against_frozen, check_against_latest, check_not_recreated
 from pyspark_kafka_direct.planning.stream_limits import BatchLimits
@@ -308,15 +308,10 @@ class StreamPlanner:
     def _expired(
         self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Log starts that have passed where a limited batch begins: by its limit it would count records that are gone.
-
-        Where a loss ends the query, the task that finds it does so.
-        """
+        """Log starts that a limited batch passes over; where a loss ends the query, the task that finds it does so."""
         if self._tuning.fail_on_data_loss or not self._limits.any:
             return {}
-        waiting = [tp for tp, end in latest.items() if end > begins[tp]]
-        log_starts = self._view.offsets(dict.fromkeys(waiting, EARLIEST)) if waiting else {}
-        return {tp: min(offset, latest[tp]) for tp, offset in log_starts.items() if offset > begins[tp]}
+        return passed_log_starts(begins, latest, lambda waiting: self._view.offsets(dict.fromkeys(waiting, EARLIEST)))
 
     def _report_losses(
         self,
