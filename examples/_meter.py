@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import sys
 import time
 from datetime import datetime
@@ -113,7 +113,8 @@ class Meter:
         batch, took, rate, late = "-", "-", "-", "-"
         progress = None if query is None else query.lastProgress
         if query is not None and progress is not None:
-            ends = [json.loads(source["endOffset"]) for source in progress["sources"]]
+            # Spark before 4.2 writes them as Python does and not as JSON; this reads both.
+            ends = [ast.literal_eval(source["endOffset"]) for source in progress["sources"]]
             self.read = sum(offset for end in ends for partitions in end.values() for offset in partitions.values())
             self.open_windows = sum(state["numRowsTotal"] for state in progress["stateOperators"])
             seconds = progress["batchDuration"] / 1000

@@ -52,8 +52,9 @@ class Health:
             before = self._queries.pop(query_id, None)
             last = None if before is None else before.last_batch
             self._queries[query_id] = QueryHealth(name or query_id, query_id, run_id, last_batch=last)
-            while len(self._queries) > _KEPT:
-                self._queries.popitem(last=False)
+            ended = [each for each, query in self._queries.items() if not query.is_running]
+            for each in ended[: max(len(self._queries) - _KEPT, 0)]:
+                del self._queries[each]
 
     def batch_ended(self, query_id: str, run_id: str, name: str | None, at: float) -> None:
         """Take in the end of a batch."""
@@ -67,3 +68,9 @@ class Health:
             for query_id, each in self._queries.items():
                 if each.run_id == run_id:
                     self._queries[query_id] = replace(each, is_running=False)
+
+    def all_ended(self) -> None:
+        """Take in the end of all queries."""
+        with self._lock:
+            for query_id, each in self._queries.items():
+                self._queries[query_id] = replace(each, is_running=False)

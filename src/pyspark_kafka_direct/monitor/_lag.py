@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.monitor._history import EndHistory
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
+from pyspark_kafka_direct.runtime.spark_versions import reports_latest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ class PartitionLag:
         topic: Topic.
         partition: Partition.
         offset: Next offset to read.
-        latest: The partition's end when the batch was planned, or when the query was looked at while idle.
+        latest: The partition's end when the batch was planned, or when it was looked for since.
         lag: Offsets between the two.
         seconds: How long ago ``offset`` was the end, interpolated from the ends seen before; ``None`` while too little
             was seen to tell.
@@ -128,14 +129,14 @@ class LagTracker:
 
     def after(self, source: SourceBatch, group: str) -> SourceLag:
         """Return where the source is after this batch."""
-        began, ended = source.began_ms / 1000, source.ended_ms / 1000
+        began, ended, seen = source.began_ms / 1000, source.ended_ms / 1000, source.seen_at_ms / 1000
         partitions = []
         for tp, offset in sorted(source.end.items()):
             latest = source.latest.get(tp)
             if latest is None:
                 continue  # deleted, or planned by an earlier run: nothing can be said
             history = self._histories.setdefault(tp, EndHistory())
-            history.add(latest, began)
+            history.add(latest, seen)
             read = max(offset - source.start[tp], 0) if tp in source.start else 0
             partitions.append(
                 PartitionLag(
@@ -144,7 +145,7 @@ class LagTracker:
                     offset,
                     latest,
                     max(latest - offset, 0),
-                    history.seconds_behind(offset, ended),
+                    history.seconds_behind(offset, max(ended, seen)),
                     read / max(ended - began, 0.001),
                 )
             )
@@ -164,7 +165,8 @@ class SourceBatch:
         rows: Rows that were read; more than there are when a sink reads them twice.
         start: Where the batch began; empty in a query's first.
         end: Where it ended.
-        latest: The partitions' ends when it was planned; empty when they were not looked up.
+        latest: The partitions' ends; empty when the report does not tell them.
+        seen_ms: When these were seen, if not when the batch was planned.
     """
 
     description: str
@@ -174,6 +176,12 @@ class SourceBatch:
     start: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
+    seen_ms: float | None = None
+
+    @property
+    def seen_at_ms(self) -> float:
+        """When ``latest`` was seen."""
+        return self.began_ms if self.seen_ms is None else self.seen_ms
 
     @property
     def records(self) -> int:
@@ -205,7 +213,7 @@ def source_batch(progress: Mapping[str, Any], source: Mapping[str, Any]) -> Sour
             int(source["numInputRows"]),
             _offsets(source["startOffset"]),
             end,
-            _offsets(source["latestOffset"]),
+            _offsets(source["latestOffset"]) if reports_latest(source["description"]) else {},
         )
     except (KeyError, TypeError, ValueError):
         return None

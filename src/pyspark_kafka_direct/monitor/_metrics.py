@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableSet
+    from collections.abc import Iterator, MutableMapping, Sequence, Set
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -38,13 +38,17 @@ class HasLags(Protocol):
         """What every query has written."""
 
 
-def register(monitor: HasLags, registry: CollectorRegistry | None, registered: MutableSet[CollectorRegistry]) -> None:
+def register(
+    monitor: HasLags,
+    registry: CollectorRegistry | None,
+    collectors: MutableMapping[CollectorRegistry, LagCollector],
+) -> None:
     """Let a registry ask the monitor.
 
     Args:
         monitor: Who is asked.
         registry: Who asks; ``None`` for the library's default.
-        registered: The registries that ask already; this one is added.
+        collectors: Who answers the registries that ask already; that of this one is added.
 
     Raises:
         ImportError: The library is not installed.
@@ -54,20 +58,25 @@ def register(monitor: HasLags, registry: CollectorRegistry | None, registered: M
     except ImportError as error:
         raise ImportError(_MISSING) from error
     asks = registry or REGISTRY
-    if asks not in registered:
-        registered.add(asks)
-        asks.register(LagCollector(monitor))
+    if asks not in collectors:
+        collectors[asks] = LagCollector()
+        asks.register(collectors[asks])
+    collectors[asks].add(monitor)
 
 
 class LagCollector:
     """Makes the metrics when Prometheus asks, so nothing is to be kept up to date.
 
-    Args:
-        monitor: Where the lags are.
+    One for all sessions: a name may be there once, with all its series, and two sessions may have the same ones.
     """
 
-    def __init__(self, monitor: HasLags) -> None:
-        self._monitor = monitor
+    def __init__(self) -> None:
+        self._monitors: list[HasLags] = []
+
+    def add(self, monitor: HasLags) -> None:
+        """Ask this monitor, too."""
+        if monitor not in self._monitors:
+            self._monitors.append(monitor)
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Return nothing: no metric is known before a query runs."""
@@ -75,20 +84,24 @@ class LagCollector:
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Return the metrics now."""
-        self._monitor.look_again()
-        yield from self._health()
-        yield from self._lag()
+        for monitor in self._monitors:
+            monitor.look_again()
+        # Once: each look asks the JVM whether Spark still runs.
+        queries = [query for monitor in self._monitors for query in monitor.queries]
+        yield from self._health(queries)
+        yield from self._lag({each.query_id for each in queries if each.is_running})
         yield from self._written()
 
-    def _health(self) -> Iterator[GaugeMetricFamily]:
+    def _health(self, queries: Sequence[QueryHealth]) -> Iterator[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
 
         up = GaugeMetricFamily("kafka_direct_query_up", "Whether the query runs", labels=["query"])
         last = GaugeMetricFamily(
             "kafka_direct_query_last_batch_timestamp_seconds", "When its last batch ended", labels=["query"]
         )
-        # Of several queries of one name the last one started counts.
-        for query in {each.query: each for each in self._monitor.queries}.values():
+        # Of several queries of one name the one that runs counts, else the last one started.
+        ordered = sorted(queries, key=lambda each: each.is_running)
+        for query in {each.query: each for each in ordered}.values():
             up.add_metric([query.query], int(query.is_running))
             if query.last_batch is not None:
                 last.add_metric([query.query], query.last_batch)
@@ -100,12 +113,16 @@ class LagCollector:
         labels = ["query", "topic"]
         records = CounterMetricFamily("kafka_direct_sink_records", "Records written", labels=labels)
         size = CounterMetricFamily("kafka_direct_sink_bytes", "Bytes written, as they were sent", labels=labels)
-        for total in self._monitor.sink_totals:
-            records.add_metric([total.query, total.topic], total.records)
-            size.add_metric([total.query, total.topic], total.bytes)
+        sums: dict[tuple[str, str], tuple[int, int]] = {}  # several queries may have had one name
+        for total in (total for monitor in self._monitors for total in monitor.sink_totals):
+            before = sums.get((total.query, total.topic), (0, 0))
+            sums[total.query, total.topic] = (before[0] + total.records, before[1] + total.bytes)
+        for names, (of_records, of_bytes) in sums.items():
+            records.add_metric(names, of_records)
+            size.add_metric(names, of_bytes)
         yield from (records, size)
 
-    def _lag(self) -> Iterator[GaugeMetricFamily]:
+    def _lag(self, running: Set[str]) -> Iterator[GaugeMetricFamily]:
         """Return where queries are that run. One that reads a topic twice shows the reader that is further behind."""
         from prometheus_client.core import GaugeMetricFamily
 
@@ -121,8 +138,8 @@ class LagCollector:
         )
         latest = GaugeMetricFamily("kafka_partition_latest_offset", "The partition's end", labels=labels[1:])
 
-        ended = {each.query_id for each in self._monitor.queries if not each.is_running}
-        sources = [source for query in self._monitor.lags if query.query_id not in ended for source in query.sources]
+        lags = [lag for monitor in self._monitors for lag in monitor.lags if lag.query_id in running]
+        sources = [source for lag in lags for source in lag.sources]
         partitions = sorted(
             ((source.group, each) for source in sources for each in source.partitions),
             key=lambda pair: pair[1].lag,

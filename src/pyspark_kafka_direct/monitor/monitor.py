@@ -9,18 +9,19 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from pyspark_kafka_direct.monitor._health import Health, QueryHealth
 from pyspark_kafka_direct.monitor._lag import LagTracker, QueryLag, SourceBatch, source_batch
 from pyspark_kafka_direct.monitor._writes import SinkTotal, WriteLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
     from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
+    from pyspark_kafka_direct.monitor._metrics import LagCollector
     from pyspark_kafka_direct.monitor._queries import QueryFacts
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.written import BatchWritten
@@ -31,6 +32,7 @@ _log = logging.getLogger("pyspark_kafka_direct.monitor")
 
 _KEPT = 100
 _STALE_SECONDS = 15.0  # Prometheus usually asks so often
+_PAUSE_SECONDS = 1.0  # between looks at a query whose reports do not tell where the logs end
 
 
 class BatchObserver(Protocol):
@@ -66,8 +68,11 @@ class Monitor:
     Args:
         feedback: Takes the measurements for backpressure.
         observers: Are told of finished batches.
-        look_up: Asks the brokers for the ends of an idle query's partitions, from a source's options.
+        look_up: Asks the brokers for the ends of partitions, from a source's options: of an idle query, and where
+            reports do not tell them.
         writes: Knows what batches have written; by default nobody does.
+        collectors: Who answers each Prometheus registry; shared by the monitors of all sessions.
+        lives: Tells whether Spark still runs: of queries that end with it nobody is told.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class Monitor:
         observers: tuple[BatchObserver, ...] = (),
         look_up: LookUp | None = None,
         writes: WriteLog | None = None,
+        collectors: MutableMapping[CollectorRegistry, LagCollector] | None = None,
+        lives: Callable[[], bool] = lambda: True,
     ) -> None:
         self._feedback = feedback
         self._observers = observers
@@ -85,7 +92,8 @@ class Monitor:
         self._lags: OrderedDict[str, QueryLag] = OrderedDict()
         self._runs: dict[str, _Run] = {}
         self._health = Health()
-        self._registries: WeakSet[CollectorRegistry] = WeakSet()
+        self._lives = lives
+        self._collectors = WeakKeyDictionary() if collectors is None else collectors
 
     def lag(self, query: Any = None) -> QueryLag | None:
         """Return where a query is, after its last batch or a look at it while idle; known after the query's end, too.
@@ -134,10 +142,16 @@ class Monitor:
     @property
     def queries(self) -> tuple[QueryHealth, ...]:
         """Every query of this session since ``enable(spark)``: whether it runs, and when its last batch ended."""
+        if self._health.running and not self._lives():
+            self._health.all_ended()
+            with self._lock:
+                self._runs.clear()
         return self._health.queries
 
     def look_again(self) -> None:
         """Ask the brokers how far behind the queries are whose last batch ended a while ago: they may be stuck."""
+        if not any(each.is_running for each in self.queries):
+            return
         before = time.time() - _STALE_SECONDS
         with self._lock:
             runs = [run for run in self._runs.values() if (lag := self._lags.get(run.query_id)) and lag.time < before]
@@ -158,7 +172,7 @@ class Monitor:
         """
         from pyspark_kafka_direct.monitor._metrics import register
 
-        register(self, registry, self._registries)
+        register(self, registry, self._collectors)
 
     def query_known(self, query_id: str, run_id: str, name: str | None) -> None:
         """Take in that a query begins, whatever it reads."""
@@ -189,6 +203,8 @@ class Monitor:
                 self._keep(lag)
         if lag is not None:
             _log.info("%s", lag.line)
+        if run.ends_untold and time.monotonic() - run.asked >= _PAUSE_SECONDS:
+            self._look_soon(run)
         # Last what may fail: observers, and then the disk.
         for observer in self._observers if sources else ():
             observer.batch_ended(run_id, [(each.batch, each.options) for each in sources.values()])
@@ -209,7 +225,7 @@ class Monitor:
         with self._lock:
             if run.looked_at or not any(each.options for each in run.sources.values()):
                 return
-            run.looked_at = True
+            run.looked_at, run.asked = True, time.monotonic()
         threading.Thread(target=self._look, args=(run,), name="kafka-direct-ends", daemon=True).start()
 
     def query_ended(self, run_id: str) -> None:
@@ -235,17 +251,23 @@ class Monitor:
             _log.debug("the lag of the idle query %s stays as it was: %s", run.name or run.query_id, error)
         else:
             with self._lock:
-                # A batch that ended meanwhile knows better.
-                if run.sources is sources and self._runs.get(run.run_id) is run:
+                if self._counts(run, sources):
                     run.sources = {
-                        number: each.idle(ends[number], time.time() * 1000) if number in ends else each
-                        for number, each in sources.items()
+                        number: each.seen(ends[number], time.time() * 1000) if number in ends else each
+                        for number, each in run.sources.items()
                     }
                     lag = run.lag()
                     if lag is not None:
                         self._keep(lag)
         finally:
             run.looked_at = False
+
+    def _counts(self, run: _Run, sources: Mapping[int, _Source]) -> bool:
+        """Tell whether what a look at these sources found is still the best that is known."""
+        if run.ends_untold:
+            return not any(other.query_id == run.query_id for other in self._runs.values() if other is not run)
+        # A batch that ended meanwhile knows better.
+        return run.sources is sources and self._runs.get(run.run_id) is run
 
     def _keep(self, lag: QueryLag) -> None:
         self._lags[lag.query_id] = lag
@@ -260,11 +282,11 @@ class _Source:
     group: str
     options: Mapping[str, str] = field(repr=False)
 
-    def idle(self, ends: Mapping[TopicPartition, int], now_ms: float) -> _Source:
-        """Return the source as if a batch without records had just ended."""
-        batch = dataclasses.replace(
-            self.batch, began_ms=now_ms, ended_ms=now_ms, rows=0, start=self.batch.end, latest=ends
-        )
+    def seen(self, ends: Mapping[TopicPartition, int], now_ms: float) -> _Source:
+        """Return the source with ends that were just seen; as if idle, if those at its last batch were known before."""
+        batch = dataclasses.replace(self.batch, latest=ends, seen_ms=now_ms)
+        if self.batch.latest:
+            batch = dataclasses.replace(batch, began_ms=now_ms, ended_ms=now_ms, rows=0, start=self.batch.end)
         return dataclasses.replace(self, batch=batch)
 
 
@@ -277,6 +299,12 @@ class _Run:
     sources: Mapping[int, _Source] = field(default_factory=dict)
     trackers: dict[int, LagTracker] = field(default_factory=dict)
     looked_at: bool = False
+    asked: float = float("-inf")  # when brokers were asked last, on the clock that never goes back
+
+    @property
+    def ends_untold(self) -> bool:
+        """Whether nobody has told where the logs of some source end since its last batch."""
+        return any(not each.batch.latest for each in self.sources.values())
 
     def lag(self) -> QueryLag | None:
         lags = [
@@ -286,7 +314,7 @@ class _Run:
         known = tuple(lag for lag in lags if lag.partitions)
         if not known:
             return None
-        seen = max(each.batch.ended_ms for each in self.sources.values()) / 1000
+        seen = max(max(each.batch.ended_ms, each.batch.seen_at_ms) for each in self.sources.values()) / 1000
         return QueryLag(self.query_id, self.run_id, self.name, self.batch_id, seen, known)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.monitor.reports import OTHER, SOURCE, report, source
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor import Monitor
 from pyspark_kafka_direct.monitor import monitor as monitor_module
+from pyspark_kafka_direct.monitor._enable import _lives
 from pyspark_kafka_direct.monitor._feedback import FeedbackWriter
 from pyspark_kafka_direct.monitor._queries import QueryFacts
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.monitor import SourceBatch
+    from pyspark_kafka_direct.monitor._metrics import LagCollector
 
 UNKNOWN = QueryFacts()
 KNOWN = QueryFacts(5000.0, {SOURCE: {"commitgroupid": "shop", "kafka.sasl.jaas.config": "hush"}})
@@ -197,6 +200,70 @@ class TestIdle:
         assert brokers.asked == []
 
 
+class TestOlderSpark:
+    """Spark 4.0 and 4.1 report the end of the batch as ``latestOffset``, however much waits behind it."""
+
+    FACTS = QueryFacts(5000.0, {OTHER: {"commitgroupid": "shop"}})
+
+    def batch(self, end: int, *, start: int = 0, **more: Any) -> dict[str, Any]:
+        ends = {"t": {"0": end}}
+        return report(source({"t": {"0": start}}, ends, ends, description=OTHER), **{"runId": "r", **more})
+
+    def test_the_brokers_are_asked_after_a_batch(self) -> None:
+        brokers = Brokers(1000)
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(self.batch(100), self.FACTS)
+        settled()
+        lag = monitor.lag()
+        assert lag is not None
+        (partition,) = lag.sources[0].partitions
+        assert (partition.offset, partition.latest, partition.lag, partition.rate) == (100, 1000, 900, 50.0)
+        assert abs(lag.time - time.time()) < 60
+
+    def test_nothing_is_said_where_they_cannot_be_asked(self) -> None:
+        monitor = Monitor(look_up=Brokers(BrokerTimeoutError("no answer")).look_up)
+        monitor.batch_ended(self.batch(100), self.FACTS)
+        settled()
+        assert monitor.lag() is None
+        monitor.batch_ended(self.batch(100, runId="no options"), UNKNOWN)
+        settled()
+        assert monitor.lag() is None
+
+    def test_they_are_asked_once_a_second_and_their_answer_counts_for_the_newest_batch(self) -> None:
+        brokers = Brokers(1000, 1000)
+        brokers.open.clear()
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(self.batch(100), self.FACTS)
+        assert brokers.looked.wait(30)
+        monitor.batch_ended(self.batch(300, start=100, batch=2), self.FACTS)
+        brokers.open.set()
+        settled()
+        monitor.batch_ended(self.batch(400, start=300, batch=3), self.FACTS)
+        settled()
+        lag = monitor.lag()
+        assert lag is not None
+        assert (lag.batch_id, lag.sources[0].total, brokers.asked) == (2, 700, ["shop"])
+        monitor.query_idle("r")
+        settled()
+        lag = monitor.lag()
+        assert lag is not None
+        assert (lag.batch_id, lag.sources[0].total) == (3, 600)
+
+    def test_a_query_that_is_over_is_told_too_but_not_for_a_later_run_of_it(self) -> None:
+        for later in (False, True):
+            brokers = Brokers(1000)
+            brokers.open.clear()
+            monitor = Monitor(look_up=brokers.look_up)
+            monitor.batch_ended(self.batch(100), self.FACTS)
+            assert brokers.looked.wait(30)
+            monitor.query_ended("r")
+            if later:
+                monitor.batch_ended(self.batch(200, start=100, runId="later"), UNKNOWN)
+            brokers.open.set()
+            settled()
+            assert (monitor.lag() is None) is later
+
+
 class TestObservers:
     def test_are_told_of_every_batch_and_the_end(self) -> None:
         observer = Observer()
@@ -299,7 +366,7 @@ class TestMetrics:
         monitor.query_ended(run["runId"])
         assert self.text(monitor) == [f"{up} 0.0", ended]
         monitor.query_known(run["id"], "its next run", run["name"])
-        assert f"{up} 1.0" in self.text(monitor)
+        assert self.text(monitor)[:2] == [f"{up} 1.0", ended], "its last batch was the one before"
         monitor.query_ended(run["runId"])
         assert f"{up} 1.0" in self.text(monitor), "an older run has ended"
 
@@ -328,6 +395,48 @@ class TestMetrics:
         monitor.batch_ended(at(10, 30), KNOWN)
         assert generate_latest(registry).decode().count("group_lag{") == 1
 
+    def test_queries_that_have_ended_with_spark_are_down(self) -> None:
+        """Nobody is told: the SparkContext was stopped, or the JVM has died, and its listeners with it."""
+        lives = [True]
+        monitor = Monitor(lives=lambda: lives[0], look_up=lambda *_: pytest.fail("nobody asks for it any more"))
+        run = at(0, 0)
+        monitor.query_known(run["id"], run["runId"], "delays")
+        assert 'kafka_direct_query_up{query="delays"} 1.0' in self.text(monitor)
+        lives[0] = False
+        monitor.batch_ended(at(10, 30), KNOWN)
+        lines = self.text(monitor)
+        assert 'kafka_direct_query_up{query="delays"} 0.0' in lines
+        assert not any("group_lag{" in line for line in lines)
+        assert not monitor.queries[0].is_running
+
+    def test_sessions_share_a_registry(self) -> None:
+        """A name that comes twice with its type, or a series that comes twice, is an error for who reads the text."""
+        registry: CollectorRegistry = CollectorRegistry()
+        collectors: dict[CollectorRegistry, LagCollector] = {}
+        for number in range(2):
+            monitor = Monitor(collectors=collectors)
+            monitor.register_metrics(registry)
+            monitor.batch_ended(at(10, 30) | {"id": f"q{number}", "runId": f"r{number}"}, KNOWN)
+        lines = generate_latest(registry).decode().splitlines()
+        assert len(lines) == len({line.rpartition(" ")[0] for line in lines})
+        assert 'kafka_direct_query_up{query="q0"} 1.0' in lines
+        assert 'kafka_direct_query_up{query="q1"} 1.0' in lines
+        assert sum("group_lag{" in line for line in lines) == 1
+
+    def test_many_queries_later(self) -> None:
+        """Those that run are never forgotten, and the lag of one that has ended does not come back."""
+        monitor = Monitor()
+        monitor.query_known("old", "r", "runs on")
+        monitor.batch_ended(at(10, 30), KNOWN)
+        monitor.query_ended(at(10, 30)["runId"])
+        for number in range(200):
+            monitor.query_known(f"q{number}", f"r{number}", None)
+            monitor.query_ended(f"r{number}")
+        lines = self.text(monitor)
+        assert 'kafka_direct_query_up{query="runs on"} 1.0' in lines
+        assert not any("group_lag{" in line for line in lines)
+        assert len(monitor.queries) == 100
+
     def test_a_topic_read_twice_is_one_series(self) -> None:
         one, two = (source({"t": {"0": 0}}, {"t": {"0": end}}, {"t": {"0": 30}}) for end in (20, 10))
         monitor = Monitor()
@@ -335,3 +444,28 @@ class TestMetrics:
         assert [line for line in self.text(monitor) if "group_lag{" in line] == [
             'kafka_consumergroup_group_lag{group="shop",partition="0",topic="t"} 20.0'
         ]
+
+
+class Stopped:
+    def __init__(self, stopped: bool | Exception) -> None:
+        self.stopped = stopped
+
+    def sc(self) -> Stopped:
+        return self
+
+    def isStopped(self) -> bool:
+        if isinstance(self.stopped, Exception):
+            raise self.stopped
+        return self.stopped
+
+
+@pytest.mark.parametrize(
+    ("context", "lives"),
+    [(None, False), (Stopped(True), False), (Stopped(ConnectionError()), False), (Stopped(False), True)],
+    ids=["stopped here", "stopped in the JVM", "no JVM", "runs"],
+)
+def test_whether_spark_still_runs(context: Stopped | None, lives: bool) -> None:
+    session: Any = SimpleNamespace(_jsparkSession=1, sparkContext=SimpleNamespace(_jsc=context))
+    assert _lives(session) is lives
+    over_connect: Any = SimpleNamespace(is_stopped=not lives)
+    assert _lives(over_connect) is lives

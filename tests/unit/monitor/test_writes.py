@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from pyspark_kafka_direct.monitor._writes import SinkTotal, WriteLog
 from pyspark_kafka_direct.monitor.monitor import Monitor
@@ -59,6 +59,19 @@ def test_prometheus_gets_the_sums(tmp_path: Path) -> None:
     labels = {"query": "delays", "topic": "a"}
     assert registry.get_sample_value("kafka_direct_sink_records_total", labels) == 6
     assert registry.get_sample_value("kafka_direct_sink_bytes_total", labels) == 60
+
+
+def test_queries_of_one_name_are_one_series(tmp_path: Path) -> None:
+    """A query that is started again without its checkpoint has another id."""
+    log = WriteLog(tmp_path)
+    for query_id in ("q", "r"):
+        leave(written(query_id, 0, A0), query_id, tmp_path)
+        log.batch_ended(query_id, "delays", 0)
+    registry = CollectorRegistry()
+    Monitor(writes=log).register_metrics(registry)
+    text = generate_latest(registry).decode()
+    assert text.count('kafka_direct_sink_records_total{query="delays",topic="a"}') == 1
+    assert registry.get_sample_value("kafka_direct_sink_records_total", {"query": "delays", "topic": "a"}) == 6
 
 
 def test_without_a_folder_nothing_is_known() -> None:
