@@ -19,6 +19,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 from zipimport import zipimporter
@@ -51,6 +52,7 @@ def main() -> None:
     """Import what workers need, and be PySpark's daemon."""
     import_needed()
     forget_archives()
+    os.register_at_fork(after_in_child=seed_numpy)
     # What is there now is there in all workers: no collection has to walk it, and so to copy its pages.
     gc.collect()
     gc.freeze()
@@ -60,16 +62,16 @@ def main() -> None:
 
 
 def import_needed() -> None:
-    """Import what workers need; one that this version of Spark does not have is left out."""
+    """Import what workers need. What cannot be is left out, as without the daemon there would be no worker at all.
+
+    This version of Spark may not have it, or it fails: then it fails again where it is needed, and is told there.
+    """
     without_thread = _JEMALLOC not in os.environ
     if without_thread:
         os.environ[_JEMALLOC] = "background_thread:false"
     for name in NEEDED:
-        try:
+        with suppress(Exception):
             import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
     if without_thread:
         del os.environ[_JEMALLOC]
 
@@ -84,6 +86,16 @@ def forget_archives() -> None:
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
             del sys.path_importer_cache[path]
+
+
+def seed_numpy() -> None:
+    """Give a worker chance of its own: NumPy seeds ``numpy.random`` when it is imported, and Python's own at a fork.
+
+    Before NumPy 2, importing PyArrow has imported it. Without this all workers would draw the same numbers.
+    """
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
 
 
 if __name__ == "__main__":
