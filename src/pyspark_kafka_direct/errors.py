@@ -42,6 +42,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
     from uuid import UUID
 
 
@@ -229,6 +230,11 @@ class RecordRefusedError(RecordError):
 
 class TimestampError(RecordError, ArithmeticError):
     """A record's timestamp does not fit Spark's microseconds (KAFKA_MALFORMED_RECORD_TIMESTAMP in Spark)."""
+
+
+def is_ours(error: object) -> TypeGuard[KafkaDirectError]:
+    """Tell whether an error is of a class of this package; users may derive classes of their own from these."""
+    return isinstance(error, KafkaDirectError) and type(error).__module__ == __name__
 
 
 def _place(topic: str | None, partition: int | None, offset: int | None, broker: str | None) -> str:

@@ -6,6 +6,7 @@ are asked for. A record that is kept thus keeps its batch; ``_task`` makes those
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import OptionError, RecordError
@@ -104,13 +105,17 @@ class KafkaRecord:
         try:
             value = field.decoder(data)
         except Exception as error:
-            raise RecordError(
+            failure = RecordError(
                 f"The {field.name} decoder raised {type(error).__name__}: {error}. Let it return something for bytes "
                 "that it cannot decode, or read without a decoder.",
                 topic=self.topic,
                 partition=self.partition,
                 offset=self.offset,
-            ) from error
+            )
+            if (own := error.__traceback__) is not None and own.tb_next is not None:
+                # An error of ours is told without its cause. This cause is somebody else's code.
+                failure.add_note("".join(traceback.format_exception(error.with_traceback(own.tb_next))).rstrip())
+            raise failure from error
         field.decoded[self._row] = value
         return value
 

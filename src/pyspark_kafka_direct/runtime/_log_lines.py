@@ -44,5 +44,21 @@ class _StandardError(logging.Handler):
         self.setFormatter(logging.Formatter(_FORMAT, _TIME))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            sys.stderr.write(self.format(record) + "\n")  # in one piece: several processes share it
+        stream = sys.stderr
+        if stream is None or _is_handled(record.name):
+            return
+        try:
+            stream.write(self.format(record) + "\n")  # in one piece: several processes share it
+        except (OSError, ValueError):
+            pass  # closed, or nobody reads it any more: no reason for a task to fail
+        except Exception:
+            self.handleError(record)
+
+
+def _is_handled(name: str) -> bool:
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        if any(not isinstance(handler, _StandardError) for handler in logger.handlers):
+            return True
+        logger = logger.parent
+    return False

@@ -14,7 +14,12 @@ _TOLD = re.compile(
     r"(.*?)(?=\n\s*\n|\n\tat |\n===|\n SQLSTATE: |\nJVM stacktrace|\Z)",
     re.M | re.S,
 )
-_PLACE = re.compile(r" \[((?:topic|partition|offset|broker) .*)\]\Z")
+# It ends the sentence. Notes ("Tried 5 times.") come in lines of their own behind it.
+_PLACE = re.compile(
+    r" \[(?=\w)(?:topic (?P<topic>.+?))?(?:(?:, |(?<=\[))partition (?P<partition>-?\d+))?"
+    r"(?:(?:, |(?<=\[))offset (?P<offset>-?\d+))?(?:(?:, |(?<=\[))broker (?P<broker>\S+))?\]$",
+    re.M,
+)
 
 
 def error_of(exception: BaseException | None) -> KafkaDirectError | None:
@@ -53,15 +58,17 @@ def _parsed(text: str) -> KafkaDirectError | None:
 
 
 def _made(kind: type[KafkaDirectError], text: str) -> KafkaDirectError:
-    found = _PLACE.search(text)
+    *_, found = None, *_PLACE.finditer(text)
     if found is None:
         return kind(text)
-    place = dict(each.partition(" ")[::2] for each in found[1].split(", "))
-    partition, offset = place.get("partition"), place.get("offset")
-    return kind(
+    partition, offset = found["partition"], found["offset"]
+    error = kind(
         text[: found.start()],
-        topic=place.get("topic"),
+        topic=found["topic"],
         partition=None if partition is None else int(partition),
         offset=None if offset is None else int(offset),
-        broker=place.get("broker"),
+        broker=found["broker"],
     )
+    for note in text[found.end() :].splitlines()[1:]:
+        error.add_note(note)
+    return error

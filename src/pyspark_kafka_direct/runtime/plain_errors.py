@@ -13,7 +13,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from pyspark_kafka_direct.errors import KafkaDirectError, RunFailedError
+from pyspark_kafka_direct.errors import KafkaDirectError, RunFailedError, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,8 @@ def plain_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except KafkaDirectError as error:
+            if not is_ours(error):
+                raise
             _log.debug(_NEXT, exc_info=error)
             if not isinstance(error, RunFailedError):
                 error.__context__ = error.__cause__ or error.__context__
@@ -63,20 +65,31 @@ def plain_errors(function: Callable[_P, _R]) -> Callable[_P, _R]:
 class _Plainly:
     """The module ``traceback`` as PySpark sees it."""
 
+    def __init__(self) -> None:
+        self._logged = False
+
     def __getattr__(self, name: str) -> Any:
         return getattr(traceback, name)
 
+    def extract_tb(self, *args: Any, **kwargs: Any) -> traceback.StackSummary:
+        error = sys.exception()
+        if is_ours(error):
+            _log.debug(_NEXT, exc_info=error)  # now: PySpark is about to drop what led to it
+            self._logged = True
+        return traceback.extract_tb(*args, **kwargs)
+
     def format_exc(self, *args: Any, **kwargs: Any) -> str:
         error = sys.exception()
-        return _told(error) if isinstance(error, KafkaDirectError) else traceback.format_exc(*args, **kwargs)
+        return self._told(error) if is_ours(error) else traceback.format_exc(*args, **kwargs)
 
     def format_exception(self, kind: Any, *args: Any, **kwargs: Any) -> list[str]:
         error = args[0] if args else kind
-        if isinstance(error, KafkaDirectError):
-            return [_told(error)]
+        if is_ours(error):
+            return [self._told(error)]
         return traceback.format_exception(kind, *args, **kwargs)
 
-
-def _told(error: KafkaDirectError) -> str:
-    _log.debug(_NEXT, exc_info=error)
-    return "".join(traceback.format_exception_only(error))
+    def _told(self, error: KafkaDirectError) -> str:
+        if not self._logged:
+            _log.debug(_NEXT, exc_info=error)
+        self._logged = False
+        return "".join(traceback.format_exception_only(error))

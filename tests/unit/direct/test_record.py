@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,6 +112,24 @@ def test_a_decoder_that_fails_says_where() -> None:
     assert (failure.value.topic, failure.value.partition, failure.value.offset) == ("flights", 7, 12)
     assert isinstance(failure.value.__cause__, UnicodeDecodeError)
     assert record.key is None
+
+
+def test_a_decoder_that_fails_is_told_with_its_stack_trace() -> None:
+    """PySpark is given errors of this package without what led to them, and that is the decoder's own code here."""
+
+    def decoder(data: bytes) -> Any:
+        return dict[bytes, Any]()[data]
+
+    (record,) = decode(Batch((Rec(b"a"),), 12).encode(), value_decoder=decoder)
+    with pytest.raises(RecordError) as failure:
+        _ = record.value
+    sentence, *note = "".join(traceback.format_exception_only(failure.value)).splitlines()
+    assert sentence.endswith("[topic flights, partition 7, offset 12]")
+    assert note[0] == "Traceback (most recent call last):"
+    assert __file__ in note[1]
+    assert note[1].endswith("in decoder")
+    assert note[-1] == "KeyError: b'a'"
+    assert pickle.loads(pickle.dumps(failure.value)).__notes__ == failure.value.__notes__
 
 
 def test_a_decoded_none_is_kept() -> None:

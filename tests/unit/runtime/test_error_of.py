@@ -66,6 +66,22 @@ def test_of_several_the_last_one_raised() -> None:
     assert (found.message, found.topic, found.partition) == ("gone", "t", 1)
 
 
+def test_the_place_is_found_before_notes() -> None:
+    """Tries that were used up are told in a note, and Python writes it behind the place."""
+    error = BrokerTimeoutError("late", broker="b:1")
+    error.add_note("Tried 5 times.")
+    found = error_of(RuntimeError(as_spark_tells(raised(error))))
+    assert type(found) is BrokerTimeoutError
+    assert (found.message, found.broker, found.__notes__) == ("late", "b:1", ["Tried 5 times."])
+
+
+@pytest.mark.parametrize("message", ["what is [offset of]", "a [partition x, broker]", "b [topic]", "c [broker a b]"])
+def test_what_looks_like_a_place_and_is_none(message: str) -> None:
+    found = error_of(RuntimeError(as_spark_tells(raised(DataLossError(message)))))
+    assert found is not None
+    assert (found.message, found.offset, found.partition, found.broker) == (message, None, None, None)
+
+
 def test_an_error_that_is_the_cause() -> None:
     error = DataLossError("gone")
     outer = RuntimeError("query failed")

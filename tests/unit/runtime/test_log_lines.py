@@ -58,6 +58,23 @@ def test_who_configures_logging_has_it_as_configured() -> None:
     assert said(after=configured + '\nlog.warning("more")').endswith(" a warning of flights-0\nmine more\n")
 
 
+def test_a_handler_of_our_loggers_is_a_configuration_too() -> None:
+    configured = "import logging\nlogging.getLogger('pyspark_kafka_direct').addHandler(logging.StreamHandler())"
+    assert said(before=configured) == "a warning of flights-0\n"
+
+
+@pytest.mark.parametrize(
+    "gone",
+    ["sys.stderr.close()", "sys.stderr = None", "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 2)"],
+    ids=["closed", "none", "broken"],
+)
+def test_a_line_that_cannot_be_written_fails_nothing(gone: str) -> None:
+    """It is written within tasks and planners, and may be about something else that they survive."""
+    code = SAY.format(before="", after=f"{gone}\nlog.warning('more')\n__import__('os')._exit(7)")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert run.returncode == 7
+
+
 def test_sparks_own_logging_of_workers_has_each_line_once() -> None:
     """It takes over standard error, too, where what is written becomes an error of the logger ``stderr``."""
     spark = (

@@ -74,6 +74,23 @@ def test_an_error_of_others_is_sent_as_ever(simplified: str, monkeypatch: pytest
     assert "in sent_by_a_worker" in text
 
 
+class OfAUserError(TopicNotFoundError):
+    """What a user's code has derived and raises is a bug of that code, or its business."""
+
+
+def test_an_error_that_a_user_has_derived_keeps_its_stack_trace() -> None:
+    @plain_errors
+    def run() -> None:
+        raise OfAUserError("mine") from KeyError("why")
+
+    text = sent_by_a_worker(OfAUserError("mine"))
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.endswith("OfAUserError: mine\n")
+    with pytest.raises(OfAUserError) as caught:
+        run()
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 def test_a_function_of_a_dstream_tells_the_sentence_only() -> None:
     class Context:
         _jsc = "running"
@@ -89,11 +106,17 @@ def test_the_error_is_found_again_in_what_is_sent() -> None:
     assert (found.message, found.topic) == ("no such topic: flihgts", "flihgts")
 
 
-def test_the_stack_trace_is_logged_for_those_who_ask(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("simplified", ["", "1"])
+def test_the_stack_trace_is_logged_for_those_who_ask(
+    simplified: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what led to it: PySpark drops the cause of what it tells simplified, as it does by default."""
+    monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", simplified)
     with caplog.at_level(logging.DEBUG, "pyspark_kafka_direct.errors"):
         sent_by_a_worker(raised())
     assert "in fail" in caplog.text
     assert "ConnectionRefusedError" in caplog.text
+    assert len(caplog.records) == 1
 
 
 def test_a_call_of_a_user_raises_the_sentence_without_what_led_to_it() -> None:
