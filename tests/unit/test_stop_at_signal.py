@@ -35,6 +35,35 @@ def test_the_first_signal_stops_once_and_from_a_thread() -> None:
     assert (ended.returncode, ended.stdout) == (0, "stopped with 1 2 False\nend\n"), ended.stderr
 
 
+SEVERAL = """
+import os, signal, threading
+from pyspark_kafka_direct import stop_at_signal
+
+class Query:
+    def __init__(self, name, failures=0):
+        self.name, self.failures, self.ended = name, failures, threading.Event()
+    def stop(self):
+        print("stop", self.name, flush=True)
+        self.failures -= 1
+        if self.failures >= 0:
+            raise RuntimeError("not now")
+        self.ended.set()
+
+queries = [Query("first", failures=1), Query("second"), Query("third")]
+for each in [*queries, queries[1]]:
+    stop_at_signal(each)
+while not all(each.ended.wait(0.1) for each in queries):
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_all_are_stopped_and_one_that_failed_at_the_next_signal_again() -> None:
+    ended = subprocess.run([sys.executable, "-c", SEVERAL], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout.splitlines() == ["stop second", "stop third", "stop first", "stop first"], ended.stderr
+    assert ended.stderr.count("could not be stopped; the next signal tries again") == 1
+    assert "RuntimeError: not now" in ended.stderr
+
+
 def test_what_has_no_stop_is_refused() -> None:
     with pytest.raises(OptionError, match="has a method stop"):
         stop_at_signal(7)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
-from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.errors import KafkaDirectError, is_ours
 from pyspark_kafka_direct.offsets import TopicPartition, partition_numbers
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Failure:
     def of(cls, error: BaseException) -> Failure:
         """Return the message that tells an error; that of a user's code tells where it was raised, too."""
         text = _said(error)
-        if error.__traceback__ is not None and not isinstance(error, KafkaDirectError):
+        if error.__traceback__ is not None and not is_ours(error):
             where = "".join(traceback.format_exception(error))
             text = f"{text[: MOST_TEXT // 2]}\n\n{where[2 - MOST_TEXT // 2 :]}"
         return cls(_class_of(error), text[:MOST_TEXT])

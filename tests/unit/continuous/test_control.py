@@ -185,8 +185,23 @@ class TestFailures:
     def test_a_long_one_is_cut(self) -> None:
         assert len(Failure.of(ValueError("x" * 1_000_000)).message) == MOST_TEXT
 
+    def test_one_of_a_user_s_code_says_where_also_if_its_class_is_derived_from_ours(self) -> None:
+        def tell(error: Exception) -> str:
+            try:
+                raise error
+            except Exception as raised:
+                return Failure.of(raised).message
+
+        assert "in tell" in tell(ValueError("x"))
+        assert "in tell" in tell(DerivedError("x"))
+        assert tell(OptionError("x")) == "x"
+
 
 class MadeUpError(Exception):
+    pass
+
+
+class DerivedError(OptionError):
     pass
 
 

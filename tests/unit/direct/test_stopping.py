@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -122,6 +124,22 @@ def test_a_stop_of_the_spark_context_alone_sends_commits(ssc: Any) -> None:
     ssc.sparkContext.stop()
     assert ssc.sparkContext.stops == [(True, False)]
     assert coordinator.commits == [{A: 5}]
+
+
+def test_a_stopped_stream_is_told_and_forgotten_while_the_spark_context_lives_on(ssc: Any) -> None:
+    ended: list[str] = []
+    stream = Stream(Coordinator())
+    gone = weakref.ref(stream)
+    stop_with(ssc, stream, lambda: ended.append("first"))
+    other: Any = Context(ssc.sparkContext)
+    stop_with(other, Stream(Coordinator()), lambda: ended.append("second"))
+    ssc.stop(False)
+    assert ended == ["first"]
+    del stream
+    gc.collect()
+    assert gone() is None
+    ssc.sparkContext.stop()
+    assert ended == ["first", "second"]
 
 
 def test_a_stop_that_fails_sends_commits_too() -> None:
