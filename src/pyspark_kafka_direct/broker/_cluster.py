@@ -127,7 +127,10 @@ class Cluster:
             for index, node in enumerate(nodes):
                 wanted = self.plan.port + index
                 if not is_free(wanted):
-                    raise BrokerError(f"Port {wanted} is taken: give the embedded Kafka another one, or none")
+                    raise BrokerError(
+                        f"Port {wanted} is taken, perhaps by another Kafka. Stop that one, or choose another port: "
+                        "--port on the command line, port=None (any that is free) or a number for an EmbeddedKafka"
+                    )
                 nodes[index] = Node(node.id, {**node.ports, PLAINTEXT: wanted})
         return tuple(nodes)
 

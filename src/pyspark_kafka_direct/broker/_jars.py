@@ -60,10 +60,17 @@ def kafka_jars(version: str, progress: Progress | None = None) -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """Return the folder, made where missing, that holds all jars of this user."""
+    """Return the folder, made where missing, that holds all jars of this user.
+
+    Raises:
+        BrokerError: It cannot be made.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "pyspark-kafka-direct"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(folder, error) from None
     return folder
 
 
@@ -143,7 +150,11 @@ def _locked(path: Path, name: str) -> Iterator[None]:
     import fcntl
 
     deadline = time.monotonic() + FETCH_DEADLINE
-    with path.open("w") as handle:
+    try:
+        handle = path.open("w")
+    except OSError as error:
+        raise _not_writable(path.parent, error) from None
+    with handle:
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,6 +165,13 @@ def _locked(path: Path, name: str) -> Iterator[None]:
                     raise BrokerTimeoutError(told) from None
                 time.sleep(0.2)
         yield
+
+
+def _not_writable(folder: Path, error: OSError) -> BrokerError:
+    return BrokerError(
+        f"Kafka's jars cannot be kept in {folder}: {error.strerror}. "
+        "Let XDG_CACHE_HOME name a folder that can be written"
+    )
 
 
 def _to_stderr(line: str) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 DEFAULT_VERSION = "4.3.0"
 RUNNING_BROKER_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 
+_LAST_PORT = 65_535
+
 _logger = logging.getLogger("pyspark_kafka_direct.broker")
 
 
@@ -86,6 +88,8 @@ class EmbeddedKafka:
     ) -> None:
         if brokers not in (1, 3):
             raise OptionError(f"brokers is {brokers}: an embedded Kafka has 1 broker or 3")
+        if port is not None and not 1 <= port <= _LAST_PORT + 1 - brokers:
+            raise OptionError(f"port is {port}: it must be from 1 to {_LAST_PORT + 1 - brokers}")
         self._running = os.environ.get(RUNNING_BROKER_VARIABLE, "").strip() if reuse_running else ""
         self._security = check_security(security)
         asked = {

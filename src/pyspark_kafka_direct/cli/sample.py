@@ -79,14 +79,16 @@ class Flights:
         self._producer.close()
 
     def write_due(self) -> None:
-        """Write what has departed by now; return when the brokers have acknowledged it.
+        """Write what has departed by now, at most 10,000 at once; return when the brokers have acknowledged it.
+
+        After a night asleep much is due: the next calls write the rest.
 
         Raises:
             KafkaDirectError: It could not be written.
         """
         due = self.backlog + int((time.time() - self._began) * self.rate)
         if due > self.written:
-            self._write(range(self.written, due))
+            self._write(range(self.written, min(due, self.written + BACKLOG)))
 
     def _write(self, numbers: range) -> None:
         import pyarrow as pa
@@ -125,7 +127,9 @@ def _writer(servers: str, topic: str) -> tuple[Producer, RowWriter]:
     from pyspark_kafka_direct.writing.producer import Producer
     from pyspark_kafka_direct.writing.rows import RowWriter, settings_behind
 
-    options = parse_sink_options({"kafka.bootstrap.servers": servers, "topic": topic}, streaming=False)
+    # Who waits for a broker that has ended should not wait for long.
+    given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.delivery.timeout.ms": "30000"}
+    options = parse_sink_options(given, streaming=False)
     cluster = Cluster(options.connection)
     producer = Producer(cluster, settings_behind(options.produce))
     return producer, RowWriter(cluster, options.produce, functools.partial(producer.send, more=True), topic=topic)
