@@ -22,6 +22,7 @@ from pyspark_kafka_direct.log._work import Work
 from pyspark_kafka_direct.log.record import COLUMNS
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.writing.outbox import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log.record import LogRecord
     from pyspark_kafka_direct.settings.fetch import FetchSettings
     from pyspark_kafka_direct.wire.cluster import Cluster
-    from pyspark_kafka_direct.writing.outbox import Outbox, Receipt
+    from pyspark_kafka_direct.writing.outbox import Outbox
 
 _logger = logging.getLogger("pyspark_kafka_direct.log")
 
@@ -121,6 +122,7 @@ class KafkaBasedLog:
         self._ended = True
         self._requests = Requests()
         self._sends = Sends()
+        self._telling: list[int] = []  # the threads that tell senders what became of their records
         self._work = Work(
             topic,
             self._cluster,
@@ -259,6 +261,7 @@ class KafkaBasedLog:
         Raises:
             BrokerTimeoutError: It took longer.
             LogStateError: The log is not started, or stopped; or this is a callback of its own.
+            TypeError: Something else, as the future that ``send_with_receipt`` returns; its ``result()`` is a receipt.
             ValueError: A partition that is not read, or a receipt without an offset (``acks=0``).
         """
         self._require_started("waiting for records")
@@ -384,8 +387,16 @@ class KafkaBasedLog:
             if 0 <= receipt.offset < positions.get(partition, 0):
                 self._work.doubt(partition, receipt.offset, incarnation)
 
+        def tell_sender(done: Future[Receipt]) -> None:
+            assert tell is not None
+            self._telling.append(threading.get_ident())
+            try:
+                tell(done)
+            finally:
+                self._telling.remove(threading.get_ident())
+
         receipt = self._outbox.send(self.topic, key, value, on_receipt=check)
-        self._sends.send(receipt, self._send_settled, tell)
+        self._sends.send(receipt, self._send_settled, None if tell is None else tell_sender)
         return receipt
 
     def _send_settled(self, settled: int) -> None:
@@ -396,8 +407,12 @@ class KafkaBasedLog:
         return threading.get_ident() == self._thread
 
     def _is_callback(self) -> bool:
-        """Tell whether the caller is one of the threads that the end of the log waits for: it reads, or it sends."""
-        return self._is_own_thread() or (self._outbox is not None and self._outbox.in_callback)
+        """Tell whether the caller is one of the threads that the end of the log waits for: it reads, or it sends.
+
+        Where a record fails at once, its sender's own thread is told so, and the record is not settled before that.
+        """
+        sends = self._outbox is not None and self._outbox.in_callback
+        return self._is_own_thread() or sends or threading.get_ident() in self._telling
 
     def _wait(self, waiter: LogFuture, deadline: Deadline | None) -> bool:
         """Wait for the end of something; return whether it came in time."""
@@ -467,6 +482,9 @@ def _next_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the next offsets to read once what is waited for was read."""
     if not isinstance(target, Mapping):
+        if not isinstance(target, Receipt):
+            kind = type(target).__name__
+            raise TypeError(f"{kind} is no receipt: send_with_receipt() and put() return a future of a receipt")
         if target.offset < 0:
             raise ValueError("a receipt without an offset (acks=0) cannot be waited for")
         if target.topic != topic:

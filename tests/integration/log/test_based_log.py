@@ -395,6 +395,8 @@ def test_waiting_for_records(bench: Workbench) -> None:
         log.wait_for({tp(topic, receipt.partition): 0}, PATIENCE)
         with pytest.raises(TimeoutError, match=r"Offset 9 was not read within 0\.2 s; the next one to be read is 1"):
             log.wait_for({receipt.partition: 9}, 0.2)
+        with pytest.raises(TypeError, match=r"is no receipt: .* return a future of a receipt"):
+            log.wait_for(log.send_with_receipt(b"k", b"v"), 0.2)  # type: ignore[arg-type]  # as one writes it at first
         assert not log._requests.waiting
 
 

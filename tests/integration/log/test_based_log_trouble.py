@@ -247,6 +247,22 @@ def test_a_callback_of_a_record_does_not_wait_for_the_log(bench: Workbench, topi
         done(log.read_to_end())
 
 
+def test_a_callback_in_the_sender_s_own_thread_does_not_wait_for_the_log_either(bench: Workbench, topic: str) -> None:
+    """A record that is too large fails at once, and is not settled before the callback returns."""
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers)) as log:
+        raised: list[BaseException | None] = []
+
+        def wait(*_: object) -> None:
+            try:
+                log.read_to_end().result(5)
+            except BaseException as error:
+                raised.append(error)
+
+        log.send(b"k", b"x" * (2 << 20), wait)
+        assert [type(error) for error in raised] == [LogStateError]
+        done(log.read_to_end())
+
+
 def test_stopping_while_all_callbacks_hang(bench: Workbench, topic: str) -> None:
     go_on = threading.Event()
 
