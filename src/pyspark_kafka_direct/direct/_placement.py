@@ -37,7 +37,7 @@ class Executor(NamedTuple):
 
 def executors_of(sc: SparkContext) -> list[Executor]:
     """Return the executors of this moment, without the driver; none in local mode."""
-    manager = _java_class(sc, "org.apache.spark.SparkEnv").get().blockManager()
+    manager = _block_manager(sc)
     return parse_executors(manager.master().getPeers(manager.blockManagerId()).mkString("; "))
 
 
@@ -100,6 +100,17 @@ def tasks_rdd(sc: SparkContext, tasks: Sequence[object], locations: Iterable[str
     else:
         made = scala.makeRDD(elements, len(tasks), any_class)
     return RDD(_java_class(sc, "org.apache.spark.api.java.JavaRDD").fromRDD(made, any_class), sc, serializer)
+
+
+def _block_manager(sc: SparkContext) -> Any:
+    # By a handle: py4j would look at all methods of SparkEnv, and one of them names a class that PySpark 4.3 lacks.
+    class_of = _java_class(sc, "java.lang.Class").forName
+    method_type = _java_class(sc, "java.lang.invoke.MethodType").methodType
+    lookup = _java_class(sc, "java.lang.invoke.MethodHandles").publicLookup()
+    returns = method_type(class_of("org.apache.spark.storage.BlockManager"))
+    handle = lookup.findVirtual(class_of("org.apache.spark.SparkEnv"), "blockManager", returns)
+    scala: Any = sc._jsc.sc()
+    return handle.invokeWithArguments([scala.env()])
 
 
 def _java_class(sc: SparkContext, name: str) -> Any:

@@ -4,7 +4,7 @@
     4.1   offers filters to Python sources, hands Arrow batches to writers of streams, and has moved the classes that
           write checkpoints to a package of their own
     4.2   tells the source of a stream where a batch begins and how much it may take, and tells it of
-          Trigger.AvailableNow
+          Trigger.AvailableNow; asks it for the latest offsets that a progress report shows
 
 It goes by what is there and not by the number: vendors put parts of later versions into theirs.
 docs/spark-versions.md says what that means to users.
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 OLDEST: Final = (4, 0)
 
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+_OLDER_STREAM: Final = "PythonMicroBatchStream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,18 @@ def checkpointing(jvm: Any) -> Any:
     moved = streaming.checkpointing
     # What py4j does not find it takes for a package.
     return streaming if type(moved.CheckpointFileManager).__name__ == "JavaPackage" else moved
+
+
+def reports_latest(description: str) -> bool:
+    """Tell whether the ``latestOffset`` of a progress report is where the logs end.
+
+    Before 4.2 Spark reports the batch's own end there. All streams of sources in Python have the shortest name then;
+    ours have another one since.
+
+    Args:
+        description: The source's, in the report.
+    """
+    return f"{_OLDER_STREAM}@" not in description
 
 
 def _is_there(module: str) -> bool:

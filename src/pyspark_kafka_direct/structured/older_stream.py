@@ -8,7 +8,9 @@ So this reader remembers where the last batch ends. Spark calls, whatever the tr
 
 What ``latestOffset`` answers is the end of the next batch, and so the start of the one after it, with no ``partitions``
 between them too: a sink may leave a batch unread. ``Trigger.Once`` and
-``Trigger.AvailableNow`` are the same to these versions: one batch, which cannot be told from any other.
+``Trigger.AvailableNow`` are the same to these versions: one batch, which cannot be told from any other. Under
+``spark.sql.streaming.triggerAvailableNowWrapper.enabled`` the latter asks ``latestOffset()`` first, after a restart
+too, and reads to that end. It would be a new query's, so a restart is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 _OTHER_ORDER: Final = (
     "this Spark asked where a batch ends before it told where the query stands, so that end may be wrong, and the "
-    "query ends here. Spark 4.0 and 4.1 are not known to do so: please report it with your Spark's version"
+    "query ends here; its checkpoint is as it was. Spark 4.0 and 4.1 do so for Trigger.AvailableNow under "
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: leave that setting out, and start again. Where it is "
+    "not set, please report this with your Spark's version"
 )
 
 

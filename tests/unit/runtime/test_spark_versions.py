@@ -20,6 +20,7 @@ from pyspark_kafka_direct.runtime.spark_versions import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LATER = {
     "4.2": "sys.modules['pyspark.sql.streaming.datasource'] = None",
@@ -108,6 +109,15 @@ def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pyspark", cast("Any", None))
     with pytest.raises(SparkVersionError, match=r'The test needs PySpark .* "pyspark-kafka-direct\[spark\]"'):
         require_spark("The test")
+
+
+def test_a_pyspark_that_lacks_something_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyspark.py").write_text("import py4j_that_is_not_there")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pyspark")
+    with pytest.raises(ModuleNotFoundError, match="py4j_that_is_not_there") as error:
+        require_spark("The test")
+    assert not isinstance(error.value, SparkVersionError)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,30 @@ def test_a_query_that_goes_on_commits_where_it_is() -> None:
     assert commits.offered == [(4, True)]
 
 
+def test_an_offset_with_nothing_behind_it_comes_back_to_the_letter() -> None:
+    """Spark compares texts: any other one would be a batch, and each look at an idle topic another."""
+    stream = reader(cluster(10, 20), Earliest(), Commits())
+    for begin in ({"u": {}, "t": {"1": 20, "0": 10}}, {"t": {"0": 10, "1": 20}, "(start)": {}}):
+        told = stream.latestOffset(begin, stream.getDefaultReadLimit())
+        assert json.dumps(told) == json.dumps(begin)
+
+
+@pytest.mark.parametrize(("given", "tries"), [({}, 3), ({"fetchOffset.numRetries": "7"}, 7)])
+def test_the_cluster_is_asked_as_often_as_the_option_says(
+    given: dict[str, str], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[StreamTuning] = []
+
+    def planner(tuning: StreamTuning, *more: Any, **named: Any) -> StreamPlanner:
+        asked.append(tuning)
+        return StreamPlanner(tuning, *more, **named)
+
+    monkeypatch.setattr("pyspark_kafka_direct.planning.stream.StreamPlanner", planner)
+    source = KafkaDirectSource({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **given})
+    cast("KafkaStreamReader", source.streamReader(source.schema()))._planner()
+    assert [tuning.tries for tuning in asked] == [tries]
+
+
 def test_an_offset_that_is_asked_for_again_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle source is asked up to 100 times a second."""
     view = cluster(10)
