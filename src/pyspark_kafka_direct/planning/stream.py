@@ -286,6 +286,7 @@ class StreamPlanner:
                 # Another process that plans the batch again does not know the old id: it would begin at the old offset.
                 latest[tp] = begun[tp]
         expired = {} if unlimited else self._expired(begins, latest)
+        lost_from = {tp: begins[tp] for tp in expired}
         begins |= expired
         if unlimited:
             end = latest
@@ -301,7 +302,7 @@ class StreamPlanner:
             self._memory.put(start, Seen(dict(looked.topic_ids), before.made, before.recreated))
         else:
             for tp, log_start in sorted(expired.items()):
-                self._losses.aged_out(tp, start[tp], log_start)
+                self._losses.aged_out(tp, lost_from[tp], log_start)
             self._memory.put(end, Seen(looked.topic_ids, made=True, recreated=anew, log_starts=expired))
         return end
 

@@ -249,7 +249,6 @@ class _Ending:
     """
 
     def __init__(self, transactional_id: str, producer: ProducerId, commit: bool, bumps_epochs: bool) -> None:
-        self._transactional_id = transactional_id
         self._doing = f"{'committing' if commit else 'aborting'} a transaction of {transactional_id!r}"
         self._producer = producer
         self._api = END_TXN if bumps_epochs else _END_TXN_BEFORE

@@ -72,10 +72,6 @@ class MarkerStore:
         """
         self._log.ensure(deadline or self._cluster.deadline())
 
-    def read(self, key: str, deadline: Deadline | None = None) -> bytes | None:
-        """Return the newest committed value of a key; see ``find``."""
-        return self.find(key, deadline).value
-
     def find(self, key: str, deadline: Deadline | None = None) -> Found:
         """Return the newest committed value of a key; none if it has none, which is certain.
 

@@ -37,6 +37,7 @@ class TestRequirements:
     def test_least_rate(self, rate: int) -> None:
         with pytest.raises(OptionError, match=f"above 0, got {rate}"):
             Gains(min_rate=rate)
+        assert Gains(min_rate=0.5).min_rate == 0.5, "less than one record a second is a rate"
 
     def test_defaults_are_sparks(self) -> None:
         assert Gains() == Gains(1.0, 0.2, 0.0, 100.0)

@@ -97,6 +97,18 @@ def test_limits_do_not_count_records_that_are_gone() -> None:
     assert (spans(batch), batch.expired) == ({A0: (0, 4), A1: (1, 3)}, 0), "the task is to fail there"
 
 
+def test_what_is_gone_takes_no_part_of_a_rate_that_is_shared_by_lag() -> None:
+    class Shared(View):
+        def most(
+            self, begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+        ) -> Mapping[TopicPartition, int]:
+            lags = {tp: latest[tp] - begins[tp] for tp in begins}
+            return {tp: 20 * lag // sum(lags.values()) for tp, lag in lags.items()}
+
+    batch = plan(Shared({A0: (900, 1000), A1: (0, 100)}, passes_over=True), at={A0: 0, A1: 0})
+    assert spans(batch) == {A0: (0, 910), A1: (0, 10)}
+
+
 def test_all_that_waited_is_gone() -> None:
     view = View({A0: (1000, 1000)}, limit=4, passes_over=True)
     assert spans(plan(view, at={A0: 10})) == {A0: (10, 1000)}

@@ -57,6 +57,8 @@ def test_alternatives_are_anchored_as_a_whole() -> None:
         ("(?:\\b[a&&b]){2}|b", "b", "a"),
         ("(?:\\b[a]-?){2}", "a-a", "aa"),
         ("a{1,2147483647}", "aaa", "b"),
+        ("(?:a{2147483647})?b", "b", "ab"),
+        ("a{0}b", "b", "ab"),
     ],
 )
 def test_constructs_python_writes_differently(pattern: str, matching: str, other: str) -> None:

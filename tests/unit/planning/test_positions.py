@@ -95,6 +95,8 @@ def test_a_pair_must_be_in_order() -> None:
     assert (caught.value.topic, caught.value.partition) == ("a", 1)
     with pytest.raises(OffsetPlanError, match="start timestamp 2"):
         check_pair(SpecificTimestamps({A0: 2}), SpecificTimestamps({A0: 1}))
+    with pytest.raises(OffsetPlanError, match="greater than the end offset 0"):
+        check_pair(SpecificOffsets({A0: 5}), SpecificOffsets({A0: 0}))
 
 
 def test_keywords_in_a_pair_are_compared_later() -> None:

@@ -16,6 +16,7 @@ CASES: list[tuple[str, dict[str, str], int | None]] = [
     ("local-cluster[2,3,1024]", {"spark.task.cpus": "2"}, 2),
     ("spark://host:7077", {}, None),
     ("spark://host:7077", {"spark.cores.max": "5"}, 5),
+    ("spark://host:7077", {"spark.cores.max": "5", "spark.task.cpus": "2"}, 2),
     ("yarn", {}, 2),
     ("yarn", {"spark.executor.instances": "4", "spark.executor.cores": "5", "spark.task.cpus": "2"}, 8),
     ("yarn", {"spark.dynamicAllocation.enabled": "true"}, None),

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.planning.limits import (
     Sample,
     byte_limit,
     new_offsets,
+    passed_log_starts,
     rate_limit,
     with_earlier,
 )
@@ -147,3 +148,17 @@ def test_limits_are_off_by_default() -> None:
     assert Limits(max_offsets=1).active
     assert Limits(min_offsets=1).active
     assert Limits(max_bytes=1).active
+
+
+def test_log_starts_are_asked_where_something_waits_only() -> None:
+    asked: list[list[TopicPartition]] = []
+
+    def log_starts(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        asked.append(partitions)
+        return dict.fromkeys(partitions, 3)
+
+    begins = {T0: 5, T1: 0, T2: 4}
+    assert passed_log_starts(begins, {T0: 5, T1: 2, T2: 9}, log_starts) == {T1: 2}
+    assert asked == [[T1, T2]]
+    assert passed_log_starts(begins, begins, log_starts) == {}
+    assert len(asked) == 1, "an idle query asks nothing more"

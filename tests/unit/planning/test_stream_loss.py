@@ -8,7 +8,7 @@ import pytest
 from tests.unit.planning.stream_clusters import Clock, Cluster, cluster, without_ids
 
 from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.limits import Limits
 from pyspark_kafka_direct.planning.positions import Earliest, Position, SpecificOffsets
 from pyspark_kafka_direct.planning.stream import StreamPlan, StreamPlanner, StreamTuning
@@ -348,6 +348,33 @@ def test_a_limit_does_not_count_records_that_are_gone() -> None:
     last = stream.next_end(end)
     assert planned(stream.plan(end, last)) == [("t", 0, 950, 1000), ("t", 1, 5, 10)]
     assert len(view.warnings) == 1, "the loss is told once"
+
+
+@pytest.mark.parametrize("limit", [None, 50])
+def test_a_batch_of_all_there_is_leaves_the_loss_to_its_tasks(limit: int | None) -> None:
+    """Without a limit, or with Trigger.Once, nothing is counted, so nobody has to ask where logs begin."""
+    view = cluster(1000)
+    view.logs[T0] = (900, 1000)
+    stream = planner(view, fail=False, max_offsets=limit)
+    end = stream.next_end({T0: 0}, unlimited=limit is not None)
+    assert planned(stream.plan({T0: 0}, end)) == [("t", 0, 0, 1000)]
+    assert view.warnings == []
+
+
+def test_a_log_may_lose_records_between_the_look_that_finds_its_partition_and_the_next_one() -> None:
+    class Racing(Cluster):
+        def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+            found = super().offsets(wanted)
+            if wanted.get(T1) == EARLIEST:
+                self.logs[T1] = (self.logs[T1][0] + 7, 100)
+            return found
+
+    view = Racing({T0: (0, 10), T1: (0, 100)})
+    stream, start = planner(view, fail=False, max_offsets=1000), {T0: 0}
+    end = stream.next_end(start)
+    assert end == {T0: 10, T1: 100}
+    assert "[0, 7) of t-1 were removed by retention" in view.warnings[0]
+    assert planned(stream.plan(start, end)) == [("t", 0, 0, 10), ("t", 1, 14, 100)]
 
 
 def test_what_is_left_of_a_replayed_batch_is_left_to_its_tasks() -> None:

@@ -141,6 +141,12 @@ def test_a_module_that_is_not_there() -> None:
         ask(OAuthSettings(provider="no_such:make"))
 
 
+def test_a_module_that_fails_is_not_one_without_the_function(provider: Callable[[str], OAuthSettings]) -> None:
+    error = refusal(provider("import os\nos.no_such_thing\ndef make(): return lambda: 'a'"))
+    assert isinstance(error, AuthenticationError)
+    assert "oauthTokenProvider failed with AttributeError" in error.message
+
+
 def test_a_provider_that_fails(provider: Callable[[str], OAuthSettings]) -> None:
     error = refusal(provider("def make():\n    def token(): raise RuntimeError('hunter2')\n    return token"))
     assert isinstance(error, AuthenticationError)
@@ -313,6 +319,11 @@ def test_an_endpoint_that_refuses(
     assert "127.0.0.1 (kafka.sasl.oauthbearer.token.endpoint.url)" in error.message
     assert error.broker == BROKER
     assert len(endpoint.requests) == attempts
+
+
+def test_a_refusal_that_is_cut_off_is_one_all_the_same(endpoint: Endpoint) -> None:
+    endpoint.answer(401, "5\r\n{", **{"Transfer-Encoding": "chunked"})
+    assert "answered HTTP 401; check client id" in refusal(endpoint.settings()).message
 
 
 class Troubled(Frozen):

@@ -128,7 +128,7 @@ class _Endpoint:
         return Token(Secret(text), None if lifetime is None else now + lifetime, self._oauth.extensions)
 
     def _refused(self, error: urllib.error.HTTPError) -> AuthenticationError:
-        content = _json_object(error.read(_LARGEST_ANSWER))
+        content = _json_object(_body(error))
         told = (content.get(key) for key in ("error", "error_description"))
         said = ": ".join(text for text in told if isinstance(text, str) and text)
         for secret in self._forms_of_the_secret():
@@ -180,6 +180,14 @@ def _from_file(path: str, oauth: OAuthSettings) -> Token:
     if not text or not text.isprintable():
         raise OptionError(f"{option}: the token file {path!r} holds no token")
     return Token(Secret(text), None, oauth.extensions)
+
+
+def _body(error: urllib.error.HTTPError) -> bytes:
+    """Return what an endpoint says beside its status, which counts also where the rest does not come."""
+    try:
+        return error.read(_LARGEST_ANSWER)
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _json_object(text: bytes) -> dict[str, Any]:

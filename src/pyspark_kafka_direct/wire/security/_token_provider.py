@@ -49,13 +49,14 @@ def _make(name: str) -> Any:
     module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
     except ImportError as error:
         raise OptionError(
             f"option oauthTokenProvider: {name!r} cannot be imported on {socket.gethostname()} ({error}); the module "
             "must be importable on the driver and on every executor (installed there, or sent by spark.submit.pyFiles)"
         ) from error
+    try:
+        for part in path.split("."):
+            found = getattr(found, part)
     except AttributeError:
         raise OptionError(f"option oauthTokenProvider: the module {module_name} has no {path}") from None
     if not callable(found):
