@@ -42,12 +42,17 @@ class Mutant(NamedTuple):
     Attributes:
         line: Where, in the original file.
         what: The change, for people.
-        source: The whole changed file.
+        tree: The whole changed file.
     """
 
     line: int
     what: str
-    source: str
+    tree: ast.Module
+
+    @property
+    def source(self) -> str:
+        """The changed file as text."""
+        return ast.unparse(self.tree) + "\n"
 
 
 class _Change(NamedTuple):
@@ -66,7 +71,7 @@ def mutant(source: str, number: int) -> Mutant:
     tree = ast.parse(source)  # parsed anew, because a change is made in place
     change = next(change for index, change in enumerate(_changes(tree)) if index == number)
     change.apply()
-    return Mutant(change.line, change.what, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+    return Mutant(change.line, change.what, ast.fix_missing_locations(tree))
 
 
 def _changes(tree: ast.Module) -> Iterator[_Change]:

@@ -29,15 +29,22 @@ class Reach(NamedTuple):
     tests: dict[tuple[str, int], set[str]]
 
     def of(self, file: Path, line: int) -> list[str]:
-        """Return the tests that may notice a change of a line, the quick ones first."""
+        """Return the tests that may notice a change of a line, the quick ones first.
+
+        Of a module's own lines all tests may: those come first that run its functions, but a table may have none.
+        """
         place = _function_at(file, line)
         found = self.tests.get((str(file), place), set())
-        if place == 0:  # of the module: whoever uses the module
+        if place == 0:
             found = {test for (path, _), tests in self.tests.items() if path == str(file) for test in tests}
-        if not found and place == 0:  # nothing but tables
-            found = set(self.seconds)
-        chosen = [test for test in self.seconds if test in found or test.split("::")[0] in found]
-        return sorted(chosen, key=lambda test: self.seconds[test])
+        quick = sorted(self.seconds, key=lambda test: self.seconds[test])
+        chosen = dict.fromkeys(test for test in quick if test in found or test.split("::")[0] in found)
+        return list(chosen | dict.fromkeys(quick) if place == 0 else chosen)
+
+    def imports_run(self, file: Path, line: int) -> bool:
+        """Return whether a line is run as files are imported, and not only by tests."""
+        place = _function_at(file, line)
+        return place == 0 or any("::" not in name for name in self.tests.get((str(file), place), set()))
 
 
 class Watch:

@@ -25,19 +25,21 @@ import pytest
 from tests.mutants.rooms import PACKAGE
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import CodeType
 
     from tests.mutants.reach import Watch
 
-_OPTIONS = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-_SECONDS = 5.0
+OPTIONS = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+_SECONDS = 5.0  # that every test may need, however quick it is
+_IMPORTS = 3.0
 _MEMORY = 8 << 30  # bytes; a change may make a list endless
 
 
-class _Quick:
-    """Fewer examples, always the same, and no search for a smaller one: whether a test fails is all that is asked."""
+class Quick:
+    """The plugin for fewer examples, always the same, and no smaller ones: whether a test fails is all that counts."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -49,7 +51,7 @@ class _Quick:
 
 
 class _Chosen:
-    """Runs the chosen tests in their order, each for five times its seconds at most: then the process is killed."""
+    """Runs the chosen tests in their order, with limits of their time."""
 
     def __init__(self, tests: Mapping[str, float]) -> None:
         self._seconds = tests
@@ -57,14 +59,16 @@ class _Chosen:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = sorted((item for item in items if item.nodeid in self._place), key=lambda i: self._place[i.nodeid])
+        for item in items:
+            let_wait(item, self._seconds[item.nodeid])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        _limit(_SECONDS + 5 * self._seconds[item.nodeid])
+        limit(self._seconds[item.nodeid])
 
 
 class _Changed(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, source: str) -> None:
+    def __init__(self, name: str, path: str, source: str | ast.Module) -> None:
         super().__init__(name, path)
         self._source = source
 
@@ -73,7 +77,7 @@ class _Changed(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, file: Path, source: str) -> None:
+    def __init__(self, file: Path, source: str | ast.Module) -> None:
         names = file.relative_to(PACKAGE.parent).with_suffix("").parts
         self._name = ".".join(names[:-1] if names[-1] == "__init__" else names)
         self._loader = _Changed(self._name, str(file), source)
@@ -84,24 +88,24 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, self._loader.path, loader=self._loader)
 
 
-def passes(file: Path, source: str, tests: Mapping[str, float]) -> bool:
+def passes(file: Path, source: str | ast.Module, tests: Mapping[str, float]) -> bool:
     """Return whether tests pass with another source in the place of a file.
 
     Args:
         file: Of the package.
-        source: What it has instead.
+        source: What it has instead, as text or tree.
         tests: Seconds by ids of tests. Who takes far more of the processor's time does not pass; nor does who waits
             for ever.
     """
 
     def run() -> int:
-        _limit(4 * _SECONDS)  # imports, for the beginning
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        limit(_IMPORTS)
+        limit_memory()
         sys.meta_path.insert(0, _Finder(file, source))
         files = dict.fromkeys(test.split("::")[0] for test in tests)
-        return pytest.main([*_OPTIONS, *files], [_Quick(), _Chosen(tests)])
+        return pytest.main([*OPTIONS, *files], [Quick(), _Chosen(tests)])
 
-    return _in_child(run, 60 + 10 * sum(tests.values())) == 0
+    return in_child(run, 60 + 10 * sum(tests.values())) == 0
 
 
 def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
@@ -118,22 +122,39 @@ def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
     log = answer.with_suffix(".log")
 
     def run() -> int:
-        failed = pytest.main([*_OPTIONS, *arguments], [_Quick(), watch])
+        failed = pytest.main([*OPTIONS, *arguments], [Quick(), watch])
         if not failed:
             answer.write_bytes(pickle.dumps(watch.reach))
         return failed
 
-    if _in_child(run, 3600, log):
+    if in_child(run, 3600, log):
         raise RuntimeError(f"the tests fail before anything is changed:\n{log.read_text('utf-8')[-3000:]}")
 
 
-def _limit(seconds: float) -> None:
-    """Let the process be killed after so much more of the processor's time."""
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + 1, resource.RLIM_INFINITY))
+def limit(seconds: float) -> None:
+    """Let the process be killed when it needs five times so much of the processor's time from now on."""
+    most = time.process_time() + _SECONDS + 5 * seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (int(most) + 1, resource.RLIM_INFINITY))
 
 
-def _in_child(run: Callable[[], int], patience: float, log: Path = Path(os.devnull)) -> int:
-    """Return with which status a function ends in a process of its own; what it has started is ended with it."""
+def let_wait(item: pytest.Item, seconds: float) -> None:
+    """Let a test fail that takes far more than so many seconds, on a busy machine."""
+    item.add_marker(pytest.mark.timeout(20 + 20 * seconds))
+
+
+def limit_memory() -> None:
+    """Let the process have no more memory than tests need."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
+def in_child(run: Callable[[], int], patience: float, log: Path = Path(os.devnull)) -> int:
+    """Return the status, as ``waitpid`` does, of a function in a process of its own.
+
+    Args:
+        run: The function; what it has started is ended with it.
+        patience: Seconds after which it is killed.
+        log: Gets what it prints.
+    """
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

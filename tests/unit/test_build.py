@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from email import message_from_bytes
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +125,33 @@ def test_a_wheel_without_the_kernel_is_one_of_pure_python_and_says_why(
     assert f"NOTE: the native kernel is not in this build: {reason}." in built.stdout
     tags = metadata(wheel, "WHEEL")
     assert (tags["Tag"], tags["Root-Is-Purelib"]) == ("py3-none-any", "true")
+
+
+def test_a_kernel_of_an_earlier_build_is_not_in_a_wheel_of_pure_python(project: Path) -> None:
+    assert build(project, "skip").returncode == 0
+    (kept,) = (project / "build").glob("lib*/pyspark_kafka_direct/records")
+    (kept / "_native.abi3.so").write_bytes(b"an old kernel")
+    shutil.rmtree(project / "tools")
+    shutil.rmtree(project / "dist")
+    assert build(project, "skip").returncode == 0
+    wheel = the_wheel(project)
+    assert wheel.name == PURE
+    with zipfile.ZipFile(wheel) as opened:
+        assert [name for name in opened.namelist() if name.endswith(".so")] == []
+
+
+def test_the_reason_of_an_earlier_build_goes_when_there_is_a_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_KAFKA_DIRECT_NATIVE", raising=False)
+    monkeypatch.setattr("setuptools_rust.build.build_rust.run", lambda command: None)  # cargo is content
+    reason = tmp_path / "_native_absent.txt"
+    reason.write_text("there was no Rust toolchain\n")
+    command = setup_file().BuildKernel(import_module("setuptools").Distribution())
+    monkeypatch.setattr(command, "_reason_file", lambda: reason)
+    command.run()
+    assert not reason.exists()
+    assert command.distribution.native_absent == ""
 
 
 @pytest.mark.parametrize(

@@ -37,34 +37,63 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_tests_that_run_the_function_the_quick_ones_first(file: Path) -> None:
     name = str(file)
-    seconds = {"a.py::slow": 3.0, "a.py::quick": 1.0, "b.py::other": 2.0}
+    seconds = {"a.py::slow": 3.0, "a.py::quick": 1.0, "b.py::other": 2.0, "b.py::table": 0.5}
     tests = {(name, 4): {"a.py::slow"}, (name, 8): {"a.py"}, (name, 9): {"b.py::other", "a.py::quick"}}
     reach = Reach(seconds, tests)
     assert reach.of(file, 6) == ["a.py::slow"], "a decorator is where its function begins"
     assert reach.of(file, 11) == ["a.py::quick", "a.py::slow"], "run when the file of tests was imported"
     assert reach.of(file, 10) == ["a.py::quick", "b.py::other"], "the innermost function counts"
-    assert reach.of(file, 1) == ["a.py::quick", "b.py::other", "a.py::slow"], "of the module: whoever uses it"
-    assert Reach(seconds, {}).of(file, 1) == ["a.py::quick", "b.py::other", "a.py::slow"]
+    uses = ["a.py::quick", "b.py::other", "a.py::slow"]
+    assert reach.of(file, 1) == [*uses, "b.py::table"], "of the module: whoever uses its functions, then the others"
+    assert Reach(seconds, {}).of(file, 1) == ["b.py::table", *uses]
+    assert [reach.imports_run(file, line) for line in (1, 6, 10, 11)] == [True, False, False, True]
     assert Reach(seconds, {}).of(file, 6) == []
 
 
 def test_what_makes_no_difference_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mutants, "EQUIVALENT", tmp_path / "equivalent.txt")
     mutants.EQUIVALENT.write_text("# about\n\na.py :: x = 1 :: 1 to 2\nb.py :: y :: z\n    why\n", "utf-8")
-    assert mutants.equivalents() == {"a.py :: x = 1 :: 1 to 2", "b.py :: y :: z"}
+    assert mutants.reasons() == {"a.py :: x = 1 :: 1 to 2": "why", "b.py :: y :: z": "why"}
     mutants.EQUIVALENT.write_text("a.py :: x = 1 :: 1 to 2\n", "utf-8")
     with pytest.raises(ValueError, match=r"no reason: a\.py"):
-        mutants.equivalents()
+        mutants.reasons()
+
+
+def test_what_is_accepted_is_not_noticed_either(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mutants, "EQUIVALENT", tmp_path / "equivalent.txt")
+    chosen = mutants.sample("codecs", 4, None)
+    told = [f"{chosen[0].name}\n    It is the same.\n", f"{chosen[1].name}\n    Accepted: too dear.\n"]
+    mutants.EQUIVALENT.write_text("".join(told), "utf-8")
+    assert not mutants.tell("codecs", chosen, {chosen[1].key: False, chosen[2].key: False, chosen[3].key: True})
+    *survivors, _, score = capsys.readouterr().out.splitlines()
+    assert score == "codecs: 1 of 3 noticed (33.3%), 1 accepted, 1 equal, 0 not tried"
+    assert len(survivors) == 1
+    assert survivors[0].startswith(f"{chosen[2].file}:{chosen[2].line} :: {chosen[2].text}")
+
+
+def test_changes_that_are_alike_have_names_of_their_own() -> None:
+    for file in ROOMS["planning"].files():
+        every = mutants.changes_of(file)
+        assert len({change.name for change in every}) == len(every)
+    alike = [change for change in mutants.sample("codecs", 1000, None) if change.nth == 2]
+    assert alike
+    assert all(change.name.endswith(" (the 2.)") for change in alike)
 
 
 def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
+    assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
     assert {change.file for change in mutants.sample("planning", 9, ["slots.py"])} == {"planning/slots.py"}
     assert all(file.is_file() for room in ROOMS.values() for file in [*room.files(), *room.test_files()])
 
 
 TRIAL = """
+import ast
+
 from tests.mutants.changes import changes, mutant
+from tests.mutants.loaded import Loaded
 from tests.mutants.rooms import PACKAGE
 from tests.mutants.trial import passes
 
@@ -75,10 +104,20 @@ print(passes(file, source, {test: 0.1}))
 print(passes(file, source.replace("if len(texts) > most", "if len(texts) >= most"), {test: 0.1}))
 print(passes(file, source.replace("texts = [", "any(iter(int, 1)); texts = ["), {test: 0.1}))
 print(passes(file, source, {test: 0.1}))
+
+loaded = Loaded(["tests/unit/planning/test_hints.py"])
+for before, after in [
+    ("if len(texts) > most", "if len(texts) >= most"),
+    ("if len(texts) > most", "if most < len(texts)"),
+    ("import difflib", "import difflib, gc"),
+]:
+    print(loaded.passes(file, ast.parse(source.replace(before, after)), {test: 0.001}))
 """
 
 
 def test_a_change_is_seen_and_does_not_stay() -> None:
     assert (PACKAGE / "planning" / "hints.py").read_text("utf-8").count("if len(texts) > most") == 1
     done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.stdout.split() == ["True", "False", "False", "True"], done.stderr
+    in_a_process_each, loaded_once = done.stdout.split()[:4], done.stdout.split()[4:]
+    assert in_a_process_each == ["True", "False", "False", "True"], done.stderr
+    assert loaded_once == ["False", "True", "None"], done.stderr

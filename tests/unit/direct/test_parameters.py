@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.settings import _messages
-from pyspark_kafka_direct.settings.kafka_params import driver_parameters
+from pyspark_kafka_direct.settings.kafka_params import KafkaParameters, driver_parameters
 
 SERVERS = {"bootstrap.servers": "a:9092,b:9093"}
 STRING = "org.apache.kafka.common.serialization.StringDeserializer"
@@ -165,6 +165,11 @@ def test_the_largest_record_batch_of_the_data_source() -> None:
     read = driver_parameters({**SERVERS, "maxRecordBatchBytes": 70_000})
     assert read.max_record_batch_bytes == 70_000
     assert read.source_options()["maxRecordBatchBytes"] == "70000"
+
+
+def test_what_a_map_leaves_out_is_what_is_left_out_anywhere() -> None:
+    read = driver_parameters(SERVERS)
+    assert read == KafkaParameters(read.settings, read.fetch, texts=read.texts)
 
 
 def test_the_poll_timeout_of_the_data_source() -> None:

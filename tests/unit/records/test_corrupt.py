@@ -116,10 +116,17 @@ def test_an_unknown_codec(implementation: str, codec: int) -> None:
         pytest.param(body(b"\0\0\0\x81\x80\x80\x80\x10\0\0"), id="null key by a length beyond 32 bits"),
         pytest.param(body(b"\0", b"\xff" * 9, b"\x02", b"\0\0\0\0"), id="timestamp beyond 64 bits"),
         pytest.param(body(b"\0", b"\xff" * 10, b"\0", b"\0\0\0\0"), id="endless timestamp"),
+        pytest.param(body(b"\0", b"\x80" * 10 + b"\0", b"\0\0\0\0"), id="timestamp of eleven bytes"),
     ],
 )
 def test_malformed_records(implementation: str, bad: Batch) -> None:
     assert isinstance(failing(implementation, bad), CorruptRecordError)
+
+
+@both
+def test_the_message_tells_a_wrong_length_from_wrong_fields(implementation: str) -> None:
+    assert "fields do not add up to its length" in str(failing(implementation, body()))
+    assert "length does not fit its batch" in str(failing(implementation, Batch(base_offset=2, packed=b"\xff" * 5)))
 
 
 @both
@@ -150,6 +157,14 @@ def test_what_lies_beyond_the_range_is_not_looked_at(implementation: str) -> Non
     rest = Batch((Rec(),) * 3, count=3, last_offset_delta=2, packed=records)
     outcome = run(implementation, rest.encode(), request(0, 1))
     assert (outcome.error, outcome.done) == (None, True)
+
+
+@both
+def test_what_lies_before_the_range_is_not_looked_at(implementation: str) -> None:
+    damaged = bytearray(GOOD.encode())
+    damaged[-1] ^= 1
+    outcome = run(implementation, bytes(damaged) + Batch(base_offset=2).encode(), request(2, 3))
+    assert (outcome.error, outcome.done, outcome.column("offset")) == (None, True, [2])
 
 
 @both

@@ -12,7 +12,7 @@ from tests.unit.records.decoding import CREATORS, Outcome, both, request, run
 from tests.unit.records.kafka_python import LegacyRecordBatchBuilder
 from tests.unit.records.legacy import CODECS, message, wrapper
 
-from pyspark_kafka_direct.errors import CorruptRecordError, RecordError
+from pyspark_kafka_direct.errors import CorruptRecordError, RecordError, RecordTooLargeError, TimestampError
 
 COLUMNS = ("key", "value", "offset", "timestampType", "headers", "leaderEpoch")
 
@@ -134,8 +134,13 @@ def test_only_the_range(implementation: str) -> None:
         pytest.param(wrapper(5, message(1, b"a") + message(0, b"a"), "gzip"), id="inner offsets out of order"),
         pytest.param(wrapper(5, message(9, b"a", magic=0), "gzip", magic=0), id="inner offset behind its wrapper"),
         pytest.param(wrapper(5, message(0, b"a") + message(9, b"b"), "gzip"), id="inner offset below zero"),
+        pytest.param(wrapper(5, message(0, b"a") + message(6, b"b"), "gzip"), id="inner offset of minus one"),
         pytest.param(message(5, b"x", attributes=4), id="zstd"),
         pytest.param(struct.pack(">qiIbb", 5, 14, zlib.crc32(b"\1\0" + bytes(8)), 1, 0) + bytes(8), id="no lengths"),
+        pytest.param(
+            wrapper(5, struct.pack(">qiIbb", 0, 6, zlib.crc32(b"\1\0"), 1, 0), "gzip"),
+            id="no timestamp of an inner one",
+        ),
     ],
 )
 def test_malformed_messages(implementation: str, bad: bytes) -> None:
@@ -152,6 +157,39 @@ def test_a_message_that_cannot_be_read_has_the_offset_of_its_wrapper(implementat
     assert outcome.column("offset") == [3]
     assert isinstance(outcome.error, CorruptRecordError)
     assert outcome.error.offset == 5
+
+
+@both
+def test_the_messages_before_one_without_a_size_come(implementation: str) -> None:
+    inner = message(0, b"a") + struct.pack(">qi", 1, 0) + message(2, b"c")
+    outcome = run(implementation, wrapper(5, inner, "gzip"))
+    assert outcome.column("offset") == [3]
+    assert isinstance(outcome.error, CorruptRecordError)
+
+
+@both
+def test_an_offset_comes_once(implementation: str) -> None:
+    outcome = run(implementation, wrapper(5, message(0, b"a") * 2, "gzip"))
+    assert outcome.column("offset") == [5]
+    assert isinstance(outcome.error, CorruptRecordError)
+
+
+@both
+def test_a_timestamp_beyond_microseconds(implementation: str) -> None:
+    data = message(0, b"a", timestamp=7) + message(1, b"b", timestamp=1 << 62)
+    outcome = run(implementation, data)
+    assert milliseconds(outcome) == [7]
+    assert isinstance(outcome.error, TimestampError)
+    assert outcome.error.offset == 1
+    assert run(implementation, data, request(columns=("value",))).column("value") == [b"a", b"b"]
+
+
+@both
+def test_a_message_may_have_as_many_bytes_as_are_allowed(implementation: str) -> None:
+    data = message(0, b"x" * 100)
+    size = len(data) - 12  # an offset and the size itself do not count
+    assert run(implementation, data, request(max_batch_bytes=size)).column("value") == [b"x" * 100]
+    assert isinstance(run(implementation, data, request(max_batch_bytes=size - 1)).error, RecordTooLargeError)
 
 
 def test_messages_go_to_the_python_decoder_only_while_they_last() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
@@ -12,12 +13,12 @@ from tests.unit.records.legacy import message
 
 from pyspark_kafka_direct.errors import RecordError, TimestampError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset
-from pyspark_kafka_direct.records._python import PythonDecoder, _decoder
+from pyspark_kafka_direct.records._python import PythonDecoder, _batch_reader, _decoder
 from pyspark_kafka_direct.records._python import scan_leader_epoch as python_scan_epoch
 from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -181,6 +182,14 @@ def test_holes_are_counted(implementation: str) -> None:
 
 
 @both
+def test_offsets_of_a_batch_may_lie_far_apart(implementation: str) -> None:
+    """A log that is compacted keeps a batch with what is left in it."""
+    last = (1 << 31) - 1
+    batch = Batch((Rec(), Rec(delta=last)), 10, last_offset_delta=last)
+    assert run(implementation, batch.encode(), request(10)).column("offset") == [10, 10 + last]
+
+
+@both
 def test_a_batch_fed_twice_gives_its_records_once(implementation: str) -> None:
     first, second = numbered(0, 5).encode(), numbered(5, 5).encode()
     assert run(implementation, [first, first + second]).column("offset") == list(range(10))
@@ -300,3 +309,35 @@ def test_a_fetch_that_finds_no_memory_is_an_error_of_ours(monkeypatch: pytest.Mo
     with pytest.raises(RecordError, match="memory") as told:
         decoder.feed(numbered(0, 10).encode())
     assert (told.value.topic, told.value.partition, told.value.offset) == ("flights", 7, 3)
+
+
+def test_a_record_that_finds_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _batch_reader.rows_of_batch
+
+    def some(*arguments: Any) -> Iterator[Any]:
+        yield from itertools.islice(whole(*arguments), 2)
+        raise MemoryError
+
+    monkeypatch.setattr(_decoder, "rows_of_batch", some)
+    decoder = PythonDecoder(request(3))
+    decoder.feed(numbered(0, 10).encode())
+    read = decoder.read()
+    assert read is not None
+    assert read.column("offset").to_pylist() == [3, 4]
+    with pytest.raises(RecordError, match="memory") as told:
+        decoder.read()
+    assert told.value.offset == 5
+
+
+def test_columns_that_find_no_memory_are_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = PythonDecoder(request(3, max_rows=2))
+    decoder.feed(numbered(0, 10).encode())
+    assert decoder.read() is not None
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(_decoder, "build", no_memory)
+    with pytest.raises(RecordError, match="memory") as told:
+        decoder.read()
+    assert told.value.offset == 5, "the first of those that were to be columns"

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.settings._kinds import read_value
 from pyspark_kafka_direct.settings._table import TABLE
 from pyspark_kafka_direct.settings.connection import ConnectionSettings
 from pyspark_kafka_direct.settings.fetch import FetchSettings
-from pyspark_kafka_direct.settings.produce import ProduceSettings
+from pyspark_kafka_direct.settings.produce import CODECS, ProduceSettings
 from pyspark_kafka_direct.settings.row import DOORS, INT64, Fate, Kind, Origin
 
 
@@ -67,6 +67,10 @@ def test_rows_fill_typed_values_with_the_same_defaults(kind: type, role: str) ->
     for name, row in rows.items():
         for text in row.doors.values():
             assert read_value(row, text or "", row.name) == fields[name], name
+
+
+def test_codecs_have_the_numbers_of_the_record_format() -> None:
+    assert CODECS == {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 def test_what_every_row_can_be_found_by() -> None:

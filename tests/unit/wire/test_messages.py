@@ -225,6 +225,36 @@ def test_200_000_topics_with_the_longest_names_may_be_told() -> None:
     assert 200_000 * (alone - none) < largest_answer("Metadata")
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 300])
+def test_a_partition_may_have_any_number_of_replicas(count: int) -> None:
+    replicas = tuple(range(count))
+    told = response_bytes(messages.METADATA, 13, {"topics": [{"name": "t", "partitions": [{"isr_nodes": replicas}]}]})
+    (topic,) = messages.decode(messages.METADATA, 13, told).topics
+    assert topic.partitions[0].isr_nodes == replicas
+
+
+def test_an_error_names_the_array_that_claims_too_much() -> None:
+    told = response_bytes(messages.METADATA, 13, {"topics": [{"partitions": [{"offline_replicas": range(200)}]}]})
+    with pytest.raises(MalformedError, match=r"offline_replicas at byte \d+ claims 800 bytes, 799 are left"):
+        messages.decode(messages.METADATA, 13, told[: told.rindex(bytes([0, 0, 0, 199])) + 3])
+
+
+def test_null_is_no_array() -> None:
+    told = response_bytes(messages.METADATA, 13, {"topics": [{"name": "t", "partitions": [{}]}]})
+    assert messages.decode(messages.METADATA, 13, told)
+    assert told.count(b"\1\1\1\0") == 1, "three empty arrays, and no tags"
+    with pytest.raises(MalformedError, match="replica_nodes at byte"):
+        messages.decode(messages.METADATA, 13, told.replace(b"\1\1\1\0", b"\0\1\1\0"))
+    with pytest.raises(MalformedError, match="brokers at byte 6 is null"):
+        messages.decode(messages.METADATA, 13, told[:5] + b"\0" + told[6:])
+
+
+def test_no_element_of_an_array_is_null() -> None:
+    assert messages.decode(messages.SASL_HANDSHAKE, 1, struct.pack(">hih", 0, 1, 0)).mechanisms == ("",)
+    with pytest.raises(MalformedError, match="mechanisms at byte 8 is null"):
+        messages.decode(messages.SASL_HANDSHAKE, 1, struct.pack(">hih", 0, 1, -1))
+
+
 @pytest.mark.parametrize(
     ("varint", "value"),
     [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\xff\xff\xff\xff\x0f", 2**32 - 1)],
@@ -283,5 +313,5 @@ def test_names_that_a_message_does_not_have_are_refused() -> None:
 
 
 def test_a_string_longer_than_the_protocol_allows_is_refused() -> None:
-    with pytest.raises(ValueError, match="32768 bytes long"):
+    with pytest.raises(ValueError, match="32768 bytes long, the protocol's strings have at most 32767"):
         messages.encode_body(messages.FIND_COORDINATOR, 3, {"key": "x" * 32768})

@@ -128,6 +128,7 @@ def test_the_end_names_the_writer_and_answers_who_writes_next() -> None:
 def test_another_producer_id_is_adopted() -> None:
     """Epochs have run out."""
     assert end(Cluster(ProducerId(8, 0))) == ProducerId(8, 0)
+    assert end(Cluster(ProducerId(0, 0))) == ProducerId(0, 0), "a cluster's first one"
 
 
 def test_below_the_feature_version_4_is_the_newest_and_the_writer_stays() -> None:
@@ -189,8 +190,16 @@ def test_an_end_refused_after_a_try_that_may_have_been_heard_is_unknown(unclear:
     ids=str,
 )
 def test_an_end_that_is_never_confirmed_is_unknown(outcome: Outcome) -> None:
-    with pytest.raises(OutcomeUnknownError, match="was not confirmed"):
+    with pytest.raises(OutcomeUnknownError, match=r"^Committing a transaction of 'p\.sink' was not confirmed"):
         end(Cluster(*[outcome] * 10_000))
+
+
+def test_the_answer_that_leaves_it_unknown_is_told() -> None:
+    wanted = r"was not confirmed \(the coordinator answered UNKNOWN_SERVER_ERROR; then: .*UNKNOWN_SERVER_ERROR"
+    with pytest.raises(OutcomeUnknownError, match=wanted):
+        end(Cluster(ErrorCode.UNKNOWN_SERVER_ERROR))
+    with pytest.raises(OutcomeUnknownError, match=r"was not confirmed \(no answer came; then: .*garbage"):
+        end(Cluster(ProtocolError("garbage")))
 
 
 def test_an_answer_that_cannot_be_read_leaves_it_unknown() -> None:

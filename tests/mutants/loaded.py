@@ -1,0 +1,119 @@
+"""The tests of a room, loaded once: to try a change inside functions, a fork of that process is enough.
+
+The fork gives the functions their changed code, wherever they are by now, and runs tests. What was made of a function
+as the package was imported, a table say, stays as it was: such a change needs ``trial.passes``.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.mutants.trial import OPTIONS, Quick, in_child, let_wait, limit, limit_memory
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+_NOT_HERE = 77  # the status of a process that cannot change the code in place
+
+
+class Loaded:
+    """The tests, in a process that waits for changes.
+
+    Args:
+        arguments: The tests, as pytest takes them.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        fork = multiprocessing.get_context("fork")
+        self._pipe, theirs = fork.Pipe()
+        fork.Process(target=_serve, args=(self._pipe, theirs, arguments), daemon=True).start()
+        theirs.close()
+
+    def passes(self, file: Path, tree: ast.Module, tests: Mapping[str, float]) -> bool | None:
+        """Return whether tests pass with another tree in the place of a file, as ``trial.passes`` does.
+
+        None if that can only be told by importing it anew.
+        """
+        self._pipe.send((str(file), tree, dict(tests)))
+        status: int = self._pipe.recv()
+        return None if os.waitstatus_to_exitcode(status) == _NOT_HERE else status == 0
+
+
+def replace(file: str, tree: ast.Module) -> bool:
+    """Give the living functions of a file the code that they have in another tree; return whether one was changed.
+
+    Raises:
+        ValueError: A function uses other variables of those around it.
+    """
+    codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(tree, file, "exec"))}
+    changed = False
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename == file:
+            code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+            if code is not None and code != function.__code__:
+                function.__code__ = code
+                changed = True
+    return changed
+
+
+def _serve(ours: Connection, theirs: Connection, arguments: Sequence[str]) -> None:
+    ours.close()
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    pytest.main([*OPTIONS, *arguments], [Quick(), _Server(theirs)])
+
+
+class _Server:
+    """The plugin: in the place of running all tests, run those that are asked for, in forks."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        gc.freeze()  # a collection would touch, and so copy, all of it in each fork
+        while True:
+            try:
+                file, tree, tests = self._pipe.recv()
+            except EOFError:
+                return True
+
+            def run(file: str = file, tree: ast.Module = tree, tests: dict[str, float] = tests) -> int:
+                return _run(session, file, tree, {items[test]: seconds for test, seconds in tests.items()})
+
+            self._pipe.send(in_child(run, 60 + 10 * sum(tests.values())))
+
+
+def _run(session: pytest.Session, file: str, tree: ast.Module, tests: dict[pytest.Item, float]) -> int:
+    gc.unfreeze()
+    limit_memory()
+    try:
+        if not replace(file, tree):
+            return _NOT_HERE
+    except ValueError:
+        return _NOT_HERE
+    order: list[Any] = [*tests, None]
+    for item, following in zip(tests, order[1:], strict=True):
+        limit(tests[item])
+        let_wait(item, tests[item])
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            return 1
+    return 0
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
