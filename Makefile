@@ -90,8 +90,8 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration)
 
 .PHONY: mutants
-mutants: $(VENV)  ## which small changes of ROOM (planning) do unit tests not notice? MOST=n changes (300), AGAIN=1 for survivors
-	$(BIN)/python -m tests.mutants $(or $(ROOM),planning) --most $(or $(MOST),300) $(if $(AGAIN),--again)
+mutants: $(VENV)  ## which small changes of ROOM (planning) do unit tests not notice? MOST=n changes (300), SEED=n, AGAIN=1 for survivors
+	$(BIN)/python -m tests.mutants $(or $(ROOM),planning) --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)) $(if $(AGAIN),--again)
 
 .PHONY: wheels
 wheels:  ## the files of a release in dist/: wheels for Linux (needs cargo; zig links them), a pure one, an sdist; checked
@@ -101,6 +101,10 @@ wheels:  ## the files of a release in dist/: wheels for Linux (needs cargo; zig 
 .PHONY: new-user
 new-user:  ## README's first screen with the wheel in dist/, word by word, and a stream killed; SPARK=4.1, PYTHON=python3.12
 	$(or $(PYTHON),python3) -m tests.new_user --wheels dist $(if $(SPARK),--spark $(SPARK)) $(if $(PORT),--port $(PORT))
+
+.PHONY: two-pythons
+two-pythons: $(VENV)  ## a driver on this Python, workers with the wheel in dist/ on another: WORKERS=python3.12
+	$(BIN)/python -m tests.two_pythons --wheels dist --workers $(or $(WORKERS),python3.12)
 
 .PHONY: soak
 soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats a run
