@@ -79,6 +79,7 @@ def commits_of_three_batches(
     return [*seen, committed(kafka, group)]
 
 
+@pytest.mark.smoke
 def test_a_batch_that_fails_is_not_committed(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_restarted_query_commits_where_it_starts(
     run_until_committed(query, kafka, f"query-{topic}", {0: 3})
 
 
+@pytest.mark.smoke
 def test_a_query_starts_from_committed_offsets(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
+# The newest of each line that there is: PySpark has had releases since, of which there is no connector.
+VERSIONS = {"4.0": "4.0.4", "4.1": "4.1.3"}
+VERSION = VERSIONS.get(".".join(pyspark.__version__.split(".")[:2]), "4.2.0")
 CONNECTOR = (
-    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # 4.2.0's is not published
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.12.1",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.integration.stream_queries import produce
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+
+# Spark before 4.2 has no limits, and another reader.
+_limits = pytest.importorskip("pyspark.sql.streaming.datasource")
+ReadAllAvailable, ReadMaxRows = _limits.ReadAllAvailable, _limits.ReadMaxRows
 
 
 HANG = 50.0  # seconds after which a wait is a hang; by default brokers are asked for 60

@@ -97,7 +97,7 @@ class Deliverer:
         return Delivery(self.prefix, self.timeout_ms, self.token)
 
     def marker(self) -> Marker | None:
-        found = MarkerStore(cluster_of(self.servers), self.markers).read(self.delivery.transactional_id)
+        found = MarkerStore(cluster_of(self.servers), self.markers).find(self.delivery.transactional_id).value
         return None if found is None else Marker.from_json(found)
 
     def restarted(self, run: str) -> Deliverer:

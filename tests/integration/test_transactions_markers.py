@@ -50,33 +50,33 @@ def test_the_topic_is_created_as_it_should_be(kafka: EmbeddedKafka, store: Marke
     found = topic_config(cluster_of(kafka.bootstrap_servers), store.topic, CONFIGS)
     assert found == CONFIGS
     store.ensure()  # once more changes nothing
-    assert store.read("p.sink") is None
+    assert store.find("p.sink").value is None
 
 
 def test_the_newest_of_a_key_is_found(kafka: EmbeddedKafka, store: MarkerStore) -> None:
     write(kafka.bootstrap_servers, store, [("p", b"1"), ("q", b"2"), ("p", b"3")])
-    assert (store.read("p"), store.read("q"), store.read("r")) == (b"3", b"2", None)
+    assert (store.find("p").value, store.find("q").value, store.find("r").value) == (b"3", b"2", None)
     write(kafka.bootstrap_servers, store, [("q", None)])
-    assert store.read("q") is None
+    assert store.find("q").value is None
 
 
 def test_an_aborted_one_is_not_seen(kafka: EmbeddedKafka, store: MarkerStore) -> None:
     write(kafka.bootstrap_servers, store, [("p", b"1")])
     write(kafka.bootstrap_servers, store, [("p", b"2")], commit=False)
-    assert store.read("p") == b"1"
+    assert store.find("p").value == b"1"
 
 
 def test_one_far_from_the_end_is_found(kafka: EmbeddedKafka, store: MarkerStore) -> None:
     write(kafka.bootstrap_servers, store, [("p", b"1")])
     write(kafka.bootstrap_servers, store, [("q", b"%d" % number) for number in range(250)])
-    assert store.read("p") == b"1"
-    assert store.read("q") == b"249"
+    assert store.find("p").value == b"1"
+    assert store.find("q").value == b"249"
 
 
 def test_records_without_a_key_do_no_harm(kafka: EmbeddedKafka, bench: Workbench) -> None:
     store = MarkerStore(cluster_of(kafka.bootstrap_servers), bench.make_topic())
     bench.write(store.topic, [b"other"])
-    assert store.read("p") is None
+    assert store.find("p").value is None
 
 
 def test_an_open_transaction_of_another_is_waited_for(kafka: EmbeddedKafka, store: MarkerStore) -> None:
@@ -87,15 +87,15 @@ def test_an_open_transaction_of_another_is_waited_for(kafka: EmbeddedKafka, stor
         session.send(store.topic, store.encode("other", b"open"))
         session.flush()
         with pytest.raises(BrokerTimeoutError, match=r"a transaction of another writer is open from offset 0 on"):
-            store.read("p", Deadline.after(0.5))
+            store.find("p", Deadline.after(0.5))
         session.commit()
-        assert store.read("p") is None
-        assert store.read("other") == b"open"
+        assert store.find("p").value is None
+        assert store.find("other").value == b"open"
 
 
 def test_a_topic_that_is_not_there_is_an_error(kafka: EmbeddedKafka) -> None:
     with pytest.raises(TopicNotFoundError):
-        MarkerStore(cluster_of(kafka.bootstrap_servers), "no-such-markers").read("p")
+        MarkerStore(cluster_of(kafka.bootstrap_servers), "no-such-markers").find("p")
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

@@ -59,7 +59,7 @@ def test_from_start_to_stop_and_on(queries: Queries, make_topic: MakeTopic) -> N
     assert set(query.status) == {"message", "isDataAvailable", "isTriggerActive"}
     began = time.monotonic()
     query.stop()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # a stop is quick; how quick depends on the machine
     assert not query.isActive
     assert query.awaitTermination() is None
     assert query.awaitTermination(1) is True

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.reading.sample import measure, take_sample
@@ -56,5 +55,6 @@ def test_a_stream_takes_about_so_many_bytes(kafka: EmbeddedKafka, topic: str) ->
         }
     )
     stream = source.streamReader(source.schema())
-    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(1))
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource")  # Spark 4.2
+    end = stream.latestOffset(stream.initialOffset(), limits.ReadMaxRows(1))
     assert 160 <= sum(end[topic].values()) <= 200
