@@ -82,10 +82,14 @@ class Errands:
             return
         with self._lock:  # so that the signal is given whenever something is back, and only then
             self._signal.take()
-            back = [each.take for each in self._back]
+            back = deque(self._back)
             self._back.clear()
-        for take in back:
-            take()
+        try:
+            while back:
+                back.popleft().take()
+        finally:
+            for each in back:  # one before it was raised: the others, which may hold connections, are still there
+                self._bring(*each)
 
     def abandon(self) -> None:
         """Close what a forked child has of its parent's; the lock may be held by a thread that it has not."""

@@ -101,6 +101,20 @@ def test_what_nobody_takes_is_discarded(before: bool) -> None:
     errands.take()
 
 
+def test_what_came_beside_an_error_is_not_lost(errands: Errands) -> None:
+    """An error ends the taking; an answer behind it may be a connection, which somebody has to close."""
+    discarded: list[str] = []
+    for answer in ("bad", "good", "better"):
+        errands.start(lambda answer=answer: answer, unexpected, unexpected, discarded.append)  # type: ignore[misc]
+    while len(errands._back) < 3:
+        wait(errands)
+    with pytest.raises(AssertionError):
+        errands.take()
+    assert SYSTEM.readable(errands.fileno())
+    errands.close()
+    assert len(discarded) == 2
+
+
 def test_a_mistake_is_raised_and_trouble_is_not() -> None:
     trouble = BrokerUnreachableError("gone")
     assert ours(trouble) is trouble
