@@ -241,7 +241,7 @@ def test_a_stream_that_is_cut_off_behind_several_pieces_is_blamed_on_no_record(i
     records = tuple(Rec(random.Random(number).randbytes(700_000)) for number in range(4))
     packed = compress("gzip", plain(records))[:-1]
     outcome = run(implementation, Batch(records, 7, codec="gzip", packed=packed).encode())
-    assert outcome.column("offset")[:3] == [7, 8, 9]
+    assert outcome.column("offset") == [7, 8]  # what is in whole pieces of a MiB
     assert isinstance(outcome.error, CorruptRecordError)
     assert outcome.error.offset == 7
 

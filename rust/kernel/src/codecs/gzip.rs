@@ -16,13 +16,15 @@ pub(super) struct Gzip {
 }
 
 impl Gzip {
-    /// Fills the room there is; true at the end of the last member.
+    /// Fills the room there is, up to the end of a piece; true at the end of the last member.
     pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
         let inflater = self.inflater.get_or_insert_with(|| Decompress::new_gzip(WINDOW_BITS));
         let rest = &packed[self.member + inflater.total_in() as usize..];
         let before = inflater.total_out();
+        let step = plain.step();
         let room = plain.room(1)?;
-        let full = room.len();
+        let full = room.len().min(step);
+        let room = &mut room[..full];
         let status = inflater.decompress(rest, room, FlushDecompress::None).map_err(|error| broken("gzip", error))?;
         let produced = (inflater.total_out() - before) as usize;
         let consumed = self.member + inflater.total_in() as usize;

@@ -60,7 +60,11 @@ impl Lz4 {
         let mut rest = &packed[self.at..];
         let frame = match self.frame {
             Some(frame) => frame,
-            None => *self.frame.insert(header(&mut rest)?),
+            None => {
+                let frame = header(&mut rest)?;
+                check_extent(&frame, rest)?;
+                *self.frame.insert(frame)
+            }
         };
         let size = number(&mut rest)?;
         if size == 0 {
@@ -85,7 +89,7 @@ impl Lz4 {
         if frame.content_size.is_some_and(|size| size != plain.total() as u64) {
             return Err(broken("lz4", "the content is not as long as the frame says"));
         }
-        if rest.is_empty() { Ok(()) } else { Err(broken("lz4", "there are bytes behind the frame")) }
+        Ok(())
     }
 
     /// Appends one block's content to `plain`.
@@ -145,6 +149,24 @@ fn header(rest: &mut &[u8]) -> Result<Frame, Flaw> {
         content_size,
         largest_block: 256usize << (2 * (block >> 4)),
     })
+}
+
+/// Checks that the frame ends where the bytes do, before any of it is decompressed.
+fn check_extent(frame: &Frame, mut rest: &[u8]) -> Result<(), Flaw> {
+    loop {
+        let size = number(&mut rest)?;
+        if size == 0 {
+            break;
+        }
+        take(&mut rest, (size & !STORED) as usize)?;
+        if frame.block_checksums {
+            number(&mut rest)?;
+        }
+    }
+    if frame.content_checksum {
+        number(&mut rest)?;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(broken("lz4", "there are bytes behind the frame")) }
 }
 
 fn number(rest: &mut &[u8]) -> Result<u32, Flaw> {

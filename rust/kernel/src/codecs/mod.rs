@@ -17,7 +17,8 @@ pub(crate) use plain::Plain;
 use crate::error::Flaw;
 use crate::format::codec;
 
-/// About how many bytes are decompressed at a time: most batches in one go.
+/// How many bytes are decompressed at a time, most batches in one go. A batch is read up to a multiple of it, or to its
+/// end, as the decoder in Python does it: so both hand out the same rows of a batch that turns out to be damaged.
 const PIECE: usize = 1 << 20;
 
 /// Larger buffers and contexts, which unusual batches leave behind, are not kept.
@@ -28,6 +29,8 @@ const KEPT_BYTES: usize = 16 << 20;
 pub(crate) struct Codecs {
     zstd: zstd::Zstd,
     stream: Stream,
+    /// What is wrong behind pieces that are to be read first.
+    flaw: Option<Flaw>,
 }
 
 #[derive(Default)]
@@ -44,6 +47,7 @@ impl Codecs {
     /// Begins with the records of another batch, compressed by `number` (the codec in its attributes, and not none).
     pub fn begin(&mut self, number: u8, plain: &mut Plain) -> Result<(), Flaw> {
         plain.clear();
+        self.flaw = None;
         self.stream = match number {
             codec::GZIP => Stream::Gzip(gzip::Gzip::default()),
             codec::SNAPPY => Stream::Snappy(snappy::Snappy::default()),
@@ -61,21 +65,37 @@ impl Codecs {
         Ok(())
     }
 
-    /// Appends the next piece to `plain`; true when there is no more. `packed` are all of the batch's compressed bytes.
+    /// Shows the next pieces in `plain`; true when there is no more. `packed` are all of the batch's compressed bytes.
+    ///
+    /// # Errors
+    /// The next piece cannot be decompressed; of the last one, that includes what the codec has behind it.
     pub fn more(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
+        if let Some(flaw) = self.flaw.take() {
+            return Err(flaw);
+        }
         plain.slide();
         plain.room(packed.len().saturating_mul(4).clamp(1, PIECE))?; // a first guess
-        let enough = plain.total() + PIECE;
         loop {
-            let ended = match &mut self.stream {
-                Stream::None => true,
-                Stream::Gzip(gzip) => gzip.step(packed, plain)?,
-                Stream::Snappy(snappy) => snappy.step(packed, plain)?,
-                Stream::Lz4(lz4) => lz4.step(packed, plain)?,
-                Stream::Zstd => self.zstd.step(packed, plain)?,
+            let step = match &mut self.stream {
+                Stream::None => Ok(true),
+                Stream::Gzip(gzip) => gzip.step(packed, plain),
+                Stream::Snappy(snappy) => snappy.step(packed, plain),
+                Stream::Lz4(lz4) => lz4.step(packed, plain),
+                Stream::Zstd => self.zstd.step(packed, plain),
             };
-            if ended || plain.total() >= enough {
-                return Ok(ended);
+            match step {
+                Ok(true) => {
+                    plain.show_all();
+                    return Ok(true);
+                }
+                Ok(false) if plain.show_pieces() => return Ok(false),
+                Ok(false) => {}
+                // A large block can have pieces before the byte that is one too many.
+                Err(flaw) if plain.show_pieces() => {
+                    self.flaw = Some(flaw);
+                    return Ok(false);
+                }
+                Err(flaw) => return Err(flaw),
             }
         }
     }

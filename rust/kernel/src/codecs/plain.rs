@@ -1,6 +1,6 @@
 //! Where decompressed bytes go.
 
-use super::KEPT_BYTES;
+use super::{KEPT_BYTES, PIECE};
 use crate::error::Flaw;
 
 /// How far back codecs without a window of their own refer (LZ4's linked blocks).
@@ -13,6 +13,8 @@ pub(crate) struct Plain {
     /// What lies before has been read.
     start: usize,
     end: usize,
+    /// What lies behind is not to be read yet.
+    shown: usize,
     /// Bytes since the batch began.
     total: usize,
     /// The most bytes of a batch.
@@ -21,12 +23,12 @@ pub(crate) struct Plain {
 
 impl Plain {
     pub fn new(most: usize) -> Plain {
-        Plain { buffer: Vec::new(), start: 0, end: 0, total: 0, most }
+        Plain { buffer: Vec::new(), start: 0, end: 0, shown: 0, total: 0, most }
     }
 
-    /// What has not been read yet.
+    /// What is to be read, and has not been yet.
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
+        &self.buffer[self.start..self.shown]
     }
 
     /// The first `count` bytes have been read.
@@ -35,10 +37,28 @@ impl Plain {
     }
 
     pub(super) fn clear(&mut self) {
-        (self.start, self.end, self.total) = (0, 0, 0);
+        (self.start, self.end, self.shown, self.total) = (0, 0, 0, 0);
         if self.buffer.len() > KEPT_BYTES {
             self.buffer = Vec::new();
         }
+    }
+
+    /// Lets all be read that was produced.
+    pub(super) fn show_all(&mut self) {
+        self.shown = self.end;
+    }
+
+    /// Lets the pieces be read that are whole; false when there are no new ones.
+    pub(super) fn show_pieces(&mut self) -> bool {
+        let before = self.shown;
+        self.shown = before.max(self.end.saturating_sub(self.total % PIECE));
+        self.shown > before
+    }
+
+    /// How many bytes to produce next: to the end of a piece, or to the first byte that is one too many. What a codec
+    /// produces before it fails is lost, so a step must not begin before a piece's end and go beyond it.
+    pub(super) fn step(&self) -> usize {
+        (PIECE - self.total % PIECE).min(self.left() + 1)
     }
 
     /// Bytes produced since [`Plain::clear`].
@@ -58,6 +78,7 @@ impl Plain {
             self.buffer.copy_within(kept..self.end, 0);
             self.start -= kept;
             self.end -= kept;
+            self.shown -= kept;
         }
     }
 
@@ -80,14 +101,13 @@ impl Plain {
         Ok((&before[before.len().saturating_sub(WINDOW)..], room))
     }
 
-    /// `count` bytes have been written to the room.
+    /// `count` bytes have been written to the room. Those count that the batch may have.
     pub(super) fn produced(&mut self, count: usize) -> Result<(), Flaw> {
-        if count > self.left() {
-            return Err(self.too_large());
-        }
-        self.end += count;
-        self.total += count;
-        Ok(())
+        let left = self.left();
+        let taken = count.min(left);
+        self.end += taken;
+        self.total += taken;
+        if count > left { Err(self.too_large()) } else { Ok(()) }
     }
 
     #[cold]

@@ -23,14 +23,16 @@ impl Zstd {
         Ok(())
     }
 
-    /// Fills the room there is; true at the end of the last frame.
+    /// Fills the room there is, up to the end of a piece; true at the end of the last frame.
     ///
     /// Streams, so that `plain` grows with what is produced whatever the frame claims. zstd itself sizes its window by
     /// the frame header, but refuses more than 128 MiB, and touches no more of it than is produced.
     pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
         let mut input = InBuffer { src: packed, pos: self.at };
+        let step = plain.step();
         let room = plain.room(1)?;
-        let full = room.len();
+        let full = room.len().min(step);
+        let room = &mut room[..full];
         let mut output = OutBuffer::around(room);
         let wanted = self.context()?.decompress_stream(&mut output, &mut input).map_err(failed)?;
         let produced = output.pos();

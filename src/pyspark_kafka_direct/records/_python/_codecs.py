@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PIECE = 1 << 20
-"""About how many bytes are decompressed at a time."""
+"""How many bytes are decompressed at a time, and read before the next ones are looked at.
+
+The native decoder does so too, and both hand out the same rows of a batch that turns out to be damaged.
+"""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
@@ -26,47 +29,59 @@ _NO_MEMORY = "not enough memory"  # how zstd tells that malloc failed
 
 
 def decompress(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
-    """Yield what the records of a batch decompress to, piece by piece, ``most`` bytes in all.
+    """Yield what the records of a batch decompress to, ``most`` bytes in all: whole pieces, and then the rest.
+
+    The rest comes when all behind it is checked, checksums for instance.
 
     ``codec`` is the number in the batch's attributes, and not ``Codec.NONE``.
 
     Raises:
         BadRecordError: The bytes are malformed, decompress to too much, or the codec is unknown.
     """
-    total = 0
-    for piece in _pieces(codec, packed, most):
-        total += len(piece)
+    waiting, length, total = [], 0, 0
+    for part in _parts(codec, packed, most):
+        total += len(part)
+        fitting = part[: len(part) - max(total - most, 0)]
+        waiting.append(fitting)
+        length += len(fitting)
+        if length >= PIECE:
+            plain = b"".join(waiting)
+            whole = length - length % PIECE
+            yield plain[:whole]
+            waiting, length = [plain[whole:]], length - whole
         if total > most:
             raise _too_large(most)
-        yield piece
+    yield b"".join(waiting)
 
 
-def _pieces(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
+def _parts(codec: int, packed: bytes, most: int) -> Iterator[bytes]:
     if codec == Codec.GZIP:
-        return _gzip(packed)
+        return _gzip(packed, most)
     if codec == Codec.SNAPPY:
         return _snappy(packed, most)
     if codec == Codec.LZ4:
         _lz4_frame.check(packed)
-        return _stream("lz4", packed)
+        return _stream("lz4", packed, most)
     if codec == Codec.ZSTD:
-        return _stream("zstd", packed)
+        return _stream("zstd", packed, most)
     raise BadRecordError(f"the record batch is compressed with the unknown codec {codec}", kind="unsupported")
 
 
-def _gzip(packed: bytes) -> Iterator[bytes]:
+def _gzip(packed: bytes, most: int) -> Iterator[bytes]:
     """Decompress gzip (RFC 1952), one member or several in a row."""
+    total = 0
     while True:
         inflater = zlib.decompressobj(wbits=31)
         while not inflater.eof:
             try:
-                piece = inflater.decompress(packed, PIECE)
+                part = inflater.decompress(packed, _step(total, most))
             except zlib.error as error:
                 raise _broken("gzip", error) from None
             packed = inflater.unconsumed_tail
-            if not piece and not packed and not inflater.eof:
+            if not part and not packed and not inflater.eof:
                 raise _broken("gzip", "the stream is cut off")
-            yield piece
+            total += len(part)
+            yield part
         packed = inflater.unused_data
         if not packed:
             return
@@ -88,7 +103,9 @@ def _snappy(packed: bytes, most: int) -> Iterator[bytes]:
         end = at + 4 + length
         if length < 0 or end > len(packed) or at + 4 > len(packed):
             raise _broken("snappy", "a block's length does not fit the framing")
-        yield _snappy_block(packed[at + 4 : end], most)
+        block = _snappy_block(packed[at + 4 : end], most)
+        most -= len(block)
+        yield block
         at = end
 
 
@@ -113,7 +130,7 @@ def _snappy_block(packed: bytes, most: int) -> bytes:
     return plain
 
 
-def _stream(codec: str, packed: bytes) -> Iterator[bytes]:
+def _stream(codec: str, packed: bytes, most: int) -> Iterator[bytes]:
     """Decompress what pyarrow can stream."""
     import pyarrow as pa
 
@@ -122,12 +139,22 @@ def _stream(codec: str, packed: bytes) -> Iterator[bytes]:
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
             # Its read() never frees what it has made room for when it fails: a MiB for each frame that is cut off.
-            while (piece := stream.read_buffer(PIECE)).size:
-                yield piece.to_pybytes()
+            total = 0
+            while (part := stream.read_buffer(_step(total, most))).size:
+                total += part.size
+                yield part.to_pybytes()
     except OSError as error:
         if _NO_MEMORY in str(error):
             raise MemoryError from None
         raise _broken(codec, error) from None
+
+
+def _step(total: int, most: int) -> int:
+    """Return how many bytes to decompress next: to the end of a piece, or to the first byte that is one too many.
+
+    What a codec makes before it fails is lost, so a step must not begin before a piece's end and go beyond it.
+    """
+    return min(PIECE - total % PIECE, most - total + 1)
 
 
 def _broken(codec: str, what: object) -> BadRecordError:
