@@ -63,7 +63,7 @@ class RunTimes:
     Attributes:
         interval: From one mark to the next one.
         start: Until all tasks have said hello (``taskStartTimeout``).
-        report: From a mark until all tasks have reported (``epochTimeout``).
+        report: From a mark until all tasks have reported, and then until the epoch is written (``epochTimeout``).
         hello: What one who connects has for its hello.
     """
 
@@ -123,7 +123,7 @@ class Coordinator:
         self._epoch = plan.epoch
         self._awaited: set[int] = set()  # tasks that have a mark to report on
         self._reports: list[TaskReport] = []
-        self._writer = EpochWriter(on_epoch, self._signal.give, system)
+        self._writer = EpochWriter(on_epoch, self._signal.give, times.report, system)
         self._stopping = False
         self._aborted: BaseException | None = None
 
@@ -144,7 +144,7 @@ class Coordinator:
         Raises:
             TaskStartError: Not all tasks came in time.
             RunFailedError: A task failed, was lost, reported late or what cannot be; or came twice, as when Spark tries
-                it again.
+                it again. Or an epoch was not written in time.
             BaseException: What ``on_epoch`` raised, or was given to ``abort``.
         """
         try:
@@ -183,7 +183,7 @@ class Coordinator:
         self._signal.give()
 
     def close(self) -> None:
-        """Hang up, and wait until what was to be written is written: the next run begins with it.
+        """Hang up, and wait until what was to be written is written, or late: the next run begins with it.
 
         Tasks that have not ended take it for the death of the driver.
         """
@@ -232,8 +232,8 @@ class Coordinator:
 
     def _turn(self, until: float, *, ending: bool = False) -> None:
         """Wait until something happens, or the time has come, and take what has come."""
-        guests_until = self._reception.next_time()
-        seconds = min(until, until if guests_until is None else guests_until) - self._system.monotonic()
+        others = (self._reception.next_time(), self._writer.late_at)
+        seconds = min([until, *(each for each in others if each is not None)]) - self._system.monotonic()
         ready = self._system.wait_ready(
             [self._signal.fileno(), *self._reception.descriptors(), *self._by_descriptor],
             [descriptor for descriptor, task in self._by_descriptor.items() if task.lines.unsent],

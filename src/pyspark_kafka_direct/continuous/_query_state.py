@@ -53,7 +53,9 @@ class QueryState:
             return list(self._progress)
 
     def tell(self, message: str, *, active: bool, data: bool = False) -> None:
-        """Say what the query does now."""
+        """Say what the query does now. One that has ended does nothing, though a late write may still tell of it."""
+        if self.ended:
+            return
         self.status = {"message": message, "isDataAvailable": data, "isTriggerActive": active}
 
     def go_on(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -98,9 +100,9 @@ class QueryState:
         """Say that the query has ended."""
         with self._changed:
             self.error = error
-            self.ended = True
             message = "Stopped" if error is None else f"Terminated with exception: {error}"
             self.tell(message, active=False)
+            self.ended = True
             self._changed.notify_all()
 
     def wait_for_stop(self, seconds: float) -> None:

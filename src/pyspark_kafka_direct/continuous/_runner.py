@@ -125,6 +125,7 @@ class Runner:
         self._began = 0.0
         self._has_started = False
         self._waits_for_brokers = False
+        self._writes: int | None = None
 
     def lead(self) -> None:
         """Run the query to its end, and tell the state how it ended."""
@@ -155,6 +156,10 @@ class Runner:
         end = final(failure)
         if end is not None:
             raise end
+        if self._writes is not None:
+            # Whatever a next run would write, this write may come in between.
+            _log.warning("The query does not start again: epoch %d is still being written.", self._writes)
+            raise failure
         if isinstance(failure, TaskStartError | TopicNotFoundError) and not self._has_started:
             raise failure
         if self._context._jsc is None or self._context._jsc.sc().isStopped():
@@ -312,6 +317,13 @@ class Runner:
         )
 
     def _on_epoch(self, result: EpochResult) -> None:
+        self._writes = result.epoch
+        try:
+            self._write(result)
+        finally:
+            self._writes = None
+
+    def _write(self, result: EpochResult) -> None:
         """Write an epoch down. One in which nothing moved is not worth two files."""
         before = self._logged
         if result.offsets == before:

@@ -225,8 +225,8 @@ class ContinuousQueryBuilder:
             queryName: A name.
             tasksMax: Most tasks; each needs a core. Without it there is one for each topic-partition.
             taskStartTimeout: How long to wait for all tasks to start; 60 seconds.
-            epochTimeout: How long tasks may take to flush at the end of an epoch; 60 seconds. A function or a sink that
-                hangs is cancelled then.
+            epochTimeout: How long tasks may take to flush at the end of an epoch, and the checkpoint's file system to
+                take it; 60 seconds. A function or a sink that hangs is cancelled then.
             markTimeout: How long a task that hears nothing waits until it takes the driver for dead; by default the
                 interval and twice the timeout of epochs.
             maxRestarts: How often the query may start again after failures, within the window; 3.
@@ -299,7 +299,7 @@ class ContinuousQueryBuilder:
             state,
             Runner(self._spark, work, settings, logs, state, SYSTEM),
             lambda: _ends(reading),
-            settings.epoch_timeout + _SECONDS_TO_CANCEL,
+            2 * settings.epoch_timeout + _SECONDS_TO_CANCEL,  # to flush, and to write that down
             SYSTEM,
         )
 

@@ -21,6 +21,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
 from pyspark_kafka_direct.settings.client import connection_settings
 from pyspark_kafka_direct.wire.cluster import Cluster
 from pyspark_kafka_direct.wire.groups import Group
@@ -329,6 +330,40 @@ class TestFailures:
             queries.read(subscribe=source).map_batches(hang).to_kafka(output), epochTimeout=1, maxRestarts=0
         )
         assert "have not reported epoch 1 within 1 s" in str(failure_of(query))
+
+    def test_a_file_system_that_hangs(
+        self, queries: Queries, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """None here can be made to hang, so the last of the calls that lead there does."""
+        create, hangs, answers = CheckpointFiles.create, threading.Event(), threading.Event()
+
+        def hang(self: CheckpointFiles, name: str, text: str) -> bool:
+            if name == "commits/2":
+                hangs.set()
+                answers.wait(PATIENCE)
+            return create(self, name, text)
+
+        monkeypatch.setattr(CheckpointFiles, "create", hang)
+        source, output = make_topic(1), make_topic(1)
+        queries.put(source, range(5))
+        query = queries.copy(source, output, epochTimeout=3)
+        try:
+            queries.expect(output, range(5), query)
+            wait_until(lambda: queries.entries("commits")[-1:] == [1], "the first epoch", PATIENCE)
+            queries.put(source, range(5, 9))
+            assert hangs.wait(PATIENCE)
+            failure = failure_of(query)
+            assert "Epoch 2 has not been written down within 3 s" in str(failure)
+            tracker = queries.spark.sparkContext.statusTracker()
+            assert list(tracker.getActiveJobsIds()) == [], "its tasks have ended"
+            query.stop()
+        finally:
+            answers.set()
+        wait_until(lambda: queries.entries("commits")[-1:] == [2], "the late write", PATIENCE)
+        again = queries.copy(source, output)
+        queries.put(source, ["more"])
+        queries.expect(output, [*range(9), "more"], again)
+        assert query.status["message"].startswith("Terminated with exception: Epoch 2")
 
     def test_what_no_restart_mends_ends_at_once(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(), make_topic()
