@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.direct.running import Seen, counted, direct_stream, streaming
+from tests.integration.direct.running import DEADLINE, Seen, counted, direct_stream, streaming
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.direct._carrier import milliseconds
 from pyspark_kafka_direct.errors import OffsetPlanError
@@ -156,6 +158,37 @@ def test_batches_that_fail_leave_only_their_ranges(
         held = set(stream._carried.spark._rdds)  # type: ignore[union-attr]
         assert milliseconds(times.all[0]) not in held
         assert [each.count() for each in stream.offsetRanges(times.all[0])] == [3], "a restart runs it again"
+
+
+def test_batches_that_wait_for_a_slow_one_keep_their_rdds(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
+) -> None:
+    """They are older than all that windows look back to, but their functions have not had them yet."""
+    topic = make_topic()
+    put(topic, range(3))
+    times, values, goes_on = Seen(), Seen(), threading.Event()
+
+    def collect(time: datetime, rdd: KafkaRDD) -> None:
+        times.add((milliseconds(time), rdd))
+        goes_on.wait(DEADLINE)
+        values.add(rdd.map(number).collect())
+
+    with streaming(spark.sparkContext, BATCH) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
+        stream.foreachRDD(collect)
+        ssc.start()
+        try:
+            ((first, _),) = times.wait_for_more(1)
+            side: Any = stream._carried.spark
+            wait_until(lambda: max(side._reported, default=0) >= first + 8000 * BATCH, "batches that wait", DEADLINE)
+            held = dict(side._rdds)
+            assert set(held) >= set(range(first, first + 8000 * BATCH, 1000 * BATCH))
+        finally:
+            goes_on.set()
+        times.wait_for_more(4)
+        assert all(rdd is held[time_ms] for time_ms, rdd in times.all[:5])
+        values.wait_for_elements(3)
+        assert values.flat == [0, 1, 2]
 
 
 def test_state_by_key_counts_each_record_once(
