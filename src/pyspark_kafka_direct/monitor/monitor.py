@@ -142,15 +142,22 @@ class Monitor:
     @property
     def queries(self) -> tuple[QueryHealth, ...]:
         """Every query of this session since ``enable(spark)``: whether it runs, and when its last batch ended."""
-        if self._health.running and not self._lives():
+        known = self._health.queries
+        if any(each.is_running for each in known) and not self._lives():
+            return tuple(dataclasses.replace(each, is_running=False) for each in known)
+        return known
+
+    def look_again(self) -> None:
+        """Look whether Spark still runs, and ask the brokers for the lag of queries whose last batch ended a while ago.
+
+        Of queries that have ended with Spark nobody is told; others may be stuck.
+        """
+        if not self._health.running:
+            return
+        if not self._lives():
             self._health.all_ended()
             with self._lock:
                 self._runs.clear()
-        return self._health.queries
-
-    def look_again(self) -> None:
-        """Ask the brokers how far behind the queries are whose last batch ended a while ago: they may be stuck."""
-        if not any(each.is_running for each in self.queries):
             return
         before = time.time() - _STALE_SECONDS
         with self._lock:

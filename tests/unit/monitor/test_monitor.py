@@ -409,6 +409,19 @@ class TestMetrics:
         assert not any("group_lag{" in line for line in lines)
         assert not monitor.queries[0].is_running
 
+    def test_to_read_which_queries_run_changes_nothing(self) -> None:
+        lives = [False]
+        monitor = Monitor(lives=lambda: lives[0])
+        run = at(0, 0)
+        monitor.query_known(run["id"], run["runId"], "delays")
+        monitor.batch_ended(at(10, 30), KNOWN)
+        runs = dict(monitor._runs)
+        assert [each.is_running for each in monitor.queries] == [False]
+        lives[0] = True
+        assert [each.is_running for each in monitor.queries] == [True]
+        assert monitor._runs == runs
+        assert runs
+
     def test_sessions_share_a_registry(self) -> None:
         """A name that comes twice with its type, or a series that comes twice, is an error for who reads the text."""
         registry: CollectorRegistry = CollectorRegistry()
