@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pyspark_kafka_direct.errors import OffsetPlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 EARLIEST = -2
 """Stands for the log start offset where an offset is expected (Kafka's ListOffsets uses the same number)."""
@@ -148,6 +148,38 @@ def partition_offsets_from_json(text: str) -> dict[TopicPartition, int]:
         }
     except ValueError as error:
         raise OffsetPlanError(f'offsets are expected as e.g. {{"topic":{{"0":23}}}}, got {text!r}: {error}') from None
+
+
+_RANGE_KEYS = ("topic", "partition", "fromOffset", "untilOffset")
+
+
+def offset_ranges_to_json(ranges: Iterable[OffsetRange]) -> str:
+    """Write ranges as ``[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]``, in their order."""
+    return json.dumps([{key: getattr(each, key) for key in _RANGE_KEYS} for each in ranges])
+
+
+def offset_ranges_from_json(text: str) -> tuple[OffsetRange, ...]:
+    """Read ranges written as ``[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]``, in their order.
+
+    Raises:
+        ValueError: Not JSON of that shape, or a range that cannot be.
+    """
+    try:
+        entries = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(entries, list):
+        raise ValueError("not a list")
+    return tuple(_offset_range(index, entry) for index, entry in enumerate(entries))
+
+
+def _offset_range(index: int, entry: object) -> OffsetRange:
+    if not isinstance(entry, dict) or set(entry) != set(_RANGE_KEYS):
+        raise ValueError(f"entry {index} must have exactly the keys {', '.join(_RANGE_KEYS)}")
+    try:
+        return OffsetRange(*cast("tuple[str, int, int, int]", tuple(entry[key] for key in _RANGE_KEYS)))
+    except OffsetPlanError as error:
+        raise ValueError(f"entry {index}: {error}") from None
 
 
 def topics_from_json(text: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from pyspark_kafka_direct.offsets import (
     MAX_OFFSET,
     OffsetRange,
     TopicPartition,
+    offset_ranges_from_json,
+    offset_ranges_to_json,
     partition_offsets_from_json,
     partition_offsets_to_json,
 )
@@ -25,6 +27,23 @@ offset_maps = st.dictionaries(
 @given(offset_maps)
 def test_offsets_survive_json(offsets: dict[TopicPartition, int]) -> None:
     assert partition_offsets_from_json(partition_offsets_to_json(offsets)) == offsets
+
+
+@given(st.lists(st.tuples(topics, st.integers(0, 2**31 - 1), st.integers(0, MAX_OFFSET), st.integers(0, MAX_OFFSET))))
+def test_ranges_survive_json(numbers: list[tuple[str, int, int, int]]) -> None:
+    ranges = tuple(OffsetRange(topic, partition, *sorted(ends)) for topic, partition, *ends in numbers)
+    assert offset_ranges_from_json(offset_ranges_to_json(ranges)) == ranges
+
+
+def test_ranges_have_sparks_names_in_json() -> None:
+    assert json.loads(offset_ranges_to_json([OffsetRange("t", 0, 5, 9)])) == [
+        {"topic": "t", "partition": 0, "fromOffset": 5, "untilOffset": 9}
+    ]
+
+
+def test_ranges_that_are_nested_without_end_are_refused() -> None:
+    with pytest.raises(ValueError, match="it is nested too deeply"):
+        offset_ranges_from_json("[" * 200_000)
 
 
 @given(offset_maps, st.randoms())

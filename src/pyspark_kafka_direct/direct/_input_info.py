@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.offsets import offset_ranges_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,17 +48,7 @@ def report(
 
 
 def _offsets(jvm: Any, ranges: Sequence[OffsetRange]) -> Any:
-    text = json.dumps(
-        [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "fromOffset": each.from_offset,
-                "untilOffset": each.until_offset,
-            }
-            for each in ranges
-        ]
-    )
+    text = offset_ranges_to_json(ranges)
     # Parsed there: thousands of maps filled from here would take seconds.
     lists = jvm.java.lang.Class.forName("java.util.List")
     maps = jvm.com.fasterxml.jackson.databind.ObjectMapper().readValue(text, lists)

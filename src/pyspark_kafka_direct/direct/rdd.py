@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -12,6 +11,7 @@ from pyspark_kafka_direct.direct._placement import executors_of, place, tasks_rd
 from pyspark_kafka_direct.direct._task import CountRecords, ReadArrow, ReadRecords
 from pyspark_kafka_direct.direct.record import KafkaRecord
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.offsets import offset_ranges_to_json
 from pyspark_kafka_direct.runtime.range_task import RangeTask, Reading
 
 if TYPE_CHECKING:
@@ -230,11 +230,9 @@ class KafkaRDD(_MakesDerived[RangeTask, KafkaRecord]):
         """
         from pyspark.sql import SparkSession
 
-        keys = ("topic", "partition", "fromOffset", "untilOffset")
-        ranges = [{key: getattr(wanted, key) for key in keys} for wanted in self._ranges]
         reader = SparkSession.builder.getOrCreate().read.format("kafka-direct")
         reader = reader.options(**self._parameters.source_options())
-        reader = reader.option("offsetRanges", json.dumps(ranges))
+        reader = reader.option("offsetRanges", offset_ranges_to_json(self._ranges))
         reader = reader.option("kafkaConsumer.pollTimeoutMs", str(round(self._reading.poll_timeout * 1000)))
         return (reader if schema is None else reader.schema(schema)).load()
 

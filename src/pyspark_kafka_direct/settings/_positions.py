@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final, cast
 
-from pyspark_kafka_direct.errors import OffsetPlanError, OptionError
-from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import offset_ranges_from_json
 from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.positions import (
     Earliest,
@@ -24,6 +23,7 @@ from pyspark_kafka_direct.settings import _messages
 from pyspark_kafka_direct.settings._rows_read import NO_GROUP
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.planning.positions import NoMatch, Position
     from pyspark_kafka_direct.planning.select import Selection
     from pyspark_kafka_direct.planning.stream_start import StreamStart
@@ -35,7 +35,6 @@ _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _FALLBACK: Final = "committedOffsetsFallback"
 _FALLBACKS: Final = {"error": Committed(), "earliest": Committed(Earliest()), "latest": Committed(Latest())}
 _STRATEGY: Final = "startingOffsetsByTimestampStrategy"
-_RANGE_KEYS: Final = ("topic", "partition", "fromOffset", "untilOffset")
 _RANGES_FORM: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
 
 
@@ -118,11 +117,8 @@ def offset_ranges(given: Read) -> tuple[OffsetRange, ...] | None:
         raise OptionError(f"offsetRanges says exactly what to read; leave out {listed(others)}")
     text = given.text("offsetRanges") or ""
     try:
-        entries = json.loads(text)
-        if not isinstance(entries, list):
-            raise ValueError("not a list")
-        return tuple(_offset_range(index, entry) for index, entry in enumerate(entries))
-    except (ValueError, RecursionError) as error:
+        return offset_ranges_from_json(text)
+    except ValueError as error:
         raise OptionError(f"offsetRanges must be {_RANGES_FORM}, got {text!r}: {error}") from None
 
 
@@ -142,12 +138,3 @@ def _position(given: Read, names: tuple[str, str, str], on_no_match: NoMatch, wa
     if named[0] == timestamps:
         return parse_timestamps(text, timestamps, on_no_match)
     return parse_offsets(text, offsets)
-
-
-def _offset_range(index: int, entry: object) -> OffsetRange:
-    if not isinstance(entry, dict) or set(entry) != set(_RANGE_KEYS):
-        raise ValueError(f"entry {index} must have exactly the keys {', '.join(_RANGE_KEYS)}")
-    try:
-        return OffsetRange(*cast("tuple[str, int, int, int]", tuple(entry[key] for key in _RANGE_KEYS)))
-    except OffsetPlanError as error:
-        raise ValueError(f"entry {index}: {error}") from None
