@@ -6,6 +6,7 @@ Records are decompressed a piece of a MiB at a time and read meanwhile, so rows 
 from __future__ import annotations
 
 import random
+import zlib
 
 import pytest
 from hypothesis import given, settings
@@ -80,6 +81,18 @@ def test_what_ends_with_a_piece_is_checked_to_its_end(implementation: str, packi
     assert isinstance(outcome.error, CorruptRecordError) == bool(missing)
 
 
+@both
+def test_a_flaw_behind_a_piece_costs_none_of_its_rows(implementation: str) -> None:
+    """What a codec makes before it fails is lost, and the second member begins within the first piece."""
+    records = values(4, 100_000, 20, dense=False)
+    plain = body(records)
+    second = zlib.compressobj(wbits=31)
+    flawed = second.compress(plain[600_000:1_300_000]) + second.flush(zlib.Z_FULL_FLUSH) + b"\x07no such block"
+    outcome = run(implementation, batch("gzip", records, compress("gzip", plain[:600_000]) + flawed))
+    assert isinstance(outcome.error, CorruptRecordError)
+    assert len(outcome.column("offset")) == PIECE // 100_000
+
+
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_rows_do_not_depend_on_what_was_decoded_before(packing: str) -> None:
     """A large record leaves a large buffer behind, which is no reason to look further ahead."""
@@ -98,6 +111,15 @@ def test_rows_before_a_batch_is_too_large(packing: str, most: int) -> None:
     outcome = agreed(data, request(max_batch_bytes=most))
     assert isinstance(outcome.error, RecordTooLargeError)
     assert len(outcome.column("offset")) == min(most // PIECE * PIECE // 100_000, 31)
+
+
+@both
+@pytest.mark.parametrize("packing", ["gzip", "xerial", "zstd"])
+def test_a_record_is_too_large_whatever_is_behind_it(implementation: str, packing: str) -> None:
+    records = (Rec(bytes(PIECE)),)
+    data = batch(packing, records, packed(packing, body(records))[:-1])
+    outcome = run(implementation, data, request(max_batch_bytes=PIECE))
+    assert isinstance(outcome.error, RecordTooLargeError)
 
 
 @settings(max_examples=60, deadline=None)

@@ -47,7 +47,7 @@ class Plain:
             records = self._extended(records, PIECE)
             size = record_size(records, 0) or 0
         if size > len(records):
-            if size > self._most and self.goes_on():
+            if size > self._most and not self._has_ended():
                 raise too_large(self._most)
             records = self._extended(records, size)
         return records
@@ -58,6 +58,13 @@ class Plain:
         if piece:
             self._pieces = chain((piece,), self._pieces)
         return bool(piece)
+
+    def _has_ended(self) -> bool:
+        """Tell whether it was all, and good. What is wrong behind a record that is too large is not told."""
+        try:
+            return not self.goes_on()
+        except BadRecordError:
+            return False
 
     def _extended(self, records: bytes, wanted: int) -> bytes:
         """Return the bytes with pieces behind them, ``wanted`` bytes at least if there are so many."""
