@@ -408,6 +408,8 @@ class TestMetrics:
         assert 'kafka_direct_query_up{query="delays"} 0.0' in lines
         assert not any("group_lag{" in line for line in lines)
         assert not monitor.queries[0].is_running
+        lives[0] = True
+        assert not monitor.queries[0].is_running, "it was seen to have ended, and nobody is asked again"
 
     def test_to_read_which_queries_run_changes_nothing(self) -> None:
         lives = [False]
