@@ -18,7 +18,7 @@ from bench.host import Host
 from bench.run import say_to_stderr, turn
 from bench.session import KAFKA_VERSION
 from bench.spark_peers import CONNECTOR_JARS, NOOP, SparkSettings, read, spark
-from bench.summary import JVM, OURS
+from bench.summary import JVM, OURS, PEER_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,9 +102,9 @@ def render(readings: Sequence[Reading]) -> str:
     took = {(each.partitions, each.peer): median(each.seconds) for each in readings}
     lines = [
         f"A batch query to noop over topics with {_RECORDS} records of 100 B in each partition, read to the end; "
-        f"{_CORES} cores, median of {rounds} runs.",
+        f"{_CORES} cores, " + (f"median of {rounds} runs." if rounds > 1 else "one run each after one to warm up."),
         "",
-        f"| partitions | {JVM} | {OURS} | times as fast |",
+        f"| partitions | {PEER_LABELS[JVM]} | {PEER_LABELS[OURS]} | times as fast |",
         "|---|---|---|---|",
     ]
     for count in dict.fromkeys(each.partitions for each in readings):

@@ -47,6 +47,19 @@ FIGURES = [  # a page, what it says, the results, what they say
         "quick-sink",
         "exactly-once | 1.068 | 107 | 1.23 | 1.84x |",
     ),
+    (
+        "docs/sink.md",
+        "A small batch takes 5 ms more than at least once",
+        "quick-sink",
+        "kafka-direct, exactly-once | triggerExecution | 214 ms |",
+    ),
+    (
+        "README.md",
+        "A batch query over 1,000 partitions takes 5 s against 262 s",
+        "partitions",
+        "| 1,000 | 261.85 s | 5.28 s | 50x |",
+    ),
+    ("docs/benchmarks.md", "| 100 | 27.62 s | 1.01 s | 27x |", "partitions", "| 100 | 27.62 s | 1.01 s | 27x |"),
     ("README.md", "`KafkaRDD` brings 3.3 M records/s", "rdd", "| KafkaRDD, records | 3.32 |"),
     ("README.md", "and 11 M as Arrow", "rdd", "| KafkaRDD, arrow() | 11.48 |"),
     (
