@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -117,7 +118,9 @@ for before, after in [
 
 def test_a_change_is_seen_and_does_not_stay() -> None:
     assert (PACKAGE / "planning" / "hints.py").read_text("utf-8").count("if len(texts) > most") == 1
-    done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    # The files that are changed are this checkout's, also where the package that is tested is an installed one.
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     in_a_process_each, loaded_once = done.stdout.split()[:4], done.stdout.split()[4:]
     assert in_a_process_each == ["True", "False", "False", "True"], done.stderr
     assert loaded_once == ["False", "True", "None"], done.stderr
