@@ -12,6 +12,7 @@ from bench import results
 from bench.errors import BenchError
 from bench.plot import draw
 from bench.profiles import PARTS, PROFILES, narrowed
+from bench.publish import RESULTS
 from bench.report import render
 from bench.run import say_to_stderr
 from bench.session import measure
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.results import Results
-
-RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,6 @@ First latencies under a light load, by all ways in turn, then how fast a backlog
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import uuid
@@ -23,6 +22,7 @@ from bench.continuous_peers import Runner
 from bench.continuous_summary import NO_QUERY, THROUGHPUT_WAYS, WAYS, Latencies, LatencySeries, render
 from bench.errors import BenchError
 from bench.host import Host
+from bench.publish import RESULTS, publish
 from bench.run import Failure, say_to_stderr, turn
 from bench.session import KAFKA_VERSION
 from bench.spark_peers import CONNECTOR_JARS, SparkSettings
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench.measure import Sample
-
-RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass
@@ -79,11 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     text = render(found.latencies, found.throughput, chosen.rate, found.failures)
-    print(text)
-    chosen.output.mkdir(parents=True, exist_ok=True)
-    everything = asdict(found) | {"pace": asdict(pace)}
-    (chosen.output / "continuous.json").write_text(json.dumps(everything, indent=1) + "\n")
-    (chosen.output / "continuous.md").write_text(f"# From topic to topic, record by record\n\n{text}\n")
+    publish(
+        chosen.output,
+        "continuous",
+        "From topic to topic, record by record",
+        text,
+        asdict(found) | {"pace": asdict(pace)},
+    )
     return 1 if found.failures else 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from bench.client_peers import Clients, clients
 from bench.errors import BenchError
 from bench.host import Host
 from bench.log_peers import LOG, TABLE, WAYS
+from bench.publish import RESULTS, publish
 from bench.run import say_to_stderr, turn
 from bench.session import KAFKA_VERSION
 from bench.summary import KAFKA_PYTHON, Series
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Sample
 
-RESULTS = Path(__file__).parent / "results"
 GOAL = 10.0
 """Times kafka-python's records/s."""
 
@@ -45,12 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
-    text = render(series)
-    print(text)
-    chosen.output.mkdir(parents=True, exist_ok=True)
     found = {"machine": environment, "series": [asdict(each) for each in series]}
-    (chosen.output / "log.json").write_text(json.dumps(found, indent=1) + "\n")
-    (chosen.output / "log.md").write_text(f"# Loading a log\n\n{text}\n")
+    publish(chosen.output, "log", "Loading a log", render(series), found)
     return 0
 
 

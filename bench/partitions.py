@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench import machine, spark_peers, topics
 from bench.errors import BenchError
 from bench.host import Host
+from bench.publish import RESULTS, publish
 from bench.run import say_to_stderr, turn
 from bench.session import KAFKA_VERSION
 from bench.spark_peers import CONNECTOR_JARS, NOOP, SparkSettings, read, spark
@@ -23,7 +23,6 @@ from bench.summary import JVM, OURS, PEER_LABELS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RESULTS = Path(__file__).parent / "results"
 PARTITIONS = (2, 100, 1000)
 _RECORDS = 10  # of each partition
 _CORES = 2
@@ -53,12 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
-    text = render(readings)
-    print(text)
-    chosen.output.mkdir(parents=True, exist_ok=True)
     found = {"machine": environment, "readings": [asdict(each) for each in readings]}
-    (chosen.output / "partitions.json").write_text(json.dumps(found, indent=1) + "\n")
-    (chosen.output / "partitions.md").write_text(f"# Few partitions and many\n\n{text}\n")
+    publish(chosen.output, "partitions", "Few partitions and many", render(readings), found)
     return 0
 
 

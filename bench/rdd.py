@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bench import machine, rdd_peers, rdd_planning, spark_peers, topics
 from bench.errors import BenchError
 from bench.host import Host
+from bench.publish import RESULTS, publish
 from bench.rdd_peers import ARROW, ARROW_VALUE, JVM_ARROW, JVM_ROWS, KAFKA_PYTHON, RECORDS, WAYS
 from bench.run import say_to_stderr, turn
 from bench.session import KAFKA_VERSION
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from bench.rdd_planning import BatchPlanning
 
-RESULTS = Path(__file__).parent / "results"
 PLANNED_PARTITIONS = 100
 _CORES = 2
 
@@ -45,12 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
-    text = render(series, planning)
-    print(text)
-    chosen.output.mkdir(parents=True, exist_ok=True)
     found = {"machine": environment, "series": [asdict(each) for each in series], "planning": asdict(planning)}
-    (chosen.output / "rdd.json").write_text(json.dumps(found, indent=1) + "\n")
-    (chosen.output / "rdd.md").write_text(f"# KafkaRDD\n\n{text}\n")
+    publish(chosen.output, "rdd", "KafkaRDD", render(series, planning), found)
     return 0
 
 
