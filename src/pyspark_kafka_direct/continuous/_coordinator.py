@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.continuous._control import Failure, Mark, Report, Start, from_line, to_line
-from pyspark_kafka_direct.continuous._epoch_writer import EpochWriter
+from pyspark_kafka_direct.continuous._epoch_writer import EPOCH_SETTING, EpochWriter
 from pyspark_kafka_direct.continuous._reception import Reception
 from pyspark_kafka_direct.errors import RunFailedError, TaskStartError
 from pyspark_kafka_direct.planning.epochs import EpochResult, TaskReport, add_up, named, next_mark
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.wire.system import System
 
 START_SETTING: Final = "taskStartTimeout"
-REPORT_SETTING: Final = "epochTimeout"
 
 _LONGEST_TURN: Final = 60.0  # a signal ends it
 
@@ -222,7 +221,7 @@ class Coordinator:
         mark = to_line(Mark(self._epoch, last))
         for task in self._tasks.values():
             task.lines.send(mark)
-        deadline = Deadline.after(self._times.report, REPORT_SETTING, system=self._system)
+        deadline = Deadline.after(self._times.report, EPOCH_SETTING, system=self._system)
         while self._awaited:
             expired = deadline.expired
             self._turn(deadline.at, ending=last)

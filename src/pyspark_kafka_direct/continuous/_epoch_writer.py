@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.epochs import EpochResult
     from pyspark_kafka_direct.wire.system import System
 
-WRITE_SETTING: Final = "epochTimeout"
+EPOCH_SETTING: Final = "epochTimeout"
 
 _SECONDS_TO_END: Final = 5.0  # at least: a driver that slept finds all of its time gone
 
@@ -79,7 +79,7 @@ class EpochWriter:
         """Begin to write an epoch; the one before is written."""
         assert not self.is_busy, "one epoch at a time"
         with self._changed:
-            self._deadline = Deadline.after(self._seconds, WRITE_SETTING, system=self._system)
+            self._deadline = Deadline.after(self._seconds, EPOCH_SETTING, system=self._system)
             self._next = result
             if not self._is_running:
                 self._is_running = True

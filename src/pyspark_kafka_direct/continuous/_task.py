@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.continuous._control import Report
-from pyspark_kafka_direct.continuous._coordinator import REPORT_SETTING, START_SETTING
+from pyspark_kafka_direct.continuous._coordinator import START_SETTING
+from pyspark_kafka_direct.continuous._epoch_writer import EPOCH_SETTING
 from pyspark_kafka_direct.continuous._task_channel import TaskChannel
 from pyspark_kafka_direct.continuous.sink import TaskInfo
 from pyspark_kafka_direct.errors import DataLossError, OptionError, RunFailedError, TopicNotFoundError
@@ -70,7 +71,7 @@ def run_task(plan: TaskPlan, task: int, attempt: int) -> None:
         try:
             _work(plan, task, channel, channel.wait_for_start(deadline))
         except BaseException as error:
-            channel.fail(error, Deadline.after(plan.mark_timeout, REPORT_SETTING, system=SYSTEM))
+            channel.fail(error, Deadline.after(plan.mark_timeout, EPOCH_SETTING, system=SYSTEM))
             raise
     end_task()
 
@@ -190,7 +191,7 @@ class TaskLoop:
         self._sink.end_epoch(mark.epoch, positions, anew)
         flush_ms = (self._system.monotonic() - began) * 1000
         report = Report(mark.epoch, positions, self._rows, self._bytes, flush_ms, self._rows_read, sought, anew)
-        self._channel.report(report, Deadline.after(self._mark_timeout, REPORT_SETTING, system=self._system))
+        self._channel.report(report, Deadline.after(self._mark_timeout, EPOCH_SETTING, system=self._system))
         if self._rows_read:
             spare_collections()  # all is imported now; a full collection would hold records up for 20 ms
         self._rows = self._rows_read = self._bytes = 0
