@@ -105,7 +105,7 @@ def _sent(request: Request, versions: tuple[int, int], *, old: bool = False) -> 
             told = f"{type(error).__name__}: {error}".replace(address, "{broker}")
             told = told.replace(f"the broker {versions[0]} to {versions[0]}", "the broker another")
         finally:
-            POOL.close()
+            POOL.clear()
     frames = [frame.hex().replace(__version__.encode().hex(), "{version}") for frame in broker.frames]
     # How it ends is the peer's doing, once the request is out. Which release it looks like is a guess by a table.
     return " ".join(frames) or re.sub(r"looks like Kafka [\d.]+", "looks like Kafka ?", told)

@@ -197,7 +197,7 @@ def test_planning_a_thousand_partitions_takes_three_requests(
     name = make_topic(1000)
     # A broker says UNKNOWN_TOPIC_OR_PARTITION while it still makes the logs; this waits until it has.
     Cluster(settings).offsets({TopicPartition(name, number): LATEST for number in range(1000)})
-    POOL.close()
+    POOL.clear()
     sent.clear()
     cluster = Cluster(settings)
     partitions = [TopicPartition(name, number) for number in cluster.topics([name])[name].partitions]

@@ -11,4 +11,4 @@ def start_over_on_retry() -> None:
 
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        POOL.close()
+        POOL.clear()

@@ -61,6 +61,7 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, tuple[_Key, Connection]] = OrderedDict()  # oldest use first
         self._failures: dict[tuple[str, int], _Failures] = {}
+        self._closed = False
 
     def borrow(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
         """Return a connection that was alive a moment ago, or a new one.
@@ -78,6 +79,8 @@ class ConnectionPool:
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next one who needs it; one that is broken, or awaits an answer, is closed.
 
+        So is any, once the pool is closed: who borrowed it may be a thread that was left behind.
+
         If an answer did not come in time, all idle connections to that broker go: they look alive, and nobody should
         wait on each of them in turn.
         """
@@ -93,13 +96,7 @@ class ConnectionPool:
         key = _Key(connection.settings, *address)
         connection.last_used = self.system.monotonic()
         with self._lock:
-            self._idle[id(connection)] = (key, connection)
-            same = [number for number, (other, _) in self._idle.items() if other == key]
-            surplus = same[: max(0, len(same) - _IDLE_PER_BROKER)]
-            dropped = [self._idle.pop(number)[1] for number in surplus]
-            while len(self._idle) > _IDLE:
-                dropped.append(self._idle.popitem(last=False)[1][1])
-            dropped.extend(self._take_expired())
+            dropped = [connection] if self._closed else self._keep(key, connection)
         for old in dropped:
             old.close()
 
@@ -108,6 +105,12 @@ class ConnectionPool:
         return self._failures_of(address).last
 
     def close(self) -> None:
+        """Clear the pool for good: it keeps no connection any more, those that are lent now included."""
+        with self._lock:
+            self._closed = True
+        self.clear()
+
+    def clear(self) -> None:
         """Close all idle connections, and forget the failures and the producer ids."""
         self.producers = IdleProducers()
         with self._lock:
@@ -132,6 +135,16 @@ class ConnectionPool:
         for old in expired:
             old.close()
         return connection
+
+    def _keep(self, key: _Key, connection: Connection) -> list[Connection]:
+        """Make a connection the newest idle one, and return those that are to be closed for it."""
+        self._idle[id(connection)] = (key, connection)
+        same = [number for number, (other, _) in self._idle.items() if other == key]
+        surplus = same[: max(0, len(same) - _IDLE_PER_BROKER)]
+        dropped = [self._idle.pop(number)[1] for number in surplus]
+        while len(self._idle) > _IDLE:
+            dropped.append(self._idle.popitem(last=False)[1][1])
+        return dropped + self._take_expired()
 
     def _failures_of(self, address: tuple[str, int]) -> _Failures:
         return self._failures.get(address, _NO_FAILURES)

@@ -40,7 +40,7 @@ def topic(bench: Workbench) -> str:
 def reading(bench: Workbench) -> Iterator[Reading]:
     """Settings that only this test uses, so that its connections are its own."""
     yield Reading(*bench.settings(client_id=f"test-{os.urandom(4).hex()}"), 60.0)
-    POOL.close()
+    POOL.clear()
 
 
 def pooled(reading: Reading) -> list[Connection]:

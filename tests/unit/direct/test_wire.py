@@ -29,7 +29,7 @@ def broker() -> Iterator[Broker]:
     with Broker() as broker:
         broker.start, broker.stable = 5, 40
         yield broker
-    POOL.close()
+    POOL.clear()
 
 
 def view(broker: Broker, level: str, **more: str) -> WireView:

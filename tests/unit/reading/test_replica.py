@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-    POOL.close()
+    POOL.clear()
 
 
 def local_start(broker: Broker, code: int, offset: int = -1) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-    POOL.close()
+    POOL.clear()
 
 
 @pytest.mark.parametrize(("level", "end"), [("read_committed", 40), ("read_uncommitted", 42)])

@@ -27,7 +27,7 @@ def brokers() -> Iterator[list[Broker]]:
     with Broker() as one, Broker() as two:
         one.leaders = two.leaders = [(1, one), (2, two)]
         yield [one, two]
-    POOL.close()
+    POOL.clear()
 
 
 def test_a_look_after_a_pause_asks_another_broker(brokers: list[Broker]) -> None:

@@ -23,7 +23,7 @@ def broker() -> Iterator[Broker]:
     with Broker() as broker:
         broker.start, broker.stable = 5, 40
         yield broker
-    POOL.close()
+    POOL.clear()
 
 
 def test_a_batch_ends_where_tasks_may_read(broker: Broker) -> None:

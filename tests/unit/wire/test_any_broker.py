@@ -42,7 +42,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
         for broker in brokers:
             broker.leaders = list(enumerate(brokers, 1))
         yield brokers
-    POOL.close()
+    POOL.clear()
 
 
 def cluster_of(brokers: list[Broker], retries: int | None = None) -> Cluster:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-    POOL.close()
+    POOL.clear()
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_dead_leader_is_replaced(broker: Broker) -> None:
         broker.leaders = [(2, doomed), (1, broker)]
         cluster = Cluster(broker.settings)
         assert latest(cluster) == 42
-    POOL.close()
+    POOL.clear()
     elected = then(2, 2, finally_=1)
     seen: list[int] = []
 

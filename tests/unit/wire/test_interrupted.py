@@ -86,7 +86,7 @@ def behind_a_balancer(broker: Broker, ending: Ending, times: int) -> ConnectionS
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-    POOL.close()
+    POOL.clear()
 
 
 def latest(cluster: Cluster) -> int:
@@ -102,7 +102,7 @@ def test_a_balancer_that_ends_the_first_connections(broker: Broker, ending: Endi
 def test_connections_that_end_later_on(broker: Broker, ending: Ending) -> None:
     cluster = Cluster(behind_a_balancer(broker, ending, 0))
     assert latest(cluster) == 42
-    POOL.close()
+    POOL.clear()
     behind_a_balancer(broker, ending, 3)
     assert latest(cluster) == 42
 

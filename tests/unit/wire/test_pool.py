@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -297,11 +296,25 @@ print(os.waitstatus_to_exitcode(status), borrow(POOL) is mine, alive)
     assert done.stdout.strip() == "0 True True", done.stderr
 
 
-def test_closing_the_pool_closes_what_is_idle(pool: ConnectionPool) -> None:
+def test_clearing_the_pool_closes_what_is_idle(pool: ConnectionPool) -> None:
+    idle, lent = borrow(pool), borrow(pool)
+    pool.give_back(idle)
+    pool.clear()
+    assert idle.closed
+    assert not lent.closed
+    pool.give_back(lent)
+    assert borrow(pool) is lent
+    pool.give_back(lent)
+
+
+def test_a_closed_pool_keeps_nothing(pool: ConnectionPool) -> None:
+    """A thread that was left behind may give back what it had, or even connect anew; nobody else would close that."""
     idle, lent = borrow(pool), borrow(pool)
     pool.give_back(idle)
     pool.close()
     assert idle.closed
     assert not lent.closed
-    with contextlib.closing(lent):
-        pass
+    late = borrow(pool)
+    for connection in (lent, late):
+        pool.give_back(connection)
+        assert connection.closed
