@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import open_sockets
 from tests.lanes.assignment import COLLECTED, LANES, of_lane, of_part
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # A busy machine is slow, not wrong: examples have no time limit.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+open_sockets.watch()
 
 
 class MakeTopic(Protocol):

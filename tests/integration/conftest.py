@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests import kafka_python
 from tests.integration.sessions import SparkSessions
 from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 start_quickly()
 import_quickly()
-kafka_python.close_forgotten_sockets()
 
 
 @pytest.fixture(autouse=True)
