@@ -209,7 +209,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(topics_on: TopicsO
 
 
 def test_with_the_broker_gone_records_fail_in_their_time_and_waits_end_in_theirs(topics_on: TopicsOn) -> None:
-    with EmbeddedKafka() as kafka, outbox(kafka.bootstrap_servers, delivery_timeout_ms=3_000) as box:
+    with EmbeddedKafka() as kafka, outbox(kafka.bootstrap_servers, delivery_timeout_ms=6_000) as box:
         topic = topics_on(kafka.bootstrap_servers)(1)
         box.send(topic, b"k", b"there").result(SECONDS)
         kafka.kill_broker(1)
@@ -217,9 +217,9 @@ def test_with_the_broker_gone_records_fail_in_their_time_and_waits_end_in_theirs
         futures = [box.send(topic, b"k", b"%d" % number) for number in range(100)]
         with pytest.raises(BrokerTimeoutError, match=r"records were not acknowledged within 0\.5 s"):
             box.flush(0.5)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 5
         box.flush()
-        assert 2.5 < time.monotonic() - start < 15
+        assert 5.5 < time.monotonic() - start < 30
         errors = [future.exception(0) for future in futures]
         assert all(isinstance(error, KafkaDirectError) for error in errors)
         # The broker was gone before they were sent; the connection may have been found broken with the first of them.
@@ -227,7 +227,7 @@ def test_with_the_broker_gone_records_fail_in_their_time_and_waits_end_in_theirs
         futures = [box.send(topic, b"k", b"more")]
         start = time.monotonic()
         box.close(0.5)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 5
         assert isinstance(futures[0].exception(0), BrokerTimeoutError)
         kafka.start_broker(1)
         with pytest.raises(RuntimeError, match="closed"):
@@ -239,18 +239,18 @@ def test_a_broker_that_hangs_holds_nobody(topics_on: TopicsOn) -> None:
         topic = topics_on(kafka.bootstrap_servers)(1)
         pool = ConnectionPool()
         place = cluster(kafka.bootstrap_servers, pool, request_timeout_ms=1_000)
-        box = Outbox(place, ProduceSettings(delivery_timeout_ms=2_000))
+        box = Outbox(place, ProduceSettings(delivery_timeout_ms=6_000))
         box.send(topic, b"k", b"there").result(SECONDS)
         os.kill(kafka.pids[1], signal.SIGSTOP)
         try:
             start = time.monotonic()
             future = box.send(topic, b"k", b"v")
             assert "may have been written" in str(future.exception(SECONDS))
-            assert time.monotonic() - start < 10
+            assert time.monotonic() - start < 20
             left = box.send(topic, b"k", b"v")
             start = time.monotonic()
             box.close(0.3)
-            assert time.monotonic() - start < 2
+            assert time.monotonic() - start < 5
             assert isinstance(left.exception(0), BrokerTimeoutError)
         finally:
             os.kill(kafka.pids[1], signal.SIGCONT)

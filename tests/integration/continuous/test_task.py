@@ -252,7 +252,7 @@ class TestMarks:
             began = time.monotonic()
             run.coordinator.abort(KeyError("the driver dies"))
             run.join()
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 20
         assert "has hung up" in str(run.failures[0])
         assert notes.calls in ([], ["closed"])  # it may have been on its way
 
