@@ -305,9 +305,8 @@ def test_a_misspelt_option_is_refused(check: Callable[[dict[str, str]], object],
         check({"kafka.bootstrap.servers": "b:1", "subscribe": "t", given.lower(): "earliest"})
 
 
-@pytest.mark.parametrize("name", sorted(name for name in OWN if len(name) > 9))
-def test_no_wrong_letter_of_a_long_name_goes_unnoticed(name: str) -> None:
-    """Of `assign` and `subscribe` it is noticed as well: nothing would be selected then."""
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_no_wrong_letter_of_a_name_goes_unnoticed(name: str) -> None:
     for i in range(len(name)):
         begin, letter, rest = name[:i], name[i], name[i + 1 :]
         for wrong in (rest, "z" + rest, "z" + letter + rest, rest[:1] + letter + rest[1:]):

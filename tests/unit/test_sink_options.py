@@ -235,6 +235,12 @@ def test_a_client_setting_without_a_dot_needs_its_prefix(name: str) -> None:
     assert note == f"the option {name} is unknown and ignored; did you mean 'kafka.{name}'?"
 
 
+@pytest.mark.parametrize(("written", "meant"), [("delivary", "delivery"), ("topc", "topic"), ("jobIt", "jobId")])
+def test_a_misspelt_option_is_refused(written: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"^the option {written} is unknown; did you mean '{meant}'\\?$"):
+        parse(**{written: "exactly-once"})
+
+
 def test_options_of_sparks_own_bring_no_warning() -> None:
     assert parse(checkpointLocation="/c", queryName="q", path="/p").warnings == ()
 

@@ -23,8 +23,14 @@ def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
 
 
 def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
-    """Tell whether only a candidate can be meant by the word: it is a letter apart, in a long one two."""
-    return bool(difflib.get_close_matches(word.lower(), [candidate.lower() for candidate in candidates], 1, 0.9))
+    """Tell whether only a candidate can be meant by the word: it is a letter apart, in a long one two.
+
+    Two neighbours that have changed places count as one letter.
+    """
+    given, meant = word.lower(), [candidate.lower() for candidate in candidates]
+    return any(_is_a_letter_apart(given, each) for each in meant) or bool(
+        difflib.get_close_matches(given, meant, 1, 0.9)
+    )
 
 
 def listed(items: Iterable[object], most: int = 10) -> str:
@@ -34,3 +40,12 @@ def listed(items: Iterable[object], most: int = 10) -> str:
         return "none"
     rest = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + rest
+
+
+def _is_a_letter_apart(one: str, other: str) -> bool:
+    shorter, longer = sorted((one, other), key=len)
+    at = next((at for at, (a, b) in enumerate(zip(shorter, longer, strict=False)) if a != b), len(shorter))
+    if len(shorter) < len(longer):
+        return shorter[at:] == longer[at + 1 :]
+    swapped = one[:at] + one[at : at + 2][::-1] + one[at + 2 :]
+    return one[at + 1 :] == other[at + 1 :] or swapped == other

@@ -32,8 +32,28 @@ def test_the_closest_of_several_with_what_comes_before_it() -> None:
 def test_misspelt_is_a_letter_apart() -> None:
     assert is_misspelt("subscrib", ["assign", "subscribe"])
     assert is_misspelt("SUBSCRIBEE", ["subscribe"])
-    assert not is_misspelt("subscripe", ["subscribe"])
     assert not is_misspelt("topic", ["assign", "subscribe"])
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("delivary", "delivery"),
+        ("Delviery", "delivery"),
+        ("topc", "topic"),
+        ("otpic", "topic"),
+        ("jobif", "jobId"),
+        ("subscripe", "subscribe"),
+    ],
+)
+def test_a_letter_of_a_short_word_counts_too(word: str, meant: str) -> None:
+    """``delivary=exactly-once`` would write at least once, and few would see the warning."""
+    assert is_misspelt(word, ["assign", meant])
+
+
+@pytest.mark.parametrize("word", ["tonc", "top", "opitc", "delivered", "delvirey"])
+def test_two_letters_of_a_short_word_are_another_word(word: str) -> None:
+    assert not is_misspelt(word, ["topic", "delivery"])
 
 
 def test_lists_stay_short() -> None:
