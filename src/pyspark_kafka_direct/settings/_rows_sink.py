@@ -56,7 +56,7 @@ SINK_ROWS: Final = (
     _sink(
         "delivery",
         "`at-least-once`: a task that is run again writes its rows again. `exactly-once`: each batch is one "
-        "transaction, and none is written twice.",
+        "transaction, and none is written twice; in a continuous query each epoch of a task is one.",
         "delivery",
         "at-least-once",
         kind=Kind.WORD,
@@ -65,7 +65,8 @@ SINK_ROWS: Final = (
     _sink(
         "transactionalIdPrefix",
         "Required with `delivery=exactly-once`: a name of your choice for what writes here, the same at every start "
-        "and no other writer's. The transactional id is this and `.sink`.",
+        "and no other writer's. The transactional id is this and `.sink`; those of a continuous query are this, `.cont.` "
+        "and the number of the task.",
         "transactional_id_prefix",
         form=_SOME_TEXT,
     ),

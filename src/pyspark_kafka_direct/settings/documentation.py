@@ -26,9 +26,10 @@ _OPTIONS: Final = f"""\
 
 Names are case-insensitive. An option in *italics* is ours, the others are those of Spark's own Kafka source and sink,
 with their defaults and refusals. A value that cannot be used is refused with the option's name, what was given
-and what is allowed. Blanks around a value do not count. An option a letter away from one of these (`startingOffset`),
-or two from a long one, is refused too, as ignoring it could skip records; any other unknown option is ignored with a
-warning. So is an option for reading where something is written, and one for writing where something is read.
+and what is allowed. Blanks around a value do not count, but for `subscribePattern`. An option a letter away from one of
+these (`startingOffset`), or two from a long one, is refused too, as ignoring it could skip records; any other unknown
+option is ignored with a warning. So is an option for reading where something is written, and one for writing where
+something is read.
 
 *batch* and *stream* are queries of the data source, *continuous* is what a
 [continuous query](continuous.md) reads with `read(...)`; it writes with the options for writing.
@@ -43,10 +44,10 @@ _CLIENT: Final = f"""\
 
 Every setting of Kafka 4.3's Java consumer and producer, and librdkafka's names for them. Write them as options of the
 data source, with `kafka.` or without: `.option("kafka.fetch.min.bytes", "65536")`; or as `kafkaParams` of the direct
-stream, of `createRDD` and of a log. Upper and lower case are the same, and blanks around a value do not count. A
-setting that is ignored or unknown brings one warning; one that is refused, or a value that cannot be used, is an error
-before any task starts. An empty text means "not given"; where there is a default it is a value like any other. How to
-log in and encrypt: [security.md](security.md). What `kafkaParams` hold beside these:
+stream, of `createRDD` and of a log. Upper and lower case are the same, and blanks around a value do not count, but for
+`sasl.password`. A setting that is ignored or unknown brings one warning; one that is refused, or a value that cannot be
+used, is an error before any task starts. An empty text means "not given"; where there is a default it is a value like
+any other. How to log in and encrypt: [security.md](security.md). What `kafkaParams` hold beside these:
 [kafka-params.md](kafka-params.md).
 
 *batch* and *stream* are queries of the data source that read, *continuous* are [continuous queries](continuous.md),
