@@ -65,8 +65,8 @@ SINK_ROWS: Final = (
     _sink(
         "transactionalIdPrefix",
         "Required with `delivery=exactly-once`: a name of your choice for what writes here, the same at every start "
-        "and no other writer's. The transactional id is this and `.sink`; those of a continuous query are this, `.cont.` "
-        "and the number of the task.",
+        "and no other writer's. The transactional id is this and `.sink`; those of a continuous query are this, "
+        "`.cont.` and the number of the task.",
         "transactional_id_prefix",
         form=_SOME_TEXT,
     ),
