@@ -175,14 +175,18 @@ class Replica:
         self.broker = str(node)
         connection = self._cluster.connect(node, deadline)
         self.end_may_lag = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < ENDS_CERTAIN_FROM
-        self._channel = FetchChannel(
-            connection,
-            topic=self._partition.topic,
-            topic_id=self._topic_id,
-            partition=self._partition.partition,
-            settings=self._fetch,
-            follow_rack=not self._leader_only,
-        )
+        try:
+            self._channel = FetchChannel(
+                connection,
+                topic=self._partition.topic,
+                topic_id=self._topic_id,
+                partition=self._partition.partition,
+                settings=self._fetch,
+                follow_rack=not self._leader_only,
+            )
+        except BaseException:
+            self._cluster.give_back(connection)
+            raise
         if hint is not None and self._channel.version < TOPIC_IDS_FROM:
             self._look_up(deadline)  # the request cannot say which topic of that name is meant
         return self._channel

@@ -165,12 +165,16 @@ class Link:
         if channel is None:
             connection = self._cluster.connect(self.node, deadline)
             transactional_id, adds_partitions = self._transaction
-            channel = self._channel = ProduceChannel(
-                connection,
-                acks=self._settings.acks,
-                timeout_ms=self._cluster.settings.request_timeout_ms,
-                transactional_id=transactional_id,
-                adds_partitions=adds_partitions,
-                zstd=self._settings.codec == "zstd",
-            )
+            try:
+                channel = self._channel = ProduceChannel(
+                    connection,
+                    acks=self._settings.acks,
+                    timeout_ms=self._cluster.settings.request_timeout_ms,
+                    transactional_id=transactional_id,
+                    adds_partitions=adds_partitions,
+                    zstd=self._settings.codec == "zstd",
+                )
+            except BaseException:
+                self._cluster.give_back(connection)
+                raise
         return channel

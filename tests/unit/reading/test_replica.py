@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.wire.scripted import PARTITION, TOPIC_ID, VERSIONS, Broker
 
-from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.errors import BrokerUnreachableError, UnsupportedBrokerError
 from pyspark_kafka_direct.reading._replica import Replica
 from pyspark_kafka_direct.settings.fetch import FetchSettings
 from pyspark_kafka_direct.wire.codes import ErrorCode
 from pyspark_kafka_direct.wire.connection import Connection
 from pyspark_kafka_direct.wire.deadline import Deadline
+from pyspark_kafka_direct.wire.fetch import API_KEY, NEWEST_VERSION
 from pyspark_kafka_direct.wire.messages import LIST_OFFSETS
 from pyspark_kafka_direct.wire.pool import POOL
 
@@ -80,3 +81,13 @@ def test_brokers_before_kafka_2_2_may_not_know_their_end(
     replica.ask(0, 100, Deadline.after(60))
     replica.drop()
     assert replica.end_may_lag == may_lag
+
+
+def test_a_broker_that_is_too_new_keeps_no_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERSIONS, API_KEY, (NEWEST_VERSION + 1, NEWEST_VERSION + 2))
+    for _ in range(3):
+        replica = Replica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
+        with pytest.raises(UnsupportedBrokerError, match="Fetch"):
+            replica.ask(0, 100, Deadline.after(60))
+        replica.drop()
+    assert broker.connections == 1, "what nobody needs is lent again"
