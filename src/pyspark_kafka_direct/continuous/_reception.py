@@ -25,7 +25,7 @@ from pyspark_kafka_direct.continuous._lines import MOST_BYTES, Lines
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from pyspark_kafka_direct.settings.secret import Secret
     from pyspark_kafka_direct.wire.system import System
@@ -93,20 +93,21 @@ class Reception:
         """Return when ``turn`` is due although nothing is ready."""
         return next((guest.until for guest in self._guests.values()), None)
 
-    def turn(self, ready: Collection[int]) -> list[Arrival]:
-        """Let in whoever knocks, and return the tasks that have just proved themselves."""
-        arrivals: list[Arrival] = []
+    def turn(self, ready: Collection[int]) -> Iterator[Arrival]:
+        """Let in whoever knocks, and yield the tasks that have just proved themselves.
+
+        A connection is the caller's once it is yielded: where one of them ends the run, the others are closed here.
+        """
         for descriptor in [each for each in self._guests if each in ready]:
             arrival = self._hear(self._guests[descriptor])
             if arrival is not None:
                 del self._guests[descriptor]
-                arrivals.append(arrival)
+                yield arrival
         if self._listener.fileno() in ready:
             self._accept()
         now = self._system.monotonic()
         for guest in [each for each in self._guests.values() if each.until <= now]:
             self._send_away(guest, f"it said no hello within {self._seconds:g} s")
-        return arrivals
 
     def close(self) -> None:
         """Listen no more, and hang up on who has not proved itself."""

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -387,6 +388,27 @@ class TestWhoIsLetIn:
         assert error.task == 1
         with pytest.raises(RunFailedError, match="has hung up"):
             channels[-1].wait_for_start(soon())
+
+    def test_those_that_come_with_one_that_ends_the_run_are_hung_up_on_too(self) -> None:
+        with (
+            Coordinator(PLAN, LONG, lambda _: None, "127.0.0.1") as coordinator,
+            socket.create_connection(("127.0.0.1", coordinator.port), 20) as first,
+            socket.create_connection(("127.0.0.1", coordinator.port), 20) as second,
+        ):
+            while len(coordinator._reception.descriptors()) < 3:
+                coordinator._turn(SYSTEM.monotonic() + 20)
+            for sock in (first, second):
+                hello = Hello(PLAN.run, 1, 1, "host", 1, "mine")  # the second attempt of a task
+                proof = task_proof(PLAN.secret, line_of(sock).nonce, hello)
+                sock.sendall(to_line(replace(hello, proof=proof)))
+            guests = set(coordinator._reception.descriptors()[1:])
+            while SYSTEM.wait_ready(guests, [], 20) != guests:
+                pass
+            with pytest.raises(RunFailedError, match="attempt 1"):
+                coordinator.run()
+            for sock in (first, second):
+                with suppress(ConnectionResetError):  # its hello was not read any more
+                    assert sock.recv(1) == b""
 
     def test_a_task_that_spark_has_tried_before(self, drivers: Callable[..., Driver]) -> None:
         driver = drivers()
