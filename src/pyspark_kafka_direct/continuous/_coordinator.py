@@ -115,7 +115,11 @@ class Coordinator:
         listener = system.listen(host, port)
         self.port: int = listener.getsockname()[1]
         self._reception = Reception(listener, plan.run, plan.secret, len(plan.assignment), times.hello, system)
-        self._signal = system.signal()
+        try:
+            self._signal = system.signal()
+        except BaseException:
+            self._reception.close()
+            raise
         self._tasks: dict[int, _Task] = {}
         self._by_descriptor: dict[int, _Task] = {}
         self._offsets = plan.offsets

@@ -82,8 +82,8 @@ class EpochWriter:
             self._deadline = Deadline.after(self._seconds, EPOCH_SETTING, system=self._system)
             self._next = result
             if not self._is_running:
-                self._is_running = True
                 self._system.start(self._run, "pyspark-kafka-direct-epochs")
+                self._is_running = True  # nobody waits for a thread that could not be started
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class RunOrder:
 
 
 class Run:
-    """A run. ``stop`` may be called from any thread.
+    """A run. It listens as soon as it is made: close it. ``stop`` may be called from any thread.
 
     Args:
         spark: Where the job runs.
@@ -85,15 +85,19 @@ class Run:
                 "spark.driver.bindAddress."
             ) from error
         address = ControlAddress(host, self._coordinator.port, self.id, secret)
-        self._job = SparkJob(
-            spark,
-            self.id,
-            order.description,
-            order.plan(address),
-            len(order.assignment),
-            self._coordinator.abort,
-            system,
-        )
+        try:
+            self._job = SparkJob(
+                spark,
+                self.id,
+                order.description,
+                order.plan(address),
+                len(order.assignment),
+                self._coordinator.abort,
+                system,
+            )
+        except BaseException:
+            self._coordinator.close()
+            raise
 
     @property
     def started(self) -> bool:
@@ -123,6 +127,10 @@ class Run:
     def stop(self) -> None:
         """End the run by a last mark."""
         self._coordinator.stop()
+
+    def close(self) -> None:
+        """Listen no more, where ``run`` was not called; that does so itself."""
+        self._coordinator.close()
 
 
 def driver_addresses(context: SparkContext) -> tuple[str, str]:

@@ -217,6 +217,7 @@ class Runner:
         finally:
             self._has_started = self._has_started or run.started
             watch.close()
+            run.close()
 
     def _wait_for_brokers(self, error: TransientBrokerError) -> None:
         level = logging.INFO if self._waits_for_brokers else logging.WARNING

@@ -63,8 +63,12 @@ class SparkJob:
 
     def start(self) -> None:
         """Submit the job. It inherits the local properties of this thread, such as the scheduler's pool."""
-        inherit = inheritable_thread_target(self._spark)(lambda: None)
-        self._system.start(lambda: self._run(inherit), f"pyspark-kafka-direct-job-{self._group}")
+        try:
+            inherit = inheritable_thread_target(self._spark)(lambda: None)
+            self._system.start(lambda: self._run(inherit), f"pyspark-kafka-direct-job-{self._group}")
+        except BaseException:
+            self._ended = True  # it never began, so nobody is to wait for its end
+            raise
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for the job's end; return whether it has ended."""
