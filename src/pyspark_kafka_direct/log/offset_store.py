@@ -140,8 +140,12 @@ class KafkaOffsetStore:
                 raise RuntimeError("the offset store is closed; make another one")
             if self._state == "new":
                 self._ensure_topic()
-                self._store.take_over()
-                self._known = self._checked_topics()
+                try:
+                    self._store.take_over()
+                    self._known = self._checked_topics()
+                except BaseException:
+                    self._store.close()  # a ``with`` that does not begin does not end either
+                    raise
                 self._state = "open"
         return self
 
