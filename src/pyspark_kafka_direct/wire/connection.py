@@ -144,8 +144,8 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether it is open and no answer is outstanding."""
-        return self._socket is not None and not self._outstanding
+        """Whether it is open, no answer is outstanding, and it is not the parent process's."""
+        return self._socket is not None and not self._outstanding and self._process == os.getpid()
 
     @property
     def login_due(self) -> bool:

@@ -296,6 +296,28 @@ print(os.waitstatus_to_exitcode(status), borrow(POOL) is mine, alive)
     assert done.stdout.strip() == "0 True True", done.stderr
 
 
+def test_a_forked_child_does_not_lend_what_its_parent_has_borrowed() -> None:
+    """A child that ends what it has of its parent gives connections back that are the parent's."""
+    code = f"""
+import os, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_pool import *
+from pyspark_kafka_direct.wire.pool import POOL
+brokers = Brokers()
+Connection.open = brokers.open
+mine = borrow(POOL)
+child = os.fork()
+if child == 0:
+    POOL.give_back(mine)
+    os._exit(0 if borrow(POOL) is not mine and mine.closed else 1)
+status = os.waitpid(child, 0)[1]
+POOL.give_back(mine)
+print(os.waitstatus_to_exitcode(status), borrow(POOL) is mine)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "0 True", done.stderr
+
+
 def test_clearing_the_pool_closes_what_is_idle(pool: ConnectionPool) -> None:
     idle, lent = borrow(pool), borrow(pool)
     pool.give_back(idle)
