@@ -233,7 +233,11 @@ class Monitor:
             if run.looked_at or not any(each.options for each in run.sources.values()):
                 return
             run.looked_at, run.asked = True, time.monotonic()
-        threading.Thread(target=self._look, args=(run,), name="kafka-direct-ends", daemon=True).start()
+        try:
+            threading.Thread(target=self._look, args=(run,), name="kafka-direct-ends", daemon=True).start()
+        except RuntimeError as error:  # no thread is to be had now; what else a report is for goes on
+            run.looked_at = False
+            _log.debug("the lag of %s stays as it was: %s", run.name or run.query_id, error)
 
     def query_ended(self, run_id: str) -> None:
         """Let go of what only a running query needs."""

@@ -275,7 +275,11 @@ class Outbox:
     def _start(self) -> Signal:
         if self._signal is None:
             signal = self._system.signal()
-            self._system.start(lambda: self._run(signal), "pyspark-kafka-direct-outbox")
+            try:
+                self._system.start(lambda: self._run(signal), "pyspark-kafka-direct-outbox")
+            except BaseException:
+                signal.close()
+                raise
             self._signal = signal
         return self._signal
 

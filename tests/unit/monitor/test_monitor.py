@@ -188,6 +188,20 @@ class TestIdle:
         assert lag is not None
         assert lag.sources[0].total == 2
 
+    def test_a_look_without_a_thread_is_made_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        brokers = Brokers(12)
+        monitor = Monitor(look_up=brokers.look_up)
+        monitor.batch_ended(at(10, 11, runId="r"), KNOWN)
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr(threading.Thread, "start", refuse)
+            monitor.query_idle("r")
+        monitor.query_idle("r")
+        settled()
+        assert brokers.asked == ["shop"]
+
     def test_queries_that_are_over_or_unknown_are_not_looked_at(self) -> None:
         brokers = Brokers()
         monitor = Monitor(look_up=brokers.look_up)

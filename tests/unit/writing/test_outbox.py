@@ -319,6 +319,28 @@ def test_one_that_sent_nothing_has_no_thread_to_end() -> None:
         box.send("t", b"k", b"v")
 
 
+def test_one_that_gets_no_thread_leaves_nothing_open(boxes: list[Outbox], monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, signals = made_up(), list[Any]()
+
+    def signal() -> Any:
+        signals.append(RealSystem().signal())
+        return signals[-1]
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    box = make(boxes, brokers)
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(brokers.world, "signal", signal, raising=False)
+        exhausted.setattr(brokers.world, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start"):
+                box.send("t", b"k", b"v")
+    assert [each.fileno() for each in signals] == [-1, -1]
+    box.flush(0)
+    assert box.send("t", b"k", b"v").result(SECONDS).offset == 0
+
+
 def test_what_waits_is_bounded(boxes: list[Outbox]) -> None:
     brokers = Held()
     box = make(boxes, brokers, buffer_bytes=10 * 2_200)
