@@ -47,5 +47,9 @@ def find_folder(root: Path | None = None) -> Path | None:
 def write_text(file: Path, text: str) -> None:
     """Write a file so that a reader sees all of it or what was there before."""
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}.new")
-    unfinished.write_text(text)
-    os.replace(unfinished, file)
+    try:
+        unfinished.write_text(text)
+        os.replace(unfinished, file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
