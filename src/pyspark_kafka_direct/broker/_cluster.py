@@ -145,6 +145,9 @@ class Cluster:
                 raise BrokerError(f"Kafka's StorageTool could not format node {node.id}: {_telling(said)}")
 
     def _launch(self, node: int) -> None:
+        before = self._running.pop(node, None)
+        if before is not None:
+            before.kill()  # it has ended; if it did so by itself, there is still a pipe to it
         self._running[node] = BrokerProcess(
             self._jars,
             self._properties(node),

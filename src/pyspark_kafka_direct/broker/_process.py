@@ -55,8 +55,12 @@ class BrokerProcess:
                 start_new_session=True,  # Ctrl-C in a terminal is for Python, which then closes the cluster
             )
         assert self._supervisor.stdout is not None
-        with self._supervisor.stdout as told:
-            line = told.readline()
+        try:
+            with self._supervisor.stdout as told:
+                line = told.readline()
+        except BaseException:  # Ctrl-C: nobody knows of this process yet who would end it
+            self._kill_group()
+            raise
         if not line:
             self._reap(10)
             raise BrokerError(f"The embedded Kafka's process could not be started; see {log}")
@@ -88,15 +92,19 @@ class BrokerProcess:
         self._tell(b"kill\n")
         try:
             self._reap(10)
-        except subprocess.TimeoutExpired:  # the supervisor hangs; the broker dies with it
-            os.killpg(self._supervisor.pid, signal.SIGKILL)
-            self._reap(10)
+        except subprocess.TimeoutExpired:  # the supervisor hangs
+            self._kill_group()
 
     def said(self) -> str:
         """Return what the broker logged since this start."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
+
+    def _kill_group(self) -> None:
+        """Kill the supervisor and the broker."""
+        os.killpg(self._supervisor.pid, signal.SIGKILL)
+        self._reap(10)
 
     def _tell(self, command: bytes) -> None:
         assert self._supervisor.stdin is not None

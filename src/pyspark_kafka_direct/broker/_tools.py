@@ -34,6 +34,8 @@ def run_together(commands: Sequence[Sequence[str]], seconds: float) -> list[tupl
             if child.poll() is None:
                 child.kill()
                 child.communicate()
+            if child.stdout is not None:
+                child.stdout.close()  # of one that has ended and was not read yet
     return [(child.returncode, text) for child, text in zip(children, said, strict=True)]
 
 
