@@ -134,7 +134,10 @@ class System(Protocol):
         """Run a function in a thread of its own, which does not keep the process alive."""
 
     def run(self, run: Callable[[], None], name: str, seconds: float) -> None:
-        """Run a function as ``start`` does, and wait so long for its end; if it takes longer it is left behind."""
+        """Run a function as ``start`` does, and wait so long for its end; if it takes longer it is left behind.
+
+        Where no thread is to be had it runs in this one, however long it takes.
+        """
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
         """Wait for a condition, which the caller holds, to be notified; return whether it was in time."""
@@ -230,7 +233,11 @@ class RealSystem:
     def run(self, run: Callable[[], None], name: str, seconds: float) -> None:
         """See ``System``."""
         thread = threading.Thread(target=run, name=name, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is ending (Python 3.12), or the machine has no more
+            run()
+            return
         thread.join(seconds)
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> bool:

@@ -325,3 +325,16 @@ class TestTheMachine:
 def _notify(condition: threading.Condition) -> None:
     with condition:
         condition.notify_all()
+
+
+def test_what_gets_no_thread_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    ran: list[int] = []
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refuse)
+        SYSTEM.run(lambda: ran.append(threading.get_ident()), "a thread", 20)
+    assert ran == [threading.get_ident()]
+    SYSTEM.run(lambda: ran.append(threading.get_ident()), "a thread", 20)
+    assert ran[1] != ran[0]

@@ -291,6 +291,25 @@ def test_close_fails_what_is_left_and_returns_in_time(boxes: list[Outbox], caplo
     assert not caplog.records, "nobody gave a future a second outcome"
 
 
+def test_close_tells_what_is_left_where_no_thread_is_to_be_had(
+    boxes: list[Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a function of ``atexit`` with Python 3.12."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    brokers = Held()
+    box = make(boxes, brokers)
+    future = box.send("t", b"k", b"v")
+    assert brokers.held.wait(SECONDS)
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refuse)
+        box.close(0.05)
+    assert isinstance(future.exception(0), BrokerTimeoutError)
+    brokers.go.set()
+
+
 def test_what_close_has_given_up_is_not_sent(boxes: list[Outbox]) -> None:
     brokers = Held()
     brokers.partitions = {"t": 2}
