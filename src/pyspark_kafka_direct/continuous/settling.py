@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import CheckpointTakenError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
+    from pyspark_kafka_direct.continuous._logs import Logs
+    from pyspark_kafka_direct.continuous._seams import Delivery
     from pyspark_kafka_direct.offsets import TopicPartition
+
+# An epoch has two files, and its driver is fenced while it writes one epoch, and has reports of the next.
+_MOST_LATE_FILES: Final = 4
 
 
 def settle(
@@ -62,7 +67,34 @@ def settle(
     # By name: offsets that a group is just getting for the first time are waited for then.
     partitions = () if last is None else logs.entry(last).offsets.keys()
     delivery.prepare(parse_metadata(metadata, files.place("metadata")), partitions, 0)
-    state = logs.state()
-    settlement = logs.settle(delivery.reached(state), int(SYSTEM.wall_time() * 1000), state)
+    begin = settle_logs(logs, delivery, int(SYSTEM.wall_time() * 1000))
     delivery.settled()
-    return None if settlement.begin is None else dict(settlement.begin)
+    return begin
+
+
+def settle_logs(logs: Logs, delivery: Delivery, at_ms: int) -> dict[TopicPartition, int] | None:
+    """Make the logs whole once the query is fenced, and return where the next one goes on.
+
+    A driver that is still alive publishes nothing more, but it may be writing down what it has published just before.
+    So where a file has come meanwhile, all is looked up anew.
+
+    Args:
+        logs: The query's.
+        delivery: One that has taken the query over.
+        at_ms: Milliseconds since 1970.
+
+    Raises:
+        CheckpointTakenError: Files go on coming: somebody else writes to the checkpoint.
+        KafkaDirectError: As ``settle``.
+    """
+    late = 0
+    while True:
+        state = logs.state()
+        try:
+            settlement = logs.settle(delivery.reached(state), at_ms, state)
+        except CheckpointTakenError:
+            late += 1
+            if late > _MOST_LATE_FILES:
+                raise
+        else:
+            return None if settlement.begin is None else dict(settlement.begin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark_kafka_direct.continuous._log_format import Entry, parse_offsets
 from pyspark_kafka_direct.continuous._log_state import LogState, Settlement
 from pyspark_kafka_direct.continuous._logs import Logs
+from pyspark_kafka_direct.continuous.settling import settle_logs
 from pyspark_kafka_direct.errors import CheckpointTakenError, OffsetPlanError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -250,6 +251,45 @@ def run_exactly_once(disk: Disk, cluster: Cluster, epochs: int, dies_within: int
             number, ends = waiting.pop(0)
             logs.commit(number, ends, at_ms=number)
             logs.purge(number)
+
+
+class StillWriting(Cluster):
+    """Its driver writes down epochs that it has published, whenever another one has just looked at the logs."""
+
+    def __init__(self, logs: Logs, epochs: int) -> None:
+        super().__init__()
+        self._logs = logs
+        self._late = iter(range(1, epochs + 1))
+        self.group = {A: (epochs, epochs), B: (epochs, epochs)}
+
+    def reached(self, state: LogState) -> dict[TopicPartition, int]:
+        reached = super().reached(state)
+        for epoch in self._late:
+            self._logs.commit(epoch, {A: epoch, B: epoch}, at_ms=2)
+            break
+        return reached
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 4])
+def test_epochs_that_are_written_down_while_they_are_settled(epochs: int) -> None:
+    disk = Disk()
+    driver = logs_on(disk)
+    driver.settle(None, at_ms=1)
+    driver.start(START, at_ms=1)
+    delivery: Any = StillWriting(driver, epochs)
+    assert settle_logs(logs_on(disk), delivery, at_ms=3) == {A: epochs, B: epochs} == spark_goes_on(disk)
+    assert ends(disk, epochs) == {A: epochs, B: epochs}
+    assert sorted(disk.names("offsets")) == sorted(disk.names("commits"))
+
+
+def test_epochs_that_go_on_coming_are_another_querys() -> None:
+    disk = Disk()
+    driver = logs_on(disk)
+    driver.settle(None, at_ms=1)
+    driver.start(START, at_ms=1)
+    delivery: Any = StillWriting(driver, 100)
+    with pytest.raises(CheckpointTakenError, match="another query writes to the same checkpoint"):
+        settle_logs(logs_on(disk), delivery, at_ms=3)
 
 
 LIVES = st.lists(
