@@ -117,20 +117,19 @@ class CompactedPartition:
         """
         end = self.end(deadline)
         pause = _SHORTEST_PAUSE
+        stable: int | None = None
         while True:
-            stable = self.end(deadline, "read_committed")
+            try:
+                stable = self.end(deadline, "read_committed")
+            except BrokerTimeoutError as error:
+                if stable is None:
+                    raise
+                # The question began too late to be answered: what is in the way is the transaction.
+                raise self._held_up(stable, end, deadline) from error
             if stable >= end:
                 return end
             if deadline.remaining() <= pause:
-                raise BrokerTimeoutError(
-                    f"{self._wording.content} cannot be read: a transaction of another writer is open from offset "
-                    f"{stable} on, before the end at {end} ({deadline.setting}). It ends with its writer's next "
-                    "commit, or by its transaction.timeout.ms; one that hangs is found and ended by "
-                    f"kafka-transactions.sh. {self._wording.apart}",
-                    topic=self.partition.topic,
-                    partition=self.partition.partition,
-                    offset=stable,
-                )
+                raise self._held_up(stable, end, deadline)
             deadline.system.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -180,6 +179,17 @@ class CompactedPartition:
         encoder = create_encoder(topic=self.partition.topic, partitions=1)
         yield from encoder.add(rows_of(records, self.partition.partition, self._cluster.pool.system))
         yield from encoder.flush()
+
+    def _held_up(self, stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:
+        return BrokerTimeoutError(
+            f"{self._wording.content} cannot be read: a transaction of another writer is open from offset {stable} on, "
+            f"before the end at {end} ({deadline.setting}). It ends with its writer's next commit, or by its "
+            "transaction.timeout.ms; one that hangs is found and ended by kafka-transactions.sh. "
+            f"{self._wording.apart}",
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            offset=stable,
+        )
 
     def _check_policy(self, deadline: Deadline) -> None:
         from pyspark_kafka_direct.settings.sink import warn_once  # a process plans many batches
