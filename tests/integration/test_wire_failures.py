@@ -426,7 +426,7 @@ def test_a_frozen_broker_holds_up_only_what_it_leads(
     partitions = [TopicPartition(topic, number) for number in range(3)]
     for number in range(3):
         write(three.bootstrap_servers, topic, number, number + 1)
-    planner = Cluster(plain(three), retries=3, retry_interval=0.01)  # as planning has it
+    planner = Cluster(plain(three))  # as planning has it
     ends = planner.offsets(dict.fromkeys(partitions, LATEST))
     assert list(ends.values()) == [1, 2, 3]
     leaders = planner.known_leaders(partitions)
