@@ -267,16 +267,22 @@ def test_many_threads_share_the_pool(pool: ConnectionPool) -> None:
     assert not twice
 
 
-def test_a_forked_child_starts_with_an_empty_pool() -> None:
-    code = f"""
-import os, sys, socket
+def fork_of_its_own(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process that may fork: brokers are made up, and ``mine`` is a connection borrowed from the pool."""
+    start = f"""
+import os, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from test_pool import *
 from pyspark_kafka_direct.wire.pool import POOL
-from tests.lending import lend
 brokers = Brokers()
 Connection.open = brokers.open
 mine = borrow(POOL)
+"""
+    return subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, timeout=60)
+
+
+def test_a_forked_child_starts_with_an_empty_pool() -> None:
+    done = fork_of_its_own("""
 POOL.give_back(mine)
 POOL._lock.acquire()  # as if another thread of the parent held it at the moment of the fork
 child = os.fork()
@@ -291,21 +297,13 @@ try:
 except TimeoutError:
     alive = True
 print(os.waitstatus_to_exitcode(status), borrow(POOL) is mine, alive)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+""")
     assert done.stdout.strip() == "0 True True", done.stderr
 
 
 def test_a_forked_child_does_not_lend_what_its_parent_has_borrowed() -> None:
     """A child that ends what it has of its parent gives connections back that are the parent's."""
-    code = f"""
-import os, sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
-from test_pool import *
-from pyspark_kafka_direct.wire.pool import POOL
-brokers = Brokers()
-Connection.open = brokers.open
-mine = borrow(POOL)
+    done = fork_of_its_own("""
 child = os.fork()
 if child == 0:
     POOL.give_back(mine)
@@ -313,8 +311,7 @@ if child == 0:
 status = os.waitpid(child, 0)[1]
 POOL.give_back(mine)
 print(os.waitstatus_to_exitcode(status), borrow(POOL) is mine)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+""")
     assert done.stdout.strip() == "0 True", done.stderr
 
 
