@@ -1,52 +1,53 @@
-# Everything starts here: `make demo`, `make test`. The first use makes .venv (a few minutes), later ones find it made.
-# Needed on the machine: Python 3.11+, Java 17+, make. Welcome: a Rust toolchain (cargo), for fast decoding.
+# The entry point of the project: `make demo`, `make test`. The first call creates .venv, which takes a few minutes.
+# Required: Python 3.11+, Java 17+, make. Optional: a Rust toolchain (cargo), for fast decoding.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-# Python keeps what it compiled, whatever the environment says: the tests start hundreds of Python processes.
+# Python stores bytecode even if the environment disables it, because the tests start hundreds of Python processes.
 unexport PYTHONDONTWRITEBYTECODE
 
 CARGO := $(shell command -v cargo)
 RUST := $(shell find rust -name target -prune -o \( -name '*.rs' -o -name 'Cargo.*' \) -print 2>/dev/null)
 
-# A toolchain that comes or goes means another build.
+# When a toolchain is installed or removed, the project is built again.
 STAMP := .made-$(if $(CARGO),native,python)
 VENV := .venv/$(STAMP)
-# Each release line of Spark; "4" is the newest that there is.
+# Each release line of Spark; "4" is the newest release.
 SPARKS := 4.0 4.1 4.2 4
-# Lets the JVMs of the tests start quickly.
+# Shortens the start of the JVMs of the tests.
 CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
-LANES := $(BIN)/python -m tests.lanes --at-once 3 $(MAKE)
+SHARDS := $(BIN)/python -m tests.shards --at-once 3 $(MAKE)
 
-# Whole lanes in parts, so that all places stay filled to the end: lane-spark-1-2 is the first of two parts.
-INTEGRATION := lane-spark-1-2 lane-plain-1-2 lane-apps-1-3 lane-direct lane-spark-2-2 lane-apps-2-3 lane-plain-2-2 lane-apps-3-3
+# Shards are split into parts so that three run until the end: shard-spark-1-2 is the first of two parts.
+INTEGRATION := shard-spark-1-2 shard-plain-1-2 shard-apps-1-3 shard-direct shard-spark-2-2 shard-apps-2-3 shard-plain-2-2 shard-apps-3-3
 
 .PHONY: help
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, at rest and live, and draw them
+demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, as a batch and as a stream, and plot them
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-# Spark gives a Python worker ten seconds to start, so on two cores no more than three lanes run at once, and the compiler of
-# the kernel comes last, and stands back.
-test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in lanes side by side: what has to pass
-	@$(LANES) $(INTEGRATION) unit-1 unit-2 lint rust-check
+# Spark gives a Python worker ten seconds to start, so at most three shards run at once on two cores, and the kernel is
+# compiled last, with low priority.
+test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
+	@$(SHARDS) $(INTEGRATION) unit-1 unit-2 lint rust-check
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
-	@$(LANES) lint unit-1 unit-2
+	@$(SHARDS) lint unit-1 unit-2
 
 .PHONY: lint
-lint: $(VENV)  ## ruff and mypy
+lint: $(VENV)  ## ruff, mypy and the vocabulary
+	$(BIN)/python scripts/check-vocabulary
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -60,16 +61,16 @@ unit-1 unit-2: unit-%: $(VENV)
 	$(PYTEST) --part $*/2 tests/unit
 
 .PHONY: integration
-integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in lanes side by side
-	@$(LANES) $(INTEGRATION)
+integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in parallel shards
+	@$(SHARDS) $(INTEGRATION)
 
-# lane-spark is the lane, lane-spark-2-3 its second part of three.
+# shard-spark is the shard, shard-spark-2-3 its second part of three.
 part = $(word $(1),$(subst -, ,$*))
-lane-%: $(VENV) $(CLASSES)
-	$(PYTEST) --durations=15 --lane $(call part,1) $(if $(call part,3),--part $(call part,2)/$(call part,3)) tests/integration
+shard-%: $(VENV) $(CLASSES)
+	$(PYTEST) --durations=15 --shard $(call part,1) $(if $(call part,3),--part $(call part,2)/$(call part,3)) tests/integration
 
 .PHONY: rust-check
-rust-check:  ## format, lints and tests of the native kernel, where there is a toolchain
+rust-check:  ## format, lints and tests of the native kernel, if cargo is installed
 ifdef CARGO
 	cargo fmt --manifest-path rust/Cargo.toml --all --check
 	nice cargo clippy --manifest-path rust/Cargo.toml --workspace --all-targets --release -- --deny warnings
@@ -81,7 +82,7 @@ endif
 .PHONY: test-versions
 test-versions: $(SPARKS:%=test-version-%)  ## the tests marked smoke with Spark 4.0, 4.1, 4.2 and the newest
 
-# PySpark before 4.2 leaves sockets open, which is no failure of ours.
+# PySpark before 4.2 leaves sockets open; these warnings are not caused by this package.
 .PHONY: $(SPARKS:%=test-version-%)
 $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 	.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pyspark==$*.*'
@@ -90,20 +91,20 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration)
 
 .PHONY: mutants
-mutants: $(VENV)  ## which small changes of ROOM (planning) do unit tests not notice? MOST=n changes (300), SEED=n, AGAIN=1 for survivors
-	$(BIN)/python -m tests.mutants $(or $(ROOM),planning) --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)) $(if $(AGAIN),--again)
+mutants: $(VENV)  ## list small changes of TARGET (planning) that unit tests do not detect; MOST=n changes (300), SEED=n, AGAIN=1 retries survivors
+	$(BIN)/python -m tests.mutants $(or $(TARGET),planning) --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)) $(if $(AGAIN),--again)
 
 .PHONY: wheels
-wheels:  ## the files of a release in dist/: wheels for Linux (needs cargo; zig links them), a pure one, an sdist; checked
+wheels:  ## build and check a release in dist/: wheels for Linux (requires cargo), a pure Python wheel, an sdist
 	scripts/wheels dist $(if $(PROCESSORS),"$(PROCESSORS)")
 	scripts/try-wheel dist
 
 .PHONY: new-user
-new-user:  ## README's first screen with the wheel in dist/, word by word, and a stream killed; SPARK=4.1, PYTHON=python3.12
+new-user:  ## follow README's first screen with the wheel in dist/, then kill and restart a stream; SPARK=4.1, PYTHON=python3.12
 	$(or $(PYTHON),python3) -m tests.new_user --wheels dist $(if $(SPARK),--spark $(SPARK)) $(if $(PORT),--port $(PORT))
 
 .PHONY: two-pythons
-two-pythons: $(VENV)  ## a driver on this Python, workers with the wheel in dist/ on another: WORKERS=python3.12
+two-pythons: $(VENV)  ## run a driver on this Python, and workers with the wheel in dist/ on another: WORKERS=python3.12
 	$(BIN)/python -m tests.two_pythons --wheels dist --workers $(or $(WORKERS),python3.12)
 
 .PHONY: soak
@@ -115,53 +116,53 @@ soak-direct: $(VENV)  ## kill direct streams ROUNDS times (30) and check every r
 	$(BIN)/python -m tests.soak.direct --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-sink
-soak-sink: $(VENV)  ## hurt a query that writes ROUNDS times (30) and check every record; SEED=n repeats, FOLDER=f goes on
+soak-sink: $(VENV)  ## inject ROUNDS faults (30) into a query that writes and check every record; SEED=n repeats, FOLDER=f continues
 	$(BIN)/python -m tests.soak.sink --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: soak-epochs
-soak-epochs: $(VENV)  ## a continuous query's task past the 32,767 epochs of its producer id
+soak-epochs: $(VENV)  ## run a continuous query's task beyond the 32,767 epochs of its producer id
 	$(BIN)/python -m tests.soak.producer_epochs
 
 .PHONY: soak-log
-soak-log: $(VENV)  ## hurt writers, readers and brokers of a shared log for MINUTES (10) and compare them all; SEED=n repeats
+soak-log: $(VENV)  ## inject faults into writers, readers and brokers of a shared log for MINUTES (10) and compare; SEED=n repeats
 	$(BIN)/python -m tests.soak.log --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-continuous
-soak-continuous: $(VENV)  ## hurt continuous queries ROUNDS times (30), or run for MINUTES, and check every record; SEED=n, FOLDER=f
+soak-continuous: $(VENV)  ## inject ROUNDS faults (30) into continuous queries, or run for MINUTES, and check every record; SEED=n, FOLDER=f
 	$(BIN)/python -m tests.soak.continuous $(if $(MINUTES),--minutes $(MINUTES),--rounds $(or $(ROUNDS),30)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: bench
-bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, a quarter of an hour
+bench: $(VENV)  ## compare with Spark's JVM connector and Python clients: the quick profile, 15 minutes
 	$(BIN)/python -m bench
 
 .PHONY: bench-full
-bench-full: $(VENV)  ## the same over every size, codec and sink: hours
+bench-full: $(VENV)  ## the same for every size, codec and sink: hours
 	$(BIN)/python -m bench --full
 
 .PHONY: bench-streams
-bench-streams: $(VENV)  ## streaming queries against Spark's JVM connector: ten minutes
+bench-streams: $(VENV)  ## compare streaming queries with Spark's JVM connector: ten minutes
 	$(BIN)/python -m bench --only streams
 
 .PHONY: bench-sink
-bench-sink: $(VENV)  ## writing, against Spark's JVM sink and confluent-kafka: a quarter of an hour
+bench-sink: $(VENV)  ## compare writing with Spark's JVM sink and confluent-kafka: 15 minutes
 	$(BIN)/python -m bench --only sink
 
 .PHONY: bench-tls
-bench-tls: $(VENV)  ## reading over TLS and without, against Spark's JVM connector: five minutes
+bench-tls: $(VENV)  ## compare reading with and without TLS with Spark's JVM connector: five minutes
 	$(BIN)/python -m bench --only tls
 
 .PHONY: bench-first-rows
-bench-first-rows: $(VENV)  ## show() and limit(10), with and without the warm daemon, against Spark's JVM connector: three minutes
+bench-first-rows: $(VENV)  ## compare show() and limit(10), with and without the warm daemon, with Spark's JVM connector: three minutes
 	$(BIN)/python -m bench --only first-rows
 
 .PHONY: bench-log
-bench-log: $(VENV)  ## loading a log of a million keys, against Python's clients: three minutes
+bench-log: $(VENV)  ## compare loading a log of a million keys with Python clients: three minutes
 	$(BIN)/python -m bench.log
 
 .PHONY: bench-continuous
-bench-continuous: $(VENV)  ## from topic to topic in milliseconds, against Spark's JVM connector: a quarter of an hour
+bench-continuous: $(VENV)  ## compare continuous queries with Spark's JVM connector: 15 minutes
 	$(BIN)/python -m bench.continuous
 
 .PHONY: fmt
@@ -173,7 +174,7 @@ ifdef CARGO
 endif
 
 .PHONY: clean
-clean:  ## remove what was made here (the cache of Kafka's jars is the user's and stays)
+clean:  ## remove all generated files except the cache of Kafka's jars, which belongs to the user
 	rm -rf .venv $(SPARKS:%=.venv-spark-%) .venv-wheels rust/target build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
@@ -187,7 +188,7 @@ $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scrip
 	@scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
 	@touch $@
 
-$(CLASSES): $(VENV) tests/lanes/jvm.py
-	@echo "Making archives of Java classes, so that brokers and Sparks of the tests start quickly (half a minute)."
-	@$(BIN)/python -m tests.lanes.jvm || echo "NOTE: that failed; the tests take longer without them."
+$(CLASSES): $(VENV) tests/shards/jvm.py
+	@echo "Creating archives of Java classes, which shorten the start of the tests' brokers and Sparks (half a minute)."
+	@$(BIN)/python -m tests.shards.jvm || echo "NOTE: this failed; the tests take longer without the archives."
 	@touch $@

@@ -26,7 +26,7 @@ from setuptools_rust.build import build_rust
 NATIVE = "PYSPARK_KAFKA_DIRECT_NATIVE"
 ADDRESS = "PYSPARK_KAFKA_DIRECT_ADDRESS"
 
-_REASON = "_native_absent.txt"  # beside the module that is absent; records/_choice.py reads it
+_REASON = "_native_absent.txt"  # beside the module that is absent; records/implementation.py reads it
 _KERNEL = RustExtension(
     "pyspark_kafka_direct.records._native",
     path="rust/Cargo.toml",

@@ -1,6 +1,6 @@
-"""The load of the comparison of latencies, by librdkafka alone: numbered records go in and come out.
+"""The load for the latency benchmark: produces and consumes numbered records with librdkafka.
 
-Both ends are in one process, so they have one clock. It has little to do, and nothing else runs in it.
+Both ends are in one process, so they share a clock. The process does nothing else.
 """
 
 from __future__ import annotations
@@ -22,68 +22,52 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 
-_TICK = 0.001  # seconds between looks at what is due
-_PATIENCE = 60.0  # seconds until the first record, and the last one, must have come through
+_TICK = 0.001  # seconds between bursts
+_TIMEOUT = 60.0  # seconds until the first and the last record must have arrived
 _WAIT = 30.0
-_NUMBER = slice(0, 12)  # of the value
+_NUMBER = slice(0, 12)  # bytes of the value
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What is sent, and what of it counts.
+    """How many records are sent, and which of them count."""
 
-    Attributes:
-        rate: Records a second.
-        warm_up: Seconds after the first record came through that do not count.
-        seconds: That do.
-        value_bytes: Length of a value.
-    """
-
-    rate: int = 1000
-    warm_up: float = 5.0
-    seconds: float = 20.0
+    rate: int = 1000  # records per second
+    warm_up: float = 5.0  # seconds after the first arrival that do not count
+    seconds: float = 20.0  # that count
     value_bytes: int = 100
 
 
 def measure(clients: Clients, source: str, target: str, pace: Pace) -> Latencies:
-    """Send records to one topic until enough of them have come out of another.
-
-    Args:
-        clients: Knows the broker.
-        source: What the query reads.
-        target: What it writes, with the values that it has read.
-        pace: How fast and how long.
-
-    Raises:
-        BenchError: None came through in time, or not all.
-    """
+    """Produce to one topic until enough records have arrived in another, and return their latencies."""
     sender = _Sender(clients.bootstrap_servers, source, pace)
     with _Receiver(clients.bootstrap_servers, target) as receiver:
         sender.start()
         try:
-            receiver.until(lambda: bool(receiver.received), "no record came through")
+            receiver.until(lambda: bool(receiver.received), "no record arrived")
             receiver.during(pace.warm_up)
             first = sender.count
             receiver.during(pace.seconds)
         finally:
             sender.stop()
         numbers = range(first, sender.count)
-        receiver.until(lambda: receiver.received.keys() >= set(numbers[-1:]), "the last record did not come through")
+        receiver.until(lambda: receiver.received.keys() >= set(numbers[-1:]), "the last record did not arrive")
         receiver.until(lambda: all(number in receiver.received for number in numbers), "records are missing")
     if len(numbers) < 0.9 * pace.rate * pace.seconds:
-        raise BenchError(f"{len(numbers)} records were sent in {pace.seconds:g} s: this machine is too slow for that")
-    taken = [(receiver.received[number] - sender.sent[number]) / 1e6 for number in numbers]
-    return Latencies.of(taken, sum(number in receiver.doubles for number in numbers))
+        raise BenchError(
+            f"{len(numbers)} records were sent in {pace.seconds:g} s: this machine is too slow for this rate"
+        )
+    latencies = [(receiver.received[number] - sender.sent[number]) / 1e6 for number in numbers]
+    return Latencies.of(latencies, sum(number in receiver.duplicates for number in numbers))
 
 
 class _Sender:
-    """Sends at a steady rate on a thread of its own."""
+    """Produces at a constant rate in its own thread."""
 
     def __init__(self, bootstrap_servers: str, topic: str, pace: Pace) -> None:
         from confluent_kafka import Producer
 
-        self.sent: list[int] = []
-        """When, in nanoseconds, by number."""
+        self.sent: list[int] = []  # times in nanoseconds, by number
         self._topic, self._pace = topic, pace
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "socket.nagle.disable": True, "log_level": 0}
@@ -94,18 +78,14 @@ class _Sender:
 
     @property
     def count(self) -> int:
-        """How many were sent."""
+        """How many records were sent."""
         return len(self.sent)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more.
-
-        Raises:
-            BenchError: The broker did not take all of them.
-        """
+        """Stop sending, and wait for the acknowledgements."""
         self._stopping.set()
         self._thread.join(_WAIT)
         left = self._producer.flush(_WAIT)
@@ -114,33 +94,32 @@ class _Sender:
 
     def _run(self) -> None:
         padding = b"x" * (self._pace.value_bytes - 12)
-        began = time.monotonic()
+        started_at = time.monotonic()
         while not self._stopping.wait(_TICK):
-            while len(self.sent) < (time.monotonic() - began) * self._pace.rate:
+            while len(self.sent) < (time.monotonic() - started_at) * self._pace.rate:
                 number = len(self.sent)
                 self.sent.append(time.monotonic_ns())
                 value = b"%012d" % number + padding
-                self._producer.produce(self._topic, value, partition=number % PARTITIONS, on_delivery=self._told)
+                self._producer.produce(self._topic, value, partition=number % PARTITIONS, on_delivery=self._on_delivery)
             self._producer.poll(0)
 
-    def _told(self, error: Any, _: Any) -> None:
+    def _on_delivery(self, error: Any, _: Any) -> None:
         if error is not None:
             self._failures.append(str(error))
 
 
 class _Receiver:
-    """Reads what is committed from where the topic ends now."""
+    """Consumes committed records from the current end of a topic."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
-        self.received: dict[int, int] = {}
-        """When each number came for the first time, in nanoseconds."""
-        self.doubles: set[int] = set()
+        self.received: dict[int, int] = {}  # times of the first arrival in nanoseconds, by number
+        self.duplicates: set[int] = set()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "bench",  # asked for, though nothing is committed
+                "group.id": "bench",  # required, although nothing is committed
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "socket.nagle.disable": True,
@@ -158,33 +137,29 @@ class _Receiver:
         self._consumer.close()
 
     def during(self, seconds: float) -> None:
-        """Receive for so long."""
+        """Consume for some time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._receive()
 
-    def until(self, done: Any, otherwise: str) -> None:
-        """Receive until it is done.
-
-        Raises:
-            BenchError: It takes too long.
-        """
-        deadline = time.monotonic() + _PATIENCE
-        while not done():
+    def until(self, condition: Any, failure: str) -> None:
+        """Consume until a condition holds."""
+        deadline = time.monotonic() + _TIMEOUT
+        while not condition():
             if time.monotonic() > deadline:
-                raise BenchError(f"{otherwise} within {_PATIENCE:.0f} s")
+                raise BenchError(f"{failure} within {_TIMEOUT:.0f} s")
             self.during(0.05)
 
-    def _end(self, place: TopicPartition) -> int:
+    def _end(self, partition: TopicPartition) -> int:
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + _WAIT
         while True:
             try:
-                return int(self._consumer.get_watermark_offsets(place, timeout=_WAIT)[1])
-            except KafkaException as error:  # a new topic: its leaders do not know yet
+                return int(self._consumer.get_watermark_offsets(partition, timeout=_WAIT)[1])
+            except KafkaException as error:  # the leaders of a new topic are not ready yet
                 if time.monotonic() > deadline:
-                    raise BenchError(f"{place}: {error}") from None
+                    raise BenchError(f"{partition}: {error}") from None
                 time.sleep(0.1)
 
     def _receive(self) -> None:
@@ -193,26 +168,24 @@ class _Receiver:
             return
         now = time.monotonic_ns()
         if message.error() is not None:
-            raise BenchError(f"reading what came through: {message.error()}")
+            raise BenchError(f"cannot read the output: {message.error()}")
         number = int(message.value()[_NUMBER])
         if number in self.received:
-            self.doubles.add(number)
+            self.duplicates.add(number)
         else:
             self.received[number] = now
 
 
 def create_topics(bootstrap_servers: str, names: Sequence[str]) -> None:
-    """Create topics."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    config = {"file.delete.delay.ms": "1000"}  # a minute by default, in which the disk fills
+    config = {"file.delete.delay.ms": "1000"}  # the default of a minute would fill the disk
     for created in admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config) for name in names]).values():
         created.result(_WAIT)
 
 
 def delete_topics(bootstrap_servers: str, names: Sequence[str]) -> None:
-    """Delete topics."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

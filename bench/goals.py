@@ -53,7 +53,7 @@ MEMORY_BOUND_MB = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GoalResult:
     """A goal, what was measured, and whether it is reached; ``None`` where the run says nothing about it."""
 
     name: str
@@ -62,40 +62,40 @@ class Verdict:
     reached: bool | None
 
 
-def judge(
+def evaluate_goals(
     everything: Sequence[Series],
     decoding: Decoding | None = None,
     planning: Planning | None = None,
     memory: Memory | None = None,
     latencies: Sequence[Latency] = (),
-) -> list[Verdict]:
+) -> list[GoalResult]:
     """Hold what was measured against the goals; those that were not measured are left out."""
-    verdicts = [verdict for goal in GOALS if (verdict := _judge(goal, everything)) is not None]
+    goal_results = [goal_result for goal in GOALS if (goal_result := _evaluate(goal, everything)) is not None]
     if decoding is not None:
-        verdicts += _judge_decoding(decoding)
+        goal_results += _evaluate_decoding(decoding)
     if planning is not None and planning.warm_seconds is not None:
-        verdicts.append(_judge_planning(planning))
+        goal_results.append(_evaluate_planning(planning))
     if memory is not None:
         peak = memory.peak_bytes / 1e6
         name = f"worker's peak memory, range of {memory.range_bytes / 1e9:.1f} GB"
-        verdicts.append(Verdict(name, f"< {MEMORY_BOUND_MB} MB", f"{peak:.0f} MB", peak < MEMORY_BOUND_MB))
-    return verdicts + _judge_latencies(latencies)
+        goal_results.append(GoalResult(name, f"< {MEMORY_BOUND_MB} MB", f"{peak:.0f} MB", peak < MEMORY_BOUND_MB))
+    return goal_results + _evaluate_latencies(latencies)
 
 
-def _judge(goal: Goal, everything: Sequence[Series]) -> Verdict | None:
+def _evaluate(goal: Goal, everything: Sequence[Series]) -> GoalResult | None:
     topic = f"{SIZES[goal.value_bytes]} {goal.codec}"
     ours, theirs = find(everything, topic, goal.sink, OURS), find(everything, topic, goal.sink, JVM)
     if ours is None or theirs is None:
         return None
     compared = ratio(ours, theirs)
     if goal.metric == "speed":
-        return Verdict(goal.name, f">= {goal.bound:g}x", f"{compared.speed:.2f}x", compared.speed >= goal.bound)
-    return Verdict(goal.name, f"<= {goal.bound:g}x", f"{compared.cpu:.2f}x", compared.cpu <= goal.bound)
+        return GoalResult(goal.name, f">= {goal.bound:g}x", f"{compared.speed:.2f}x", compared.speed >= goal.bound)
+    return GoalResult(goal.name, f"<= {goal.bound:g}x", f"{compared.cpu:.2f}x", compared.cpu <= goal.bound)
 
 
-def judge_writes(everything: Sequence[Series]) -> list[Verdict]:
+def evaluate_write_goals(everything: Sequence[Series]) -> list[GoalResult]:
     """Hold what was written against the goals, which are for small records; the other sizes are reported."""
-    verdicts = []
+    goal_results = []
     for ours in everything:
         theirs = find(everything, ours.topic, ours.sink, JVM)
         if ours.peer != OURS or theirs is None:
@@ -106,23 +106,23 @@ def judge_writes(everything: Sequence[Series]) -> list[Verdict]:
             ("CPU per record", compared.cpu, f"<= {WRITE_CPU:g}x", compared.cpu <= WRITE_CPU),
         ):
             wish, result = (wanted, reached) if judged else ("reported", None)
-            verdicts.append(Verdict(f"writing {ours.topic}: {what}", wish, f"{measured:.2f}x", result))
-    return verdicts
+            goal_results.append(GoalResult(f"writing {ours.topic}: {what}", wish, f"{measured:.2f}x", result))
+    return goal_results
 
 
-def _judge_decoding(decoding: Decoding) -> list[Verdict]:
+def _evaluate_decoding(decoding: Decoding) -> list[GoalResult]:
     name = f"decoder alone ({decoding.implementation}), 100 B"
     records, gigabytes = decoding.records_per_second / 1e6, decoding.gigabytes_per_second
     return [
-        Verdict(f"{name}: records/s per core", ">= 10 M", f"{records:.1f} M", records >= 10),
-        Verdict(f"{name}: bytes/s per core", ">= 1 GB", f"{gigabytes:.2f} GB", gigabytes >= 1),
+        GoalResult(f"{name}: records/s per core", ">= 10 M", f"{records:.1f} M", records >= 10),
+        GoalResult(f"{name}: bytes/s per core", ">= 1 GB", f"{gigabytes:.2f} GB", gigabytes >= 1),
     ]
 
 
-def _judge_planning(planning: Planning) -> Verdict:
+def _evaluate_planning(planning: Planning) -> GoalResult:
     assert planning.warm_seconds is not None
     requests = sum((planning.requests or {}).values())
-    return Verdict(
+    return GoalResult(
         f"planning {planning.partitions} partitions, on the wire",
         "a few requests, well under 1 s",
         f"{requests} requests, {planning.warm_seconds * 1000:.0f} ms",
@@ -130,29 +130,29 @@ def _judge_planning(planning: Planning) -> Verdict:
     )
 
 
-def _judge_latencies(latencies: Sequence[Latency]) -> list[Verdict]:
+def _evaluate_latencies(latencies: Sequence[Latency]) -> list[GoalResult]:
     single = next((each.median_seconds for each in latencies if each.action == FIRST_BATCH), None)
-    verdicts = []
+    goal_results = []
     for each in latencies:
         if each.peer != OURS or each.action not in (SHOW, LIMIT):
             continue
         told = f"{each.median_seconds * 1000:.0f} ms"
         if single is not None:
             told += f" (one fetch: {single * 1000:.0f} ms)"
-        verdicts.append(
-            Verdict(each.action, "about one fetch", told, None),
+        goal_results.append(
+            GoalResult(each.action, "about one fetch", told, None),
         )
         clean = each.trace_lines == 0
-        verdicts.append(Verdict(f"{each.action}, console", "no stack trace", f"{each.trace_lines} lines", clean))
-    return verdicts + _judge_warm(latencies)
+        goal_results.append(GoalResult(f"{each.action}, console", "no stack trace", f"{each.trace_lines} lines", clean))
+    return goal_results + _evaluate_warm(latencies)
 
 
-def _judge_warm(latencies: Sequence[Latency]) -> list[Verdict]:
+def _evaluate_warm(latencies: Sequence[Latency]) -> list[GoalResult]:
     medians = {(each.action, each.peer): each.median_seconds for each in latencies}
-    verdicts = []
+    goal_results = []
     for action in (SHOW, LIMIT):
         ours, theirs = medians.get((action, WARM)), medians.get((action, JVM))
         if ours is not None and theirs is not None:
             wanted, told = f"<= {theirs * 1000:.0f} ms, the JVM connector's", f"{ours * 1000:.0f} ms"
-            verdicts.append(Verdict(f"{action}, warm daemon", wanted, told, ours <= theirs))
-    return verdicts
+            goal_results.append(GoalResult(f"{action}, warm daemon", wanted, told, ours <= theirs))
+    return goal_results

@@ -24,17 +24,16 @@ import google_crc32c
 import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, stamp
-from pyspark_kafka_direct.records._encoding import EncodeRequest
-from pyspark_kafka_direct.records._protocol import DecodeRequest
-from pyspark_kafka_direct.records._python import PythonDecoder, PythonEncoder
-from pyspark_kafka_direct.settings.produce import CODECS
+from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
+from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, set_producer_state
+from pyspark_kafka_direct.records.interfaces import DecodeRequest, EncodeRequest
+from pyspark_kafka_direct.records.python import PythonDecoder, PythonEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyspark_kafka_direct.config.client_settings import CompressionType
     from pyspark_kafka_direct.records import RecordDecoder, RecordEncoder
-    from pyspark_kafka_direct.settings.produce import Codec
 
 SEVEN = COLUMNS[:7]
 FETCH_BYTES = 1 << 20
@@ -57,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
     parser.add_argument("--batch-bytes", type=int, default=16 << 10, help="bytes of a record batch, uncompressed")
-    parser.add_argument("--codecs", nargs="+", default=list(CODECS), choices=list(CODECS))
+    parser.add_argument("--codecs", nargs="+", default=list(COMPRESSION_TYPE_IDS), choices=list(COMPRESSION_TYPE_IDS))
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 1024], help="bytes of a value")
     options = parser.parse_args()
     runs = 3 if options.quick else 9
@@ -94,7 +93,7 @@ def print_line(size: str, codec: str, columns: str, name: str, records: str, gig
 def decoders() -> Iterator[tuple[str, Callable[[DecodeRequest], RecordDecoder]]]:
     """The decoders there are."""
     if IMPLEMENTATION == "native":
-        from pyspark_kafka_direct.records._native_decoder import NativeDecoder
+        from pyspark_kafka_direct.records.native_kernel import NativeDecoder
 
         yield "native", NativeDecoder
     yield "python", PythonDecoder
@@ -103,23 +102,25 @@ def decoders() -> Iterator[tuple[str, Callable[[DecodeRequest], RecordDecoder]]]
 def encoders() -> Iterator[tuple[str, Callable[[EncodeRequest], RecordEncoder]]]:
     """The encoders there are."""
     if IMPLEMENTATION == "native":
-        from pyspark_kafka_direct.records._native_encoder import NativeEncoder
+        from pyspark_kafka_direct.records.native_kernel import NativeEncoder
 
         yield "native", NativeEncoder
     yield "python", PythonEncoder
 
 
-def encode(create: Callable[[EncodeRequest], RecordEncoder], rows: Sequence[pa.RecordBatch], codec: Codec) -> float:
+def encode(
+    create: Callable[[EncodeRequest], RecordEncoder], rows: Sequence[pa.RecordBatch], codec: CompressionType
+) -> float:
     """CPU seconds to encode the rows once, and to stamp what comes out."""
     encoder = create(EncodeRequest("bench", 4, codec))
     records = 0
     start = time.process_time()
     for each in rows:
         for batch in encoder.add(each):
-            stamp(batch.data, 1, 0, 0, transactional=False)
+            set_producer_state(batch.data, 1, 0, 0, transactional=False)
             records += batch.records
     for batch in encoder.flush():
-        stamp(batch.data, 1, 0, 0, transactional=False)
+        set_producer_state(batch.data, 1, 0, 0, transactional=False)
         records += batch.records
     seconds = time.process_time() - start
     if records != sum(each.num_rows for each in rows):
@@ -157,7 +158,7 @@ def decode(create: Callable[[DecodeRequest], RecordDecoder], load: Load, columns
     return seconds
 
 
-def make_load(size: int, codec: Codec, batch_bytes: int, total: int) -> Load:
+def make_load(size: int, codec: CompressionType, batch_bytes: int, total: int) -> Load:
     """Makes fetches of batches with keyed JSON values of ``size`` bytes, ``total`` bytes of values at least."""
     randomness = random.Random(7)
     fetches: list[bytes] = []
@@ -175,7 +176,7 @@ def make_load(size: int, codec: Codec, batch_bytes: int, total: int) -> Load:
     return Load(fetches, offset, offset * size, sum(map(len, fetches)))
 
 
-def make_batch(base_offset: int, values: Sequence[bytes], codec: Codec) -> bytes:
+def make_batch(base_offset: int, values: Sequence[bytes], codec: CompressionType) -> bytes:
     """Makes one batch with kafka-python's builder, and compresses it with pyarrow."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
     for place, content in enumerate(values):
@@ -183,7 +184,7 @@ def make_batch(base_offset: int, values: Sequence[bytes], codec: Codec) -> bytes
     batch = bytearray(builder.build())
     batch[61:] = compress(codec, bytes(batch[61:]))
     struct.pack_into(">qi", batch, 0, base_offset, len(batch) - 12)
-    struct.pack_into(">h", batch, 21, CODECS[codec])
+    struct.pack_into(">h", batch, 21, COMPRESSION_TYPE_IDS[codec])
     struct.pack_into(">I", batch, 17, google_crc32c.value(bytes(batch[21:])))
     return bytes(batch)
 

@@ -34,7 +34,7 @@ _IN_WARM = {JVM: JVM, OURS: WARM}
 _FIRST_WARM_UP, _WARM_UP = 6, 2
 
 _QUIET = 0.5  # seconds
-_SETTLE_DEADLINE = 10.0
+_QUIET_DEADLINE = 10.0
 _TRACE = re.compile(r"Traceback|Exception|^\s+at |\bERROR\b")
 
 
@@ -89,7 +89,7 @@ def measure(
         for session, peer, name in turn(turns, number):
             before = session.output.stat().st_size
             took = session.call(_act, action, peer, topic)
-            settle(session.output)
+            wait_until_quiet(session.output)
             traces[action, name] += trace_lines(session.output, before)
             if number >= 0:
                 times[action, name].append(took)
@@ -100,7 +100,7 @@ def measure(
     return found
 
 
-def settle(output: Path, quiet: float = _QUIET, deadline: float = _SETTLE_DEADLINE) -> None:
+def wait_until_quiet(output: Path, quiet: float = _QUIET, deadline: float = _QUIET_DEADLINE) -> None:
     """Wait until nothing has been written to a console for ``quiet`` seconds: a worker's last words come late."""
     end = time.monotonic() + deadline
     size, since = output.stat().st_size, time.monotonic()
@@ -141,13 +141,13 @@ _ACTIONS: dict[str, Callable[[Spark, str, Topic], int]] = {SHOW: _show, LIMIT: _
 
 
 def _first_batch(clients: Clients, topic: Topic) -> float:
+    from pyspark_kafka_direct.config.client_parser import parse_client_params
+    from pyspark_kafka_direct.consumer.range_reader import read_range
+    from pyspark_kafka_direct.consumer.range_request import RangeRequest
     from pyspark_kafka_direct.offsets import OffsetRange
-    from pyspark_kafka_direct.reading.range_reader import read_range
-    from pyspark_kafka_direct.reading.request import RangeRequest
     from pyspark_kafka_direct.records import COLUMNS
-    from pyspark_kafka_direct.settings.client import connection_settings
 
-    settings = connection_settings({"bootstrap.servers": clients.bootstrap_servers})
+    settings = parse_client_params({"bootstrap.servers": clients.bootstrap_servers})
     columns = tuple(name for name in COLUMNS if name not in ("headers", "leaderEpoch"))
     request = RangeRequest(OffsetRange(topic.name, 0, 0, topic.until_offset), columns)
     started = time.perf_counter()

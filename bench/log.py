@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GOAL = 10.0
 """Times kafka-python's records/s."""
 
-Verdict = tuple[str, str, str, bool]
+GoalResult = tuple[str, str, str, bool]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,18 +96,18 @@ def render(series: Sequence[Series]) -> str:
             f"| {each.peer} | {each.seconds:.2f} | {speed / 1e6:.2f} | {each.core_us_per_record:.2f} | {times:.1f}x |"
         )
     lines += ["", "| goal | wanted | measured | reached |", "|---|---|---|---|"]
-    for name, wanted, measured, reached in judge(by_way):
+    for name, wanted, measured, reached in evaluate_goals(by_way):
         lines.append(f"| {name} | {wanted} | {measured} | {'yes' if reached else 'no'} |")
     return "\n".join(lines)
 
 
-def judge(by_way: dict[str, Series]) -> list[Verdict]:
+def evaluate_goals(by_way: dict[str, Series]) -> list[GoalResult]:
     """Hold what was measured against the goals: reported, never asserted."""
-    verdicts = []
+    goal_results = []
     for way in (TABLE, LOG):
         times = _times(by_way, way)
-        verdicts.append((f"{way} against kafka-python", f">= {GOAL:.0f}x", f"{times:.1f}x", times >= GOAL))
-    return verdicts
+        goal_results.append((f"{way} against kafka-python", f">= {GOAL:.0f}x", f"{times:.1f}x", times >= GOAL))
+    return goal_results
 
 
 def _times(by_way: dict[str, Series], way: str) -> float:

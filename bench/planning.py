@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bench.client_peers import Clients
     from bench.host import Host
-    from pyspark_kafka_direct.wire.messages import Api
+    from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 _ROUNDS = 5
 
@@ -77,11 +77,11 @@ def _plan_in_spark(spark: Spark, peer: str, topic: Topic) -> float:
 
 def _plan_alone(clients: Clients, topic: Topic) -> tuple[float, dict[str, int]]:
     started = time.perf_counter()
-    from pyspark_kafka_direct.structured.source import KafkaDirectSource
+    from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
     options = {"kafka.bootstrap.servers": clients.bootstrap_servers, "subscribe": topic.name}
     with counted_requests() as requests:
-        source = KafkaDirectSource(options)
+        source = KafkaSourceProvider(options)
         planned = source.reader(source.schema()).partitions()
     took = time.perf_counter() - started
     if len(planned) != topic.partitions:
@@ -92,12 +92,12 @@ def _plan_alone(clients: Clients, topic: Topic) -> tuple[float, dict[str, int]]:
 @contextmanager
 def counted_requests() -> Iterator[Counter[str]]:
     """Count the requests this process sends through this package while the block lasts, by name."""
-    from pyspark_kafka_direct.wire.connection import Connection
+    from pyspark_kafka_direct.client.connection import Connection
 
     counts: Counter[str] = Counter()
     submit, send = Connection.submit, Connection.send
 
-    def counting_submit(self: Connection, api: Api, *rest: Any) -> None:
+    def counting_submit(self: Connection, api: ApiMessageType, *rest: Any) -> None:
         counts[api.name] += 1
         submit(self, api, *rest)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PLANNED_PARTITIONS = 100
 _CORES = 2
 
-Verdict = tuple[str, str, str, bool]
+GoalResult = tuple[str, str, str, bool]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,12 +113,12 @@ def render(series: Sequence[Series], planning: BatchPlanning) -> str:
         "| goal | wanted | measured | reached |",
         "|---|---|---|---|",
     ]
-    for name, wanted, measured, reached in judge(by_way, planning):
+    for name, wanted, measured, reached in evaluate_goals(by_way, planning):
         lines.append(f"| {name} | {wanted} | {measured} | {'yes' if reached else 'no'} |")
     return "\n".join(lines)
 
 
-def judge(by_way: dict[str, Series], planning: BatchPlanning) -> list[Verdict]:
+def evaluate_goals(by_way: dict[str, Series], planning: BatchPlanning) -> list[GoalResult]:
     """Hold what was measured against the goals: reported, never asserted."""
     fast = max(by_way[way].records_per_second for way in (ARROW, ARROW_VALUE))
     times = by_way[RECORDS].records_per_second / by_way[KAFKA_PYTHON].records_per_second

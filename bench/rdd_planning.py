@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MASTER = "local-cluster[2,1,1024]"
 _ROUNDS = 15
-_PATIENCE = 120.0  # seconds until the executors are there
+_TIMEOUT = 120.0  # seconds until the executors are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +64,20 @@ def plan(sc: SparkContext, topic: Topic, bootstrap_servers: str) -> BatchPlannin
     Raises:
         BenchError: The executors did not come, or a task got no preferred host.
     """
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
     from pyspark_kafka_direct.direct import OffsetRange, TopicPartition
-    from pyspark_kafka_direct.direct._placement import executors_of
-    from pyspark_kafka_direct.direct.rdd import kafka_rdd
+    from pyspark_kafka_direct.direct.kafka_rdd import create_kafka_rdd
+    from pyspark_kafka_direct.direct.location_strategies import list_executors
     from pyspark_kafka_direct.offsets import LATEST
-    from pyspark_kafka_direct.settings.kafka_params import driver_parameters
-    from pyspark_kafka_direct.wire.cluster import Cluster
 
-    deadline = time.monotonic() + _PATIENCE
-    while len(executors_of(sc)) < 2:
+    deadline = time.monotonic() + _TIMEOUT
+    while len(list_executors(sc)) < 2:
         if time.monotonic() > deadline:
-            raise BenchError(f"{MASTER} has no two executors after {_PATIENCE:.0f} s")
+            raise BenchError(f"{MASTER} has no two executors after {_TIMEOUT:.0f} s")
         time.sleep(0.1)
-    parameters = driver_parameters({"bootstrap.servers": bootstrap_servers})
-    cluster = Cluster(parameters.settings)
+    parameters = parse_kafka_params({"bootstrap.servers": bootstrap_servers})
+    cluster = ClusterClient(parameters.connection)
     partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
     ids = {name: found.topic_id for name, found in cluster.topics([topic.name]).items()}
     took: list[tuple[float, float]] = []
@@ -88,7 +88,7 @@ def plan(sc: SparkContext, topic: Topic, bootstrap_servers: str) -> BatchPlannin
         looked_up = time.perf_counter()
         ranges = [OffsetRange(*partition, 0, ends[partition]) for partition in partitions]
         leaders = cluster.known_leaders(partitions)
-        made = kafka_rdd(sc, parameters, ranges, topic_ids=ids, leaders=leaders)
+        made = create_kafka_rdd(sc, parameters, ranges, topic_ids=ids, leaders=leaders)
         _ = made._jrdd
         took.append((looked_up - started, time.perf_counter() - looked_up))
     java = made._tasks._jrdd.rdd()

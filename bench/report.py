@@ -42,9 +42,9 @@ def render(results: Results, *, markdown: bool = False) -> str:
             lines += [*table(_CASE_HEADER, case_rows(series)), ""]
     if results.streams:
         lines += [*stream_tables(results.streams, results.planner, table), ""]
-    if verdicts := results.verdicts():
+    if goal_results := results.goal_results():
         words = {True: "reached", False: "MISSED", None: "-"}
-        rows = [(each.name, each.wanted, each.measured, words[each.reached]) for each in verdicts]
+        rows = [(each.name, each.wanted, each.measured, words[each.reached]) for each in goal_results]
         lines += ["Goals, against the JVM connector:", "", *table(("goal", "wanted", "measured", ""), rows), ""]
     if results.latencies:
         rows = [

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.decoding import Decoding
-from bench.goals import Verdict, judge, judge_writes
+from bench.goals import GoalResult, evaluate_goals, evaluate_write_goals
 from bench.latency import Latency
 from bench.measure import Sample
 from bench.memory import Memory
 from bench.planning import Planning
 from bench.run import Failure
-from bench.stream_goals import judge_streams
+from bench.stream_goals import evaluate_stream_goals
 from bench.stream_summary import PlannerAlone, StreamSeries, read_planner, read_series
 from bench.summary import JVM, Series, find, ratio
 
@@ -49,10 +49,10 @@ class Results:
     streams: list[StreamSeries] = field(default_factory=list)
     planner: PlannerAlone | None = None
 
-    def verdicts(self) -> list[Verdict]:
+    def goal_results(self) -> list[GoalResult]:
         """Hold the results against the goals."""
-        beside = judge(self.series, self.decoding, self.planning, self.memory, self.latencies)
-        return beside + judge_writes(self.writes) + judge_streams(self.streams, self.planner)
+        beside = evaluate_goals(self.series, self.decoding, self.planning, self.memory, self.latencies)
+        return beside + evaluate_write_goals(self.writes) + evaluate_stream_goals(self.streams, self.planner)
 
 
 def write(results: Results, path: Path) -> None:
@@ -61,13 +61,13 @@ def write(results: Results, path: Path) -> None:
     for name, everything in (("series", results.series), ("writes", results.writes)):
         for entry, series in zip(document[name], everything, strict=True):
             entry["figures"] = _figures(series, everything)
-    document["goals"] = [asdict(verdict) for verdict in results.verdicts()]
+    document["goals"] = [asdict(goal_result) for goal_result in results.goal_results()]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
 
 
 def read(path: Path) -> Results:
-    """Read back what ``write`` wrote, to draw and print it anew."""
+    """Read back what ``write`` wrote, to draw and print it again."""
     document = json.loads(path.read_text())
     del document["goals"]
     for name in ("series", "writes"):

@@ -37,7 +37,7 @@ _BROKER_HEAP = "1g"
 def measure(profile: Profile, peers: list[str], say: Say) -> Results:
     """Run a profile with those peers.
 
-    What fails is named in ``Results.failures``; the rest goes on.
+    What fails is named in ``Results.failures``; the rest continues.
 
     Raises:
         BenchError: The topics could not be loaded, or a process could not be started.

@@ -104,7 +104,7 @@ class StreamSeries:
 
     @property
     def records_per_second(self) -> float:
-        """Median of the runs: by the clock for catching up, else while batches were under way."""
+        """Median of the runs: by the clock for catching up, else while batches were running."""
         return median(self._speed(run) for run in self.runs)
 
     @property

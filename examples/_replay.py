@@ -1,4 +1,4 @@
-"""Flights written into a topic at a steady pace, in the order of their time."""
+"""Writes flights to a topic at a constant rate, in the order of their time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
     from _flights import Record
 
-_TICK_S = 0.1
-_ACKNOWLEDGED_S = 30
+_POLL_INTERVAL_S = 0.1
+_ACK_TIMEOUT_S = 30
 
 
 class Replay:
-    """Writes records on a thread of its own, between ``start`` and the end of its ``with`` block.
+    """Writes records on its own thread, between ``start`` and the end of its ``with`` block.
 
-    What was written in one tick is acknowledged before the next begins. So no partition gets ahead of another by more
-    than a tick, however slow the broker: a bound on disorder, which the watermark of a query needs.
+    The records of one interval are acknowledged before the next ones are sent. So no partition gets ahead of another by
+    more than an interval, even if the broker is slow. This limits disorder, as the watermark of a query requires.
 
     Args:
-        bootstrap_servers: Of the Kafka.
-        topic: It must exist.
-        records: In the order to write them.
+        bootstrap_servers: The brokers.
+        topic: The topic, which must exist.
+        records: The records, in the order in which to write them.
         rate: Records per second.
     """
 
@@ -36,7 +36,7 @@ class Replay:
         self._records = records
         self._topic = topic
         self._rate = rate
-        # Quiet, for it may outlive the broker by a moment; what it can't write is told below.
+        # Without log messages, because it may outlive the broker for a moment; errors are reported below.
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 5, "log_level": 2}
         )
@@ -53,28 +53,28 @@ class Replay:
     ) -> None:
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(_ACKNOWLEDGED_S)
+            self._thread.join(_ACK_TIMEOUT_S)
 
     def start(self) -> None:
-        """Begin."""
+        """Start to write."""
         self._thread.start()
 
     @property
     def written(self) -> int:
-        """How many records the broker has acknowledged.
+        """The number of records that the broker has acknowledged.
 
         Raises:
-            RuntimeError: It did not take one.
+            RuntimeError: The broker did not acknowledge a record.
         """
         if self._failure is not None:
-            raise RuntimeError(f"the replay into topic {self._topic} ended") from self._failure
+            raise RuntimeError(f"the replay to topic {self._topic} failed") from self._failure
         return self._written
 
     def write(self, records: Sequence[Record]) -> None:
-        """Write these now.
+        """Write these records now.
 
         Raises:
-            RuntimeError: The broker did not take all of them.
+            RuntimeError: The broker did not acknowledge all of them.
         """
         failures: list[object] = []
         for record in records:
@@ -85,17 +85,19 @@ class Replay:
                 timestamp=record.timestamp,
                 on_delivery=lambda error, _: failures.append(error) if error else None,
             )
-        left = self._producer.flush(_ACKNOWLEDGED_S)
-        if left or failures:
-            raise RuntimeError(f"{left + len(failures)} records were not acknowledged by the broker: {failures[:1]}")
+        unacknowledged = self._producer.flush(_ACK_TIMEOUT_S)
+        if unacknowledged or failures:
+            raise RuntimeError(
+                f"{unacknowledged + len(failures)} records were not acknowledged by the broker: {failures[:1]}"
+            )
         self._written += len(records)
 
     def _run(self) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         try:
-            while self._written < self.total and not self._stopping.wait(_TICK_S):
-                due = int((time.monotonic() - began) * self._rate)
-                # After a stall it catches up in steps of a quarter of a second's records, no larger: see above.
+            while self._written < self.total and not self._stopping.wait(_POLL_INTERVAL_S):
+                due = int((time.monotonic() - started) * self._rate)
+                # After a delay it catches up in steps of at most a quarter of a second's records, to limit disorder.
                 self.write(self._records[self._written : min(due, self._written + self._rate // 4)])
         except BaseException as error:
             self._failure = error

@@ -1,8 +1,8 @@
-"""Backpressure on a real query: a sink becomes slow and fast again, and the micro-batches follow.
+"""Backpressure: the sink of a query becomes slow and fast again, and the size of the micro-batches follows.
 
     python examples/backpressure.py [PICTURE]
 
-Takes five minutes and draws ``docs/backpressure.png``, or the picture that is named.
+It takes five minutes and draws ``docs/backpressure.png``, or the given file.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "backpressure.png"
-SPEEDS = [2000] * 8 + [500] * 8 + [2000] * 8  # records per second of the sink, batch by batch
-INTERVAL = 10  # seconds; also a busy machine spends few of them on anything but the sink
+SINK_RATES = [2000] * 8 + [500] * 8 + [2000] * 8  # records per second of the sink, by batch
+INTERVAL = 10  # seconds; long enough that the sink dominates also on a busy machine
 RECORDS = 500_000
-PATIENCE = 600  # seconds
+TIMEOUT_S = 600
 
 _ROWS, _TIME, _INK, _PALE = "#0072B2", "#D55E00", "#222222", "#8a8a8a"
 
 
 class Batch(NamedTuple):
-    """When a batch began, its records, how long it took in seconds, and the sink's speed."""
+    """A batch: its start, its records, its duration in seconds, and the rate of the sink."""
 
-    began: float
+    started: float
     records: int
     seconds: float
-    speed: int
+    sink_rate: int
 
 
 def main(picture: Path) -> None:
@@ -51,13 +51,13 @@ def main(picture: Path) -> None:
         finally:
             spark.stop()
     for batch in batches:
-        print(f"{batch.began:6.1f} s  {batch.records:6} records  {batch.seconds:5.2f} s  sink {batch.speed}/s")
+        print(f"{batch.started:6.1f} s  {batch.records:6} records  {batch.seconds:5.2f} s  sink {batch.sink_rate}/s")
     draw(batches, picture)
     print(f"Picture: {picture}")
 
 
 def write(servers: str) -> None:
-    """Fill a topic of two partitions, one of them with three times as much."""
+    """Fill a topic with two partitions, one of which gets three quarters of the records."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -79,52 +79,55 @@ def start_spark() -> SparkSession:
 
 
 def run(spark: SparkSession, servers: str, checkpoint: str) -> list[Batch]:
-    """Read the topic into a sink of known speed, one batch for each of ``SPEEDS``."""
+    """Read the topic into a sink with known rates, one batch for each of ``SINK_RATES``."""
     pyspark_kafka_direct.enable(spark)
-    spark.range(1).rdd.map(str).collect()  # the first job of a session takes seconds that are not the sink's
+    # The first job of a session takes seconds, which would be added to the first batch.
+    spark.range(1).rdd.map(str).collect()
 
     def sink(batch: DataFrame, number: int) -> None:
-        time.sleep(batch.count() / SPEEDS[min(number, len(SPEEDS) - 1)])
+        time.sleep(batch.count() / SINK_RATES[min(number, len(SINK_RATES) - 1)])
 
     source = spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", servers)
     source = source.option("subscribe", "readings").option("startingOffsets", "earliest")
     source = source.option("backpressure", "true").option("backpressureInitialRate", "1000")
     writer = source.load().writeStream.foreachBatch(sink).trigger(processingTime=f"{INTERVAL} seconds")
     query = writer.option("checkpointLocation", checkpoint).start()
-    deadline = time.monotonic() + PATIENCE
-    while query.isActive and len(query.recentProgress) < len(SPEEDS) and time.monotonic() < deadline:
+    deadline = time.monotonic() + TIMEOUT_S
+    while query.isActive and len(query.recentProgress) < len(SINK_RATES) and time.monotonic() < deadline:
         time.sleep(0.5)
-    progress = query.recentProgress[: len(SPEEDS)]
+    progress = query.recentProgress[: len(SINK_RATES)]
     query.stop()
-    began = [datetime.fromisoformat(each.timestamp.replace("Z", "+00:00")).timestamp() for each in progress]
+    started = [datetime.fromisoformat(each.timestamp.replace("Z", "+00:00")).timestamp() for each in progress]
     return [
-        Batch(at - began[0], each.numInputRows, each.durationMs["triggerExecution"] / 1000, SPEEDS[each.batchId])
-        for at, each in zip(began, progress, strict=True)
+        Batch(
+            start - started[0], each.numInputRows, each.durationMs["triggerExecution"] / 1000, SINK_RATES[each.batchId]
+        )
+        for start, each in zip(started, progress, strict=True)
     ]
 
 
 def draw(batches: Sequence[Batch], picture: Path) -> None:
-    """Draw the records of each batch above and its seconds below, over time."""
+    """Draw the records of each batch in the upper panel and its duration in the lower one, over time."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 11, "text.color": _INK}):
-        figure, (rows, took) = plt.subplots(2, 1, figsize=(9, 5.6), sharex=True, layout="constrained")
-        began = [batch.began for batch in batches]
+        figure, (records, durations) = plt.subplots(2, 1, figsize=(9, 5.6), sharex=True, layout="constrained")
+        started = [batch.started for batch in batches]
         widths = [batch.seconds for batch in batches]
-        fits = [batch.speed * INTERVAL for batch in batches]
+        capacities = [batch.sink_rate * INTERVAL for batch in batches]
         bars = {"align": "edge", "edgecolor": "white", "linewidth": 0.6}
-        rows.bar(began, [batch.records for batch in batches], widths, color=_ROWS, **bars)
-        rows.step(began, fits, where="post", color=_PALE, linestyle="--", linewidth=1.2)
-        rows.set_title(f"Records of each micro-batch; dashed: what the sink takes in {INTERVAL} s", loc="left")
-        rows.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
-        took.bar(began, widths, widths, color=_TIME, **bars)
-        took.axhline(INTERVAL, color=_PALE, linestyle="--", linewidth=1.2)
-        took.set_title("Seconds that it took; dashed: the trigger's interval", loc="left")
-        took.set_xlabel("Seconds since the first batch")
-        for axes in (rows, took):
+        records.bar(started, [batch.records for batch in batches], widths, color=_ROWS, **bars)
+        records.step(started, capacities, where="post", color=_PALE, linestyle="--", linewidth=1.2)
+        records.set_title(f"Records of each micro-batch; dashed: capacity of the sink in {INTERVAL} s", loc="left")
+        records.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
+        durations.bar(started, widths, widths, color=_TIME, **bars)
+        durations.axhline(INTERVAL, color=_PALE, linestyle="--", linewidth=1.2)
+        durations.set_title("Duration in seconds; dashed: trigger interval", loc="left")
+        durations.set_xlabel("Seconds since the start of the first batch")
+        for axes in (records, durations):
             axes.spines[["top", "right", "left"]].set_visible(False)
             axes.set_xlim(left=0)
             axes.tick_params(length=0)

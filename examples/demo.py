@@ -1,7 +1,7 @@
-"""A year of real flights from Spark into a real Kafka and back, with no connector jar. ``make demo``.
+"""Writes a year of flights from Spark to Kafka and reads them back, without a connector jar. Run it with ``make demo``.
 
-The results go to ``demo-output``, or to the folder that is given as an argument. Set ``KAFKA_BOOTSTRAP_SERVERS`` to
-use a Kafka that is there; the demo then takes topics of its own and deletes them.
+The results are in ``demo-output``, or in the folder of the first argument. Set ``KAFKA_BOOTSTRAP_SERVERS`` to use a
+running Kafka cluster; the demo then creates its own topics and deletes them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import _delay_chart
 import _flights
-import _live
-import _plot
+import _streaming_demo
 from _steps import Steps
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -28,31 +28,31 @@ OUTPUT = Path(__file__).resolve().parent.parent / "demo-output"
 
 NEXT = """
 What to try next:
-  python -m pyspark_kafka_direct.broker    a Kafka to play with, on 127.0.0.1:9092 (in .venv/bin)
+  python -m pyspark_kafka_direct.broker    a local Kafka broker for tests, on 127.0.0.1:9092 (in .venv/bin)
   .schema("value binary, offset long")     before .load(): only these columns are decoded, at half the cost
   .option("minPartitions", "12")           more tasks than the topic has partitions
   docs/sink.md                             writing, at least once and exactly once
-  docs/options.md                          every option
-  make bench                               how fast it is, beside Spark's own connector
+  docs/options.md                          all options
+  make bench                               a comparison with Spark's own connector
 """
 
 
 def main(output: Path) -> int:
-    """Run the demo; return 1 if a flight is missing or came twice, at rest or live."""
+    """Run the demo; return 1 if a flight is missing or duplicated, in the batch or in the streaming query."""
     output.mkdir(parents=True, exist_ok=True)
     steps = Steps(9)
     kafka = EmbeddedKafka()
-    own = "KAFKA_BOOTSTRAP_SERVERS" not in os.environ
-    topic = "flights" if own else f"flights-{uuid.uuid4().hex[:8]}"
-    with steps.step("Starting Apache Kafka" if own else "Using the Kafka of KAFKA_BOOTSTRAP_SERVERS"):
+    starts_kafka = "KAFKA_BOOTSTRAP_SERVERS" not in os.environ
+    topic = "flights" if starts_kafka else f"flights-{uuid.uuid4().hex[:8]}"
+    with steps.step("Starting Apache Kafka" if starts_kafka else "Using the Kafka cluster of KAFKA_BOOTSTRAP_SERVERS"):
         kafka.start()
-        steps.say(f"It serves on {kafka.bootstrap_servers}.")
+        steps.say(f"The broker listens on {kafka.bootstrap_servers}.")
     try:
-        topics = _flights.Topics.called(topic)
+        topics = _flights.Topics.with_prefix(topic)
         try:
             complete = _use_spark(steps, kafka.bootstrap_servers, topics, output)
         finally:
-            if not own:
+            if not starts_kafka:
                 _flights.delete(kafka.bootstrap_servers, list(topics))
     finally:
         kafka.close()
@@ -65,43 +65,43 @@ def main(output: Path) -> int:
 
 def _use_spark(steps: Steps, servers: str, topics: _flights.Topics, output: Path) -> bool:
     with steps.step("Starting Spark"):
-        # It takes seconds, most of them on another core than this.
-        early = ThreadPoolExecutor(1).submit(_live.early_flights)
+        # Starting Spark takes seconds, mostly on another core.
+        replayed_flights = ThreadPoolExecutor(1).submit(_streaming_demo.early_flights)
         spark = start_spark()
-        from pyspark_kafka_direct.records import IMPLEMENTATION, NATIVE_ABSENT
+        from pyspark_kafka_direct.records import IMPLEMENTATION, NATIVE_MISSING_REASON
 
-        python = f"in Python, which is slow ({NATIVE_ABSENT})" if NATIVE_ABSENT else "in Python, as was asked for"
-        kernel = "in the native kernel" if IMPLEMENTATION == "native" else python
-        steps.say(f"PySpark {spark.version}; records are encoded and decoded {kernel}.")
+        reason = f"which is slow ({NATIVE_MISSING_REASON})" if NATIVE_MISSING_REASON else "as configured"
+        codec = "in the native kernel" if IMPLEMENTATION == "native" else f"in Python, {reason}"
+        steps.say(f"PySpark {spark.version}; records are encoded and decoded {codec}.")
     try:
-        write = f"Writing {_flights.FLIGHTS:,} flights as JSON into topic {topics.flights}, {PARTITIONS} partitions"
+        write = f"Writing {_flights.FLIGHTS:,} flights as JSON to topic {topics.flights}, {PARTITIONS} partitions"
         with steps.step(write), tempfile.TemporaryDirectory() as folder:
-            for each in (topics.flights, topics.live, topics.windows):
+            for each in (topics.flights, topics.replayed, topics.windows):
                 _flights.create(servers, each, PARTITIONS)
             write_flights(_flights.as_frame(spark, Path(folder)), servers, topics.flights)
         with steps.step("Reading the topic"):
             flights = read_flights(spark, servers, topics.flights).cache()
             count = flights.count()
             steps.say(f"{count:,} records")
-        with steps.step("Checking that every flight arrived, and only once"):
-            distinct = flights.select(*_flights.IDENTITY).distinct().count()
+        with steps.step("Checking that each flight was read exactly once"):
+            distinct = flights.select(*_flights.KEY_COLUMNS).distinct().count()
             complete: bool = count == distinct == _flights.FLIGHTS
-            verdict = "yes" if complete else "NO"
-            steps.say(f"{count:,} records, {distinct:,} different flights, {_flights.FLIGHTS:,} in the file: {verdict}")
+            result = "yes" if complete else "NO"
+            steps.say(f"{count:,} records, {distinct:,} different flights, {_flights.FLIGHTS:,} in the file: {result}")
         with steps.step("Writing Parquet"):
             flights.write.mode("overwrite").parquet(str(output / "flights.parquet"))
         with steps.step("Counting departures and their delay by origin and hour"):
             rows = delays(flights)
             steps.say(as_table(rows))
-            _plot.draw(rows, output / "delays.png")
-        same = _live.run(steps, spark, servers, topics, early.result(), flights, output)
+            _delay_chart.draw(rows, output / "delays.png")
+        same = _streaming_demo.run(steps, spark, servers, topics, replayed_flights.result(), flights, output)
     finally:
         spark.stop()
     return complete and same
 
 
 def start_spark() -> SparkSession:
-    """Start a local Spark that keeps quiet."""
+    """Start a local Spark session without progress bars."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
@@ -112,7 +112,7 @@ def start_spark() -> SparkSession:
         .master("local[*]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.executor.heartbeatInterval", "100s")  # in 4.2 it trips over a cache that is being filled
+        .config("spark.executor.heartbeatInterval", "100s")  # Spark 4.2 fails heartbeats while a cache is filled
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "America/New_York")
         .getOrCreate()
@@ -120,7 +120,7 @@ def start_spark() -> SparkSession:
 
 
 def write_flights(flights: DataFrame, servers: str, topic: str) -> None:
-    """Write the flights as JSON; their time is the hour they were scheduled for. This is all it takes, too."""
+    """Write the flights as JSON; their timestamp is the scheduled hour. The sink needs no further setup."""
     from pyspark.sql.functions import col, struct, to_json
 
     df = flights.select(
@@ -137,7 +137,7 @@ def write_flights(flights: DataFrame, servers: str, topic: str) -> None:
 
 
 def read_flights(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    """Read the topic, and the JSON in its values. This is all it takes: no jar, nothing to register."""
+    """Read the topic and parse its JSON values. The source needs no jar and no registration."""
     from pyspark.sql.functions import col, from_json
 
     df = (
@@ -151,7 +151,7 @@ def read_flights(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 def delays(flights: DataFrame) -> list[tuple[str, int, int, float]]:
-    """Departures and their mean delay in minutes, by origin and scheduled hour; cancelled flights left no delay."""
+    """Return departures and their mean delay in minutes, by origin and scheduled hour; without cancelled flights."""
     from pyspark.sql.functions import avg, count
 
     grouped = (
@@ -164,7 +164,7 @@ def delays(flights: DataFrame) -> list[tuple[str, int, int, float]]:
 
 
 def as_table(rows: list[tuple[str, int, int, float]]) -> str:
-    """Draw a table with the hours downwards and the airports across."""
+    """Format a table with a row per hour and columns per airport."""
     origins = sorted({origin for origin, *_ in rows})
     cells = {(origin, hour): f"{count:11,}{delay:+7.1f} min" for origin, hour, count, delay in rows}
     empty = " " * 22
@@ -180,5 +180,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT))
     except KeyboardInterrupt:
-        print("\nInterrupted; Spark and Kafka are stopped.")
+        print("\nInterrupted. Spark and Kafka are stopped.")
         sys.exit(130)

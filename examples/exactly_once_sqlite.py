@@ -1,10 +1,10 @@
-"""Exactly once: results and offsets of a direct stream in one transaction of SQLite. Any database with them will do.
+"""Exactly once: results and offsets of a direct stream in one transaction of SQLite, or of any other database.
 
-    python examples/exactly_once_sqlite.py                           with a Kafka of its own, and flights in it
-    python examples/exactly_once_sqlite.py SERVERS TOPIC DATABASE    until it is stopped; kill it whenever you like
+    python examples/exactly_once_sqlite.py                           starts a local Kafka broker with flights
+    python examples/exactly_once_sqlite.py SERVERS TOPIC DATABASE    runs until it is stopped or killed
 
-There is no checkpoint. The stream starts where the database says, and a batch moves the offsets in the transaction that
-adds its results; so both are there, or neither.
+There is no checkpoint. The stream starts at the offsets in the database. Each batch stores its results and its end
+offsets in one transaction, so either both are stored or neither.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 BATCH_SECONDS = 1
 PARTITIONS = 6
 
+# Flights, departed flights, and the sum of their delays in minutes.
 Delays: TypeAlias = tuple[int, int, int]
-"""Flights, how many of them departed, and their delay in minutes."""
 
 TABLES = """
     CREATE TABLE IF NOT EXISTS offsets (topic TEXT, part INTEGER, next INTEGER, PRIMARY KEY (topic, part));
@@ -55,10 +55,10 @@ def run(servers: str, topic: str, database: Path, until: int | None = None) -> N
     """Read the topic into the database.
 
     Args:
-        servers: Of the Kafka.
-        topic: Flights as JSON.
-        database: A file, made where there is none.
-        until: Stop when so many records are in it; ``None``: never.
+        servers: The brokers.
+        topic: A topic of flights as JSON.
+        database: The database file, which is created if it does not exist.
+        until: Stop when this many records are stored; ``None``: never.
     """
     create_tables(database)
     sc = start_spark()
@@ -66,23 +66,23 @@ def run(servers: str, topic: str, database: Path, until: int | None = None) -> N
     parameters: dict[str, object] = {
         "bootstrap.servers": servers,
         "group.id": "exactly-once",
-        "auto.offset.reset": "earliest",  # for partitions that the database does not know
+        "auto.offset.reset": "earliest",  # for partitions without an offset in the database
     }
     strategy = ConsumerStrategies.Subscribe([topic], parameters, stored_offsets(database))
     stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
 
-    begins: dict[TopicPartition, int] = {}
+    first_offsets: dict[TopicPartition, int] = {}
 
     def handle(rdd: KafkaRDD) -> None:
         ranges = rdd.offsetRanges()
         for each in ranges:
-            begins.setdefault(each.topic_partition, each.fromOffset)
+            first_offsets.setdefault(each.topic_partition, each.fromOffset)
         if any(each.count() for each in ranges):
-            store(database, begins, ranges, rdd.map(by_origin).reduceByKeyLocally(both))
+            store(database, first_offsets, ranges, rdd.map(by_origin).reduceByKeyLocally(add_counts))
 
     stream.foreachRDD(handle)
     ssc.start()
-    # It raises what a batch failed with. Without that, later batches would go on.
+    # It raises the error of a failed batch. Without the check, later batches would continue.
     while not ssc.awaitTerminationOrTimeout(0.2):  # type: ignore[func-returns-value, arg-type]
         if until is not None and sum(stored_offsets(database).values()) >= until:
             break
@@ -90,54 +90,55 @@ def run(servers: str, topic: str, database: Path, until: int | None = None) -> N
 
 
 def by_origin(record: KafkaRecord) -> tuple[str, Delays]:
-    """Return the airport, and what its flight adds to the delays there."""
+    """Return the airport, and the counts of the flight."""
     flight = json.loads(record.value)
     minutes = flight["dep_delay"]
     return flight["origin"], (1, 0, 0) if minutes is None else (1, 1, minutes)
 
 
-def both(some: Delays, more: Delays) -> Delays:
+def add_counts(counts: Delays, more: Delays) -> Delays:
     """Add two counts."""
-    return some[0] + more[0], some[1] + more[1], some[2] + more[2]
+    return counts[0] + more[0], counts[1] + more[1], counts[2] + more[2]
 
 
 def store(
     database: Path,
-    begins: Mapping[TopicPartition, int],
+    first_offsets: Mapping[TopicPartition, int],
     ranges: Sequence[OffsetRange],
     results: Mapping[str, Delays],
 ) -> None:
-    """Add the results of a batch and move the offsets to its end, or do nothing.
+    """Add the results of a batch and move the offsets to its end, or change nothing.
 
     Args:
-        database: Where.
-        begins: Where this stream has begun to read each partition, for those that the database does not know yet. That
-            of the batch at hand would not do: an earlier batch, with the partition's first records, may have failed.
-        ranges: The batch.
-        results: What it adds.
+        database: The database.
+        first_offsets: The first offset that this stream has read of each partition, for partitions that are not in the
+            database. The start of the current batch would be wrong, because an earlier batch with the first records of
+            the partition may have failed.
+        ranges: The offset ranges of the batch.
+        results: The results of the batch.
 
     Raises:
-        RuntimeError: An offset is not where the batch begins: an earlier batch failed, or another driver, thought dead,
-            is still writing. Nothing is stored.
+        RuntimeError: A stored offset is not the start of the batch: an earlier batch failed, or a driver that was
+            considered dead is still writing. Nothing is stored.
     """
-    with closing(connect(database)) as connection, connection:  # the second: commit, or roll back
+    with closing(connect(database)) as connection, connection:  # the inner context commits or rolls back
         connection.execute("BEGIN IMMEDIATE")
         for each in ranges:
-            connection.execute(FIRST_OFFSET, (each.topic, each.partition, begins[each.topic_partition]))
+            connection.execute(FIRST_OFFSET, (each.topic, each.partition, first_offsets[each.topic_partition]))
             moved = connection.execute(MOVE_OFFSET, (each.untilOffset, each.topic, each.partition, each.fromOffset))
             if moved.rowcount != 1:
-                raise RuntimeError(f"the batch begins at {each}, and the database is elsewhere")
+                raise RuntimeError(f"the batch starts at {each}, but the database contains another offset")
         connection.executemany(ADD_DELAYS, [(origin, *sums) for origin, sums in results.items()])
 
 
 def create_tables(database: Path) -> None:
-    """Make the tables, where there are none."""
+    """Create the tables that do not exist."""
     with closing(connect(database)) as connection:
         connection.executescript(TABLES)
 
 
 def stored_offsets(database: Path) -> dict[TopicPartition, int]:
-    """Where to go on."""
+    """Return the offsets at which the stream resumes."""
     with closing(connect(database)) as connection:
         rows = connection.execute("SELECT topic, part, next FROM offsets").fetchall()
     return {TopicPartition(topic, part): offset for topic, part, offset in rows}
@@ -151,42 +152,42 @@ def stored_delays(database: Path) -> dict[str, Delays]:
 
 
 def connect(database: Path) -> sqlite3.Connection:
-    """Open a connection that begins no transactions by itself, and waits for others."""
+    """Open a connection that starts no transactions implicitly, and waits for locks."""
     return sqlite3.connect(database, timeout=30, isolation_level=None)
 
 
 def start_spark() -> SparkContext:
-    """Start a local Spark that keeps quiet."""
+    """Start a local Spark without progress bars."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     conf = SparkConf().setMaster("local[2]").setAppName("exactly-once")
     conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
-    # Batches of a size that can be looked at; without it the first one has all there is.
+    # Limits the batches; without it the first batch contains all records.
     conf.set("spark.streaming.kafka.maxRatePerPartition", "10000")
     return SparkContext(conf=conf)
 
 
 def main() -> int:
-    """All flights into a database; returns 1 if the sums are not those of the file."""
+    """Store all flights in a database; returns 1 if the results differ from the file."""
     steps, topic = Steps(3), "flights"
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(reuse_running=False) as kafka:
         expected: dict[str, Delays] = {}
-        with steps.step(f"Writing {_flights.FLIGHTS:,} flights into a Kafka that was just started"):
+        with steps.step(f"Writing {_flights.FLIGHTS:,} flights to a new Kafka broker"):
             _flights.create(kafka.bootstrap_servers, topic, PARTITIONS)
             records = list(_flights.flights())
             _flights.load(kafka.bootstrap_servers, topic, records, Progress(_flights.FLIGHTS, "flights").at)
-        with steps.step("Reading them into SQLite, with their offsets"):
+        with steps.step("Storing the flights in SQLite, with their offsets"):
             database = Path(folder) / "delays.sqlite"
             run(kafka.bootstrap_servers, topic, database, until=_flights.FLIGHTS)
             results = stored_delays(database)
-        with steps.step("Comparing with the file"):
+        with steps.step("Comparing the results with the file"):
             for record in records:
-                origin, sums = by_origin(record)  # type: ignore[arg-type] # it has a value, which is all that is asked of it
-                expected[origin] = both(expected.get(origin, (0, 0, 0)), sums)
+                origin, counts = by_origin(record)  # type: ignore[arg-type]  # it has the only attribute used, value
+                expected[origin] = add_counts(expected.get(origin, (0, 0, 0)), counts)
             for origin, (flights, departed, minutes) in results.items():
                 steps.say(f"{origin}  {flights:>7,} flights, {minutes / departed:+5.1f} min")
-            steps.say("The same as in the file." if results == expected else f"NOT as in the file: {expected}")
+            steps.say("Equal to the file." if results == expected else f"NOT EQUAL to the file: {expected}")
     return 0 if results == expected else 1
 
 

@@ -1,11 +1,12 @@
-"""A query that knows its place by a topic: killed in one directory, it goes on in another, with nothing shared.
+"""A query whose offsets are in a topic: it is killed in one directory and resumes in another, without shared files.
 
-    python examples/offset_store.py                                     about a minute; --flights 3000 for less
-    python examples/offset_store.py SERVERS TOPIC DIRECTORY DATABASE    the query alone, until it is killed
+    python examples/offset_store.py                                     takes about a minute; --flights 3000 takes less
+    python examples/offset_store.py SERVERS TOPIC DIRECTORY DATABASE    runs only the query, until it is killed
 
-The first starts a Kafka of its own, and the second twice. The checkpoint is in DIRECTORY, which is removed after the
-kill, as when a machine is lost. The offsets are in the topic "offsets". A batch whose results were written and whose
-offsets were not saved comes again; so a flight is stored under its partition and offset, and is there once.
+The first form starts a local Kafka broker, and runs the second form twice. The checkpoint is in DIRECTORY, which is
+deleted after the kill, as if the machine was lost. The offsets are in the topic "offsets". If the results of a batch
+were written but its offsets were not, the batch runs again. Each flight is stored under its partition and offset, so it
+is stored once.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ if TYPE_CHECKING:
 TOPIC, STORE, QUERY = "flights", "offsets", "flights-to-sqlite"
 PARTITIONS = 4
 RATE = 1_000  # flights per second
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 
-TABLE = "CREATE TABLE IF NOT EXISTS flights (part INTEGER, place INTEGER, flight TEXT, PRIMARY KEY (part, place))"
+TABLE = """
+    CREATE TABLE IF NOT EXISTS flights (
+        part INTEGER, kafka_offset INTEGER, flight TEXT, PRIMARY KEY (part, kafka_offset)
+    )
+"""
 WRITE = "INSERT OR REPLACE INTO flights VALUES (?, ?, ?)"
 
 
@@ -73,34 +78,34 @@ def query(servers: str, topic: str, directory: Path, database: Path) -> None:
         writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 
 
-class Life:
-    """One life of the query."""
+class QueryProcess:
+    """A process of the query."""
 
     def __init__(self, servers: str, directory: Path, database: Path) -> None:
         self._directory = directory
         directory.mkdir()
         self._log = directory.with_suffix(".log")
         with self._log.open("ab") as log:
-            # A group of its own, so that Python and the JVM die at the same moment.
+            # Its own process group, so that Python and the JVM are killed at the same time.
             self._process = subprocess.Popen(
                 [sys.executable, __file__, servers, TOPIC, str(directory), str(database)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
-    def watch(self, done: Callable[[], bool]) -> None:
-        """Wait until something has come true.
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until a condition is true.
 
         Raises:
-            RuntimeError: The query has ended, or it takes too long.
+            RuntimeError: The query ended, or the wait timed out.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not done():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the query has ended, or does not go on:\n{self._log.read_text()[-4000:]}")
+                raise RuntimeError(f"the query ended or made no progress:\n{self._log.read_text()[-4000:]}")
             time.sleep(0.1)
 
-    def end(self) -> None:
-        """``kill -9`` it, and remove its directory."""
+    def kill(self) -> None:
+        """Kill it with ``kill -9``, and delete its directory."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
@@ -108,7 +113,7 @@ class Life:
 
 
 def main(flights: int) -> int:
-    """Run it; returns 1 if what is in the database is not what was written."""
+    """Run the example; returns 1 if the database differs from the records written."""
     steps = Steps(4)
     records = list(islice(_flights.flights(), flights))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -121,44 +126,44 @@ def main(flights: int) -> int:
         try:
             _flights.create(kafka.bootstrap_servers, TOPIC, PARTITIONS)
             with Replay(kafka.bootstrap_servers, TOPIC, records, RATE) as replay:
-                right = _run(steps, kafka.bootstrap_servers, folder, database, replay)
-            with steps.step("Comparing what is in the database with what was written"):
+                correct = _run(steps, kafka.bootstrap_servers, folder, database, replay)
+            with steps.step("Comparing the database with the records written"):
                 stored = sorted(flight for _, _, flight in _rows(database))
-                right &= stored == sorted(record.value.decode() for record in records)
+                correct &= stored == sorted(record.value.decode() for record in records)
                 steps.say(
-                    f"{len(stored):,} flights stored of {len(records):,}: {'all equal' if right else 'NOT EQUAL'}"
+                    f"{len(stored):,} flights stored of {len(records):,}: {'all equal' if correct else 'NOT EQUAL'}"
                 )
         finally:
             kafka.close()
     print(f"\n{steps.summary()}", flush=True)
-    return 0 if right else 1
+    return 0 if correct else 1
 
 
 def _run(steps: Steps, servers: str, folder: Path, database: Path, replay: Replay) -> bool:
-    lives = []
+    processes = []
     try:
-        with steps.step(f"Storing {replay.total:,} flights while they are written, {RATE:,} a second"):
-            lives.append(Life(servers, folder / "first", database))
+        with steps.step(f"Storing {replay.total:,} flights while they are written, {RATE:,} per second"):
+            processes.append(QueryProcess(servers, folder / "first", database))
             replay.start()
-            lives[-1].watch(lambda: len(_rows(database)) >= replay.total // 4)
-            lives[-1].end()
+            processes[-1].wait_until(lambda: len(_rows(database)) >= replay.total // 4)
+            processes[-1].kill()
             before = _rows(database)
             steps.say(f"{len(before):,} are stored: the query is killed (kill -9), and its checkpoint is lost.")
-        with steps.step("Starting it in another directory; it goes on where the topic says"):
-            lives.append(Life(servers, folder / "second", database))
-            lives[-1].watch(lambda: len(_rows(database)) >= replay.total)
-            after = {(part, place): flight for part, place, flight in _rows(database)}
-            same = all(after[part, place] == flight for part, place, flight in before)
+        with steps.step("Restarting the query in another directory, from the offsets in the topic"):
+            processes.append(QueryProcess(servers, folder / "second", database))
+            processes[-1].wait_until(lambda: len(_rows(database)) >= replay.total)
+            after = {(part, offset): flight for part, offset, flight in _rows(database)}
+            same = all(after[part, offset] == flight for part, offset, flight in before)
             steps.say(f"{len(after) - len(before):,} more.")
             return same
     finally:
-        for life in lives:
-            life.end()
+        for process in processes:
+            process.kill()
 
 
 def _rows(database: Path) -> list[tuple[int, int, str]]:
     with closing(sqlite3.connect(database)) as connection:
-        return connection.execute("SELECT part, place, flight FROM flights").fetchall()
+        return connection.execute("SELECT part, kafka_offset, flight FROM flights").fetchall()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Settings that several processes share, in a compacted topic: a table without a database.
+"""Settings that several processes share in a compacted topic, as a table without a database.
 
     python examples/settings_table.py
 
-It starts a Kafka of its own, or uses the one that KAFKA_BOOTSTRAP_SERVERS names. A process opens the table and changes
-settings; another one follows them. Both come to the same, and so does a table that is opened afterwards.
+It starts a local Kafka broker, or uses the cluster of KAFKA_BOOTSTRAP_SERVERS. A process opens the table and changes
+settings; another process follows the changes. Both get the same contents, and so does a table that is opened later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JOBS = 1_000
 
 
 def main() -> int:
-    """Run the example; return 1 if the processes do not agree."""
+    """Run the example; return 1 if the contents of the processes differ."""
     steps = Steps(4)
     topic = f"settings-{uuid.uuid4().hex[:8]}"
     with EmbeddedKafka() as kafka:
@@ -29,7 +29,7 @@ def main() -> int:
         with steps.step("Opening the table, which creates its topic"):
             table = KafkaTable(topic, params, create={"partitions": 3, "replication_factor": 1})
             table.start()
-        with steps.step("Starting a process that follows"):
+        with steps.step("Starting a process that follows the table"):
             follower = _start_follower(kafka.bootstrap_servers, topic)
         with steps.step(f"Writing settings of {JOBS:,} jobs, changing some and deleting others"):
             for number in range(JOBS):
@@ -39,32 +39,32 @@ def main() -> int:
             for number in range(0, JOBS, 5):
                 table.delete(_name(number))
             table.put(b"done", b"{}")
-            table.read_to_end().result(60)  # what was sent is written, and read back
-            here = summary(table)
-            steps.say(here)
-        with steps.step("What the other process has, and a table that is opened now"):
-            there = follower.communicate(timeout=60)[0].strip()
+            table.read_to_end().result(60)  # wait until all changes are written and read back
+            writer_summary = summary(table)
+            steps.say(writer_summary)
+        with steps.step("Comparing the other process and a table that is opened now"):
+            follower_summary = follower.communicate(timeout=60)[0].strip()
             with KafkaTable(topic, params, read_only=True) as late:
-                later = summary(late)
-            steps.say(f"{there}\n{later}")
+                late_summary = summary(late)
+            steps.say(f"{follower_summary}\n{late_summary}")
         table.stop()
-    same = here == there == later
+    same = writer_summary == follower_summary == late_summary
     print(f"\nAll equal: {'yes' if same else 'NO'}")
     return 0 if same else 1
 
 
 def follow(servers: str, topic: str) -> None:
-    """Follow the table until the writer is done, and print what is in it."""
+    """Follow the table until the writer is done, and print a summary of it."""
     with KafkaTable(topic, {"bootstrap.servers": servers}, read_only=True) as table:
         print("following", flush=True)
         while b"done" not in table:
             table.read_to_end().result(60)
-        table.read_to_end().result(60)  # of the other partitions, all that was written before
+        table.read_to_end().result(60)  # including the earlier records of the other partitions
         print(summary(table))
 
 
 def summary(table: KafkaTable) -> str:
-    """Return how many jobs have which rate."""
+    """Return the number of jobs with each rate."""
     jobs = [json.loads(value) for key, value in table.snapshot().items() if key != b"done"]
     rates = {rate: sum(job["rate"] == rate for job in jobs) for rate in (100, 200)}
     return f"{len(jobs)} jobs, {rates[100]} with a rate of 100 and {rates[200]} with 200"

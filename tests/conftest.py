@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
-from tests.lanes.assignment import COLLECTED, LANES, of_lane, of_part
+from tests.shards.assignment import COLLECTED, SHARDS, of_part, of_shard
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.broker.embedded import RUNNING_BROKER_VARIABLE
+from pyspark_kafka_direct.broker.embedded_kafka import RUNNING_BROKER_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 
-# A busy machine is slow, not wrong: examples have no time limit.
+# Examples have no time limit, because a busy machine is slow.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
@@ -30,9 +30,9 @@ open_sockets.watch()
 
 
 class MakeTopic(Protocol):
-    """Creates a topic of its own for a test and returns its name.
+    """Creates a topic for one test and returns its name.
 
-    Configs are the topic's, with underscores for dots: ``make_topic(3, cleanup_policy="compact")``.
+    Configs are topic configs, with underscores instead of dots: ``make_topic(3, cleanup_policy="compact")``.
     """
 
     def __call__(
@@ -40,26 +40,26 @@ class MakeTopic(Protocol):
     ) -> str: ...
 
 
-# Only the shared broker may be one that is there; taken out of the environment, so that tests of restarts, security or
-# other versions start their own.
+# Only the shared broker may be an existing one. The variable is removed from the environment, so that tests of
+# restarts, security or other versions start their own.
 _RUNNING = os.environ.pop(RUNNING_BROKER_VARIABLE, None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--lane", choices=LANES, help="run the tests of one lane only; see tests/lanes/assignment.py")
-    parser.addoption("--part", metavar="1/2", help="run the tests of every other module only; see there")
+    parser.addoption("--shard", choices=SHARDS, help="run the tests of one shard only; see tests/shards/assignment.py")
+    parser.addoption("--part", metavar="1/2", help="run the tests of a part of the modules only; see there")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected = config.stash[COLLECTED] = items.copy()
-    items[:] = of_part(of_lane(collected, config.getoption("--lane")), config.getoption("--part"))
+    items[:] = of_part(of_shard(collected, config.getoption("--shard")), config.getoption("--part"))
     if others := set(collected).difference(items):
         config.hook.pytest_deselected(items=list(others))
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """One broker for the whole run. Tests must not stop it or change it: those start one of their own."""
+    """One broker for the whole run. Tests that stop or change a broker must start their own."""
     with pytest.MonkeyPatch.context() as environment:
         if _RUNNING:
             environment.setenv(RUNNING_BROKER_VARIABLE, _RUNNING)
@@ -70,13 +70,13 @@ def kafka() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="session")
 def make_topic(kafka: EmbeddedKafka) -> MakeTopic:
-    """Topics on the shared broker."""
+    """Creates topics on the shared broker."""
     return topic_maker(kafka.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
 def topics_on() -> Callable[[str], MakeTopic]:
-    """Topics on another cluster: ``topics_on(cluster.bootstrap_servers)(partitions=3, replication=3)``."""
+    """Creates topics on another cluster: ``topics_on(cluster.bootstrap_servers)(partitions=3, replication=3)``."""
     return topic_maker
 
 
@@ -93,8 +93,8 @@ def topic_maker(bootstrap_servers: str) -> MakeTopic:
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
         created = admin.create_topics([NewTopic(name, partitions, replication, config=config)], operation_timeout=60)
         created[name].result(timeout=60)
-        # The controller has created the topic; each broker hears of it a moment later. A new client asks the one broker
-        # that it was given; one that knows them all asks any.
+        # The controller has created the topic; each broker learns of it a moment later. A new client sends its request
+        # to the one bootstrap broker; a client with metadata may send it to any broker.
         for each in [admin] if len(servers) == 1 else [AdminClient({"bootstrap.servers": one}) for one in servers]:
             _wait_for_leaders(each, name, partitions)
         return name

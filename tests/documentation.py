@@ -1,8 +1,8 @@
 """The pages for users, and the blocks of code in them.
 
-A block between fences names its language. ``python`` runs in a test, all blocks of a page in one namespace and in their
-order; ``python fragment`` has names that nobody can provide, and must be Python at least. An indented block is for a
-shell, or shows a text.
+A fenced block names its language. A test runs the ``python`` blocks of a page in order and in one namespace. A
+``python fragment`` uses names that no test can provide; it must compile. An indented block contains shell commands or
+shows output.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Block(NamedTuple):
 
     page: str
     line: int
-    """Of its first line, from 1."""
+    """The number of its first line, from 1."""
     language: str
-    """``python``, ``python fragment``, ...; empty for an indented one."""
+    """``python``, ``python fragment`` and so on; empty for an indented block."""
     text: str
 
 
@@ -31,7 +31,7 @@ def text_of(page: str) -> str:
 
 
 def fenced(page: str) -> list[Block]:
-    """The blocks between fences."""
+    """Return the fenced blocks of a page."""
     found: list[Block] = []
     lines = text_of(page).splitlines()
     start: int | None = None
@@ -48,7 +48,7 @@ def fenced(page: str) -> list[Block]:
 
 
 def indented(page: str) -> list[Block]:
-    """The blocks that are indented by four blanks, outside of fences."""
+    """Return the blocks that are indented by four spaces, outside of fences."""
     text = re.sub(
         r"^```.*?^```", lambda found: "\n" * found[0].count("\n"), text_of(page), flags=re.DOTALL | re.MULTILINE
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.wire.connection import Connection
-    from pyspark_kafka_direct.wire.deadline import Deadline
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.deadline import Deadline
 
 
 def ask(connection: Connection, request: Any, deadline: Deadline) -> Any:

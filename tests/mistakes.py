@@ -1,8 +1,8 @@
-"""What is printed for the commonest mistakes: docs/mistakes.md, and what makes it.
+"""Generates docs/mistakes.md, which shows what is printed for the commonest mistakes.
 
-    python -m tests.mistakes --write      # make it anew, which takes a minute
+    python -m tests.mistakes --write      # regenerate the page, which takes a minute
 
-``tests/integration/test_mistakes.py`` compares it with what is printed now.
+``tests/integration/test_mistakes.py`` compares the page with the current output.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.integration.sessions import SparkSessions
-from tests.lanes.jvm import start_quickly
-from tests.lanes.python import import_quickly
+from tests.shards.jvm import start_quickly
+from tests.shards.python import import_quickly
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -56,14 +56,14 @@ _WAYS: Final = [
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake.
+    """A mistake of a user.
 
     Attributes:
         title: What is wrong.
-        options: Those that matter. ``BROKER`` and ``TLS-BROKER`` stand for servers.
-        writes: Whether it is one of writing.
-        format: Of the data source.
-        hidden: Further options, which make it quick or let it get so far.
+        options: The options that the page shows. ``BROKER`` and ``TLS-BROKER`` stand for servers.
+        writes: Whether it is a mistake of a write.
+        format: The format of the data source.
+        hidden: Further options, which shorten timeouts or provide the CA.
     """
 
     title: str
@@ -86,7 +86,7 @@ MISTAKES: Final = [
     Mistake("Offsets that are no JSON", {**_READ, "startingOffsets": '{"flights":{"0":5}'}),
     Mistake("Offsets that the log does not have", {**_READ, "startingOffsets": '{"flights":{"0":100}}'}),
     Mistake("A setting of Kafka's consumer that has no place here", {**_READ, "kafka.auto.offset.reset": "latest"}),
-    Mistake("A port that speaks TLS", {"kafka.bootstrap.servers": "TLS-BROKER", "subscribe": TOPIC}, hidden=_SOON),
+    Mistake("A port that uses TLS", {"kafka.bootstrap.servers": "TLS-BROKER", "subscribe": TOPIC}, hidden=_SOON),
     Mistake(
         "A wrong password",
         {
@@ -105,13 +105,13 @@ MISTAKES: Final = [
 
 
 class Bench:
-    """A broker, and one Spark with a session of each kind.
+    """A broker, and one Spark application with a session of each kind.
 
     Args:
-        kafka: A broker of its own, with a listener ``SASL_SSL``.
+        kafka: A separate broker with a listener ``SASL_SSL``.
         plain: A session.
-        remote: One over Spark Connect.
-        folder: For checkpoints.
+        remote: A session over Spark Connect.
+        folder: The folder for checkpoints.
 
     Attributes:
         kafka: The broker.
@@ -124,18 +124,18 @@ class Bench:
         self._folder = folder
         _fill(kafka)
         for session in self.sessions.values():
-            # Spark looks for data sources at the first use; a second thread does not wait, and finds none.
+            # Spark looks for data sources at the first use. A second thread does not wait for that and finds none.
             reader = session.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
             assert reader.option("subscribe", TOPIC).load().count() == _RECORDS
 
     def page(self) -> str:
-        """Make all mistakes, and return the page that shows what is printed."""
+        """Make all mistakes, and return the page with what is printed."""
         runs: dict[tuple[str, str, str], Callable[[], str]] = {}
         for mistake in MISTAKES:
             for kind, session in self.sessions.items():
                 runs[mistake.title, kind, "batch"] = partial(self._said, self._batch, mistake, session)
                 runs[mistake.title, kind, "stream"] = partial(self._said, self._stream, mistake, session)
-        # A thread of one's own has no active session, and Spark's writers look for data sources in that one.
+        # Spark's writers look for data sources in the active session, which a new thread does not have.
         writing = {mistake.title for mistake in MISTAKES if mistake.writes}
         said = {name: run() for name, run in runs.items() if name[0] in writing}
         reading = {name: run for name, run in runs.items() if name not in said}
@@ -188,7 +188,7 @@ class Bench:
         return {name: stands_for.get(text, text) for name, text in {**mistake.options, **mistake.hidden}.items()}
 
     def _normal(self, text: str) -> str:
-        """Return the text without what is another one each time, and without what Spark puts behind ours."""
+        """Return the text without parts that vary between runs, and without what Spark appends to the message."""
         text = re.split(r"\n\nJVM stacktrace:|\n=== Streaming Query ===", text)[0]
         for place, port in ((self.kafka.bootstrap_servers, 9092), (self.kafka.listener(TLS), 9093)):
             text = text.replace(place, f"broker:{port}")
@@ -199,7 +199,7 @@ class Bench:
 
 @contextmanager
 def connected(make_spark: SparkSessions) -> Iterator[tuple[Any, Any]]:
-    """Give a session, and one over Spark Connect, whose server is in the same JVM."""
+    """Yield a session, and one over Spark Connect whose server is in the same JVM."""
     import socket
 
     from pyspark.sql.connect.session import SparkSession as RemoteSession
@@ -245,7 +245,7 @@ def _quoted(text: str) -> str:
 
 
 def main() -> None:
-    """See the top of the file."""
+    """Generate the page; print it, or write it with ``--write``."""
     parser = argparse.ArgumentParser(description="Show what is printed for the commonest mistakes.")
     parser.add_argument("--write", action="store_true", help=f"write it to {PAGE.name}")
     write = parser.parse_args().write

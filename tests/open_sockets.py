@@ -1,8 +1,9 @@
-"""Sockets that nobody closes: who opened them.
+"""Warns about unclosed sockets, with their openers.
 
-Python notices such a socket when it collects it, which may be in another test, minutes later, and fails that one. So
-each socket's opener is kept. One that the package or a test opened is warned of with its opener's name; others' are
-closed without a word: kafka-python leaves them open where a connection fails, PySpark before 4.2 in other places.
+Python reports such a socket when it collects it, which may be minutes later, in another test, and fails that one. So
+the opener of each socket is recorded. A socket that the package or a test opened is reported with its opener. Sockets
+of other packages are closed silently: kafka-python leaves them open if a connection fails, PySpark before 4.2 in
+other places.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_OTHERS = "site-packages"
+_SITE_PACKAGES = "site-packages"
 _PACKAGE = "pyspark_kafka_direct"
-_SHOWN = 12
+_MAX_CALLS = 12
 
 
 class _Opener(NamedTuple):
     test: str
     calls: list[str]  # innermost first
-    ours: bool
+    is_own: bool
 
 
 _openers: dict[int, _Opener] = {}
@@ -41,26 +42,29 @@ def watch() -> None:
         plain_init(self, *args, **named)
         _openers[id(self)] = _opener(sys._getframe(1))
 
-    def tell(self: socket.socket) -> None:
+    def warn_if_open(self: socket.socket) -> None:
         opener = _openers.pop(id(self), None)
         if self.fileno() == -1:
             return
-        shown = repr(self)
+        description = repr(self)
         self.close()
-        if opener is not None and opener.ours:
+        if opener is not None and opener.is_own:
             calls = "\n  ".join(opener.calls)
-            warnings.warn(f"unclosed {shown}, opened in {opener.test} by\n  {calls}", ResourceWarning, stacklevel=1)
+            warnings.warn(
+                f"unclosed {description}, opened in {opener.test} by\n  {calls}", ResourceWarning, stacklevel=1
+            )
 
     socket.socket.__init__ = init  # type: ignore[method-assign]
-    socket.socket.__del__ = tell  # type: ignore[attr-defined]
+    socket.socket.__del__ = warn_if_open  # type: ignore[attr-defined]
 
 
 def _opener(frame: FrameType | None) -> _Opener:
-    """Look who opens a socket; the first call outside Python's own library decides whose it is."""
+    """Return the opener of a socket; the first call outside Python's standard library decides whose it is."""
     calls = list(_calls(frame))
-    first = next((path for path, _ in calls if not path.startswith(_STANDARD) or _OTHERS in path), "")
-    shown = [call for _, call in calls[:_SHOWN]]
-    return _Opener(os.environ.get("PYTEST_CURRENT_TEST", "no test"), shown, _OTHERS not in first or _PACKAGE in first)
+    first_path = next((path for path, _ in calls if not path.startswith(_STANDARD) or _SITE_PACKAGES in path), "")
+    call_lines = [call for _, call in calls[:_MAX_CALLS]]
+    is_own = _SITE_PACKAGES not in first_path or _PACKAGE in first_path
+    return _Opener(os.environ.get("PYTEST_CURRENT_TEST", "no test"), call_lines, is_own)
 
 
 def _calls(frame: FrameType | None) -> Iterator[tuple[str, str]]:

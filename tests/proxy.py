@@ -1,10 +1,10 @@
-"""An unclean network: a proxy before brokers that cuts frames in half, resets connections and loses answers.
+"""A faulty network: a proxy before brokers that truncates frames, resets connections and loses responses.
 
-It knows frames, and of a request its API key and correlation id, nothing more. A client is led through it by the system
-of its pool, so that brokers need not advertise it::
+It parses frame sizes, API keys and correlation ids. The system of a client's pool redirects connections to the proxy,
+so brokers need not advertise it::
 
-    with Network(fate) as network:
-        cluster = Cluster(settings, pool=network.pool())
+    with Network(fault) as network:
+        cluster = ClusterClient(settings, pool=network.pool())
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections import Counter
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Self
 
-from pyspark_kafka_direct.wire.pool import ConnectionPool
-from pyspark_kafka_direct.wire.system import Address, RealSystem
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.system import Address, RealSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,31 +30,31 @@ _REQUEST = struct.Struct(">hhi")
 _ABORT = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 
 
-class Fate(Enum):
-    """What becomes of a request and its answer."""
+class Fault(Enum):
+    """What happens to a request and its response."""
 
     PASS = auto()
     HALF_REQUEST = auto()
-    """The broker gets half of it, then the connection is reset."""
-    NO_ANSWER = auto()
-    """The broker has done what was asked, but the connection is reset before its answer."""
-    HALF_ANSWER = auto()
-    """The client gets half of the answer, then the connection is reset."""
+    """The broker receives half of it, then the connection is reset."""
+    NO_RESPONSE = auto()
+    """The broker handles the request, but the connection is reset before its response."""
+    HALF_RESPONSE = auto()
+    """The client receives half of the response, then the connection is reset."""
 
 
 class Network:
-    """Proxies before all brokers that a client dials.
+    """Proxies before all brokers to which a client connects.
 
     Args:
-        fate: Decides by the API key of each request what becomes of it; called in threads of the proxies.
+        fault: Returns the fault for a request by its API key; called in threads of the proxies.
 
     Attributes:
-        fates: How often each fate struck.
+        faults: How often each fault occurred.
     """
 
-    def __init__(self, fate: Callable[[int], Fate]) -> None:
-        self.fates: Counter[Fate] = Counter()
-        self._fate = fate
+    def __init__(self, fault: Callable[[int], Fault]) -> None:
+        self.faults: Counter[Fault] = Counter()
+        self._fault = fault
         self._proxies: dict[tuple[str, int], _Proxy] = {}
         self._lock = threading.Lock()
         self._pools: list[ConnectionPool] = []
@@ -69,43 +69,43 @@ class Network:
             proxy.close()
 
     def pool(self) -> ConnectionPool:
-        """A pool whose connections go through the network, and end with it."""
-        self._pools.append(ConnectionPool(_Detour(self)))
+        """Return a pool whose connections go through the network, and end with it."""
+        self._pools.append(ConnectionPool(_ProxiedSystem(self)))
         return self._pools[-1]
 
     def port(self, host: str, port: int) -> int:
-        """The port of the proxy, on this machine, before a broker."""
+        """Return the port of the local proxy before a broker."""
         with self._lock:
             proxy = self._proxies.get((host, port))
             if proxy is None:
                 proxy = self._proxies[host, port] = _Proxy((host, port), self._decide)
         return proxy.port
 
-    def _decide(self, api_key: int) -> Fate:
+    def _decide(self, api_key: int) -> Fault:
         with self._lock:
-            fate = self._fate(api_key)
-            self.fates[fate] += 1
-        return fate
+            fault = self._fault(api_key)
+            self.faults[fault] += 1
+        return fault
 
 
-class _Detour(RealSystem):
-    """The machine, but all connections lead through the network."""
+class _ProxiedSystem(RealSystem):
+    """The machine, but all connections go through the proxies."""
 
     __slots__ = ("_network",)
 
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    def dial(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
+    def connect_tcp(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
         port = self._network.port(*address.address[:2])
         proxy = Address(socket.AF_INET, address.kind, address.protocol, ("127.0.0.1", port))
-        return super().dial(proxy, seconds, receive_buffer, send_buffer)
+        return super().connect_tcp(proxy, seconds, receive_buffer, send_buffer)
 
 
 class _Proxy:
-    """Listens for the connections to one broker."""
+    """Accepts the connections to one broker."""
 
-    def __init__(self, broker: tuple[str, int], decide: Callable[[int], Fate]) -> None:
+    def __init__(self, broker: tuple[str, int], decide: Callable[[int], Fault]) -> None:
         self._broker = broker
         self._decide = decide
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -113,7 +113,7 @@ class _Proxy:
         self._run(self._accept)
 
     def close(self) -> None:
-        # Closing alone would leave a thread in accept().
+        # Closing the socket does not wake a thread in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -133,38 +133,38 @@ class _Proxy:
                 client.close()
                 continue
             broker.settimeout(None)
-            line = _Line(client, broker, self._decide)
-            self._run(line.carry_requests)
-            self._run(line.carry_answers)
+            connection = _ProxiedConnection(client, broker, self._decide)
+            self._run(connection.forward_requests)
+            self._run(connection.forward_responses)
 
 
-class _Line:
-    """One connection of a client, and the one with the broker behind it."""
+class _ProxiedConnection:
+    """A client's connection, and its counterpart to the broker."""
 
-    def __init__(self, client: socket.socket, broker: socket.socket, decide: Callable[[int], Fate]) -> None:
+    def __init__(self, client: socket.socket, broker: socket.socket, decide: Callable[[int], Fault]) -> None:
         self._client = client
         self._broker = broker
         self._decide = decide
-        self._fates: dict[int, Fate] = {}
+        self._faults: dict[int, Fault] = {}
 
-    def carry_requests(self) -> None:
+    def forward_requests(self) -> None:
         with contextlib.suppress(OSError):
             while (frame := _read_frame(self._client)) is not None:
                 api_key, _, correlation_id = _REQUEST.unpack_from(frame, _SIZE.size)
-                fate = self._fates[correlation_id] = self._decide(api_key)
-                if fate is Fate.HALF_REQUEST:
+                fault = self._faults[correlation_id] = self._decide(api_key)
+                if fault is Fault.HALF_REQUEST:
                     self._broker.sendall(frame[: len(frame) // 2])
                     break
                 self._broker.sendall(frame)
         self._reset()
 
-    def carry_answers(self) -> None:
+    def forward_responses(self) -> None:
         with contextlib.suppress(OSError):
             while (frame := _read_frame(self._broker)) is not None:
-                fate = self._fates.pop(_SIZE.unpack_from(frame, _SIZE.size)[0])
-                if fate is Fate.HALF_ANSWER:
+                fault = self._faults.pop(_SIZE.unpack_from(frame, _SIZE.size)[0])
+                if fault is Fault.HALF_RESPONSE:
                     self._client.sendall(frame[: len(frame) // 2])
-                if fate is not Fate.PASS:
+                if fault is not Fault.PASS:
                     break
                 self._client.sendall(frame)
         self._reset()
@@ -178,7 +178,7 @@ class _Line:
 
 
 def _read_frame(sock: socket.socket) -> bytes | None:
-    """A whole frame with its size; None at the connection's end."""
+    """Return a complete frame with its size; None at the connection's end."""
     prefix = _read(sock, _SIZE.size)
     if prefix is None:
         return None
@@ -189,8 +189,8 @@ def _read_frame(sock: socket.socket) -> bytes | None:
 def _read(sock: socket.socket, size: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:
-        some = sock.recv(size - len(data))
-        if not some:
+        received = sock.recv(size - len(data))
+        if not received:
             return None
-        data += some
+        data += received
     return bytes(data)

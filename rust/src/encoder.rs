@@ -1,4 +1,4 @@
-//! The kernel's encoder as Python sees it: pyarrow's record batches in, bytearrays out.
+//! The kernel's encoder in Python: from pyarrow's record batches to bytearrays.
 
 use arrow_array::RecordBatch;
 use arrow_pyarrow::FromPyArrow;
@@ -6,17 +6,17 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
-use record_kernel::{EncodeError, EncodedBatch, EncoderSettings, HEADER_BYTES, Stamp};
+use record_kernel::{EncodeError, EncodedBatch, EncoderSettings, HEADER_BYTES, ProducerState};
 
 pyo3::create_exception!(
     _native,
     PyEncodeError,
     PyException,
-    "A row that the kernel could not encode: kind (partition, header, large, memory), row, partition or size."
+    "A row that cannot be encoded: kind (partition, header, large, memory), row, partition or size."
 );
 
-/// Partition, records, bytes before compression, the whole batch.
-type Finished<'py> = (i32, i32, usize, Bound<'py, PyByteArray>);
+/// Partition, records, uncompressed bytes, batch.
+type EncodedTuple<'py> = (i32, i32, usize, Bound<'py, PyByteArray>);
 
 /// Encodes the rows of one topic; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -42,19 +42,19 @@ impl Encoder {
         Ok(Encoder { inner: record_kernel::Encoder::new(settings).map_err(failure)? })
     }
 
-    /// Takes a `pyarrow.RecordBatch` without text; returns the batches that are full now.
-    fn add<'py>(&mut self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Vec<Finished<'py>>> {
+    /// Adds a `pyarrow.RecordBatch` without strings; returns the batches that are full now.
+    fn add<'py>(&mut self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Vec<EncodedTuple<'py>>> {
         let rows = RecordBatch::from_pyarrow_bound(rows)?;
         let inner = &mut self.inner;
         let batches = py.detach(|| inner.add(&rows)).map_err(failure)?;
-        self.finished(py, batches)
+        self.copy_to_python(py, batches)
     }
 
     /// Returns all open batches.
-    fn flush<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Finished<'py>>> {
+    fn flush<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<EncodedTuple<'py>>> {
         let inner = &mut self.inner;
         let batches = py.detach(|| inner.flush()).map_err(failure)?;
-        self.finished(py, batches)
+        self.copy_to_python(py, batches)
     }
 
     #[getter]
@@ -63,10 +63,10 @@ impl Encoder {
     }
 }
 
-/// Writes into a batch who sends it, in place.
+/// Writes the producer state into a batch, in place.
 #[pyfunction]
 #[pyo3(signature = (data, producer_id, epoch, sequence, *, transactional))]
-pub fn stamp(
+pub fn set_producer_state(
     py: Python<'_>,
     data: &Bound<'_, PyByteArray>,
     producer_id: i64,
@@ -76,43 +76,47 @@ pub fn stamp(
 ) -> PyResult<()> {
     let buffer = PyBuffer::<u8>::get(data)?;
     let cells = buffer.as_mut_slice(py).ok_or_else(|| PyBufferError::new_err("the buffer cannot be written to"))?;
-    let Some((head, records)) = cells.split_first_chunk::<HEADER_BYTES>() else {
-        return Err(PyValueError::new_err(record_kernel::no_batch(cells.len())));
+    let Some((header_cells, records)) = cells.split_first_chunk::<HEADER_BYTES>() else {
+        return Err(PyValueError::new_err(record_kernel::not_a_batch(cells.len())));
     };
-    let mut header = head.each_ref().map(|cell| cell.get());
-    record_kernel::stamp(&mut header, records.len(), &Stamp { producer_id, epoch, sequence, transactional });
-    for (cell, byte) in head.iter().zip(header) {
+    let mut header = header_cells.each_ref().map(|cell| cell.get());
+    record_kernel::set_producer_state(
+        &mut header,
+        records.len(),
+        &ProducerState { producer_id, epoch, sequence, transactional },
+    );
+    for (cell, byte) in header_cells.iter().zip(header) {
         cell.set(byte);
     }
     Ok(())
 }
 
-/// Two batches with half of a batch's records each.
+/// Returns two batches with half of a batch's records each.
 #[pyfunction]
-pub fn split<'py>(
+pub fn split_batch<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
     let data = PyBuffer::<u8>::get(data)?.to_vec(py)?;
-    let (first, second) = py.detach(|| record_kernel::split(&data)).map_err(PyValueError::new_err)?;
+    let (first, second) = py.detach(|| record_kernel::split_batch(&data)).map_err(PyValueError::new_err)?;
     Ok((bytearray(py, &first)?, bytearray(py, &second)?))
 }
 
 impl Encoder {
-    /// Copies batches for Python, which owns what it may change; their buffers are for the next ones.
-    fn finished<'py>(&mut self, py: Python<'py>, batches: Vec<EncodedBatch>) -> PyResult<Vec<Finished<'py>>> {
+    /// Copies batches to Python bytearrays, which can be changed there; the buffers are reused.
+    fn copy_to_python<'py>(&mut self, py: Python<'py>, batches: Vec<EncodedBatch>) -> PyResult<Vec<EncodedTuple<'py>>> {
         let copied = |batch: EncodedBatch| {
             let data = bytearray(py, &batch.data)?;
             self.inner.recycle(batch.data);
-            Ok((batch.partition, batch.records, batch.raw_bytes, data))
+            Ok((batch.partition, batch.records, batch.uncompressed_bytes, data))
         };
         batches.into_iter().map(copied).collect()
     }
 }
 
 fn bytearray<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyByteArray>> {
-    PyByteArray::new_with(py, bytes.len(), |room| {
-        room.copy_from_slice(bytes);
+    PyByteArray::new_with(py, bytes.len(), |target| {
+        target.copy_from_slice(bytes);
         Ok(())
     })
 }

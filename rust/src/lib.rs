@@ -1,7 +1,7 @@
 //! The kernel as a Python module.
 //!
-//! Everything here converts: Python's buffers and Arrow schemas in, pyarrow's record batches and [`PyDecodeError`] out;
-//! in `encoder`, the other way. The interpreter lock is released while records are decoded or encoded.
+//! It converts Python's buffers and Arrow schemas to Rust, and record batches and errors to Python; `encoder` converts the
+//! other way. The interpreter lock is released while records are decoded or encoded.
 
 #![deny(unsafe_code)]
 
@@ -14,13 +14,13 @@ use arrow_schema::Schema;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use record_kernel::{AbortedTransaction, DecodeError, Limits, Range, Scan};
+use record_kernel::{AbortedTransaction, DecodeError, Limits, OffsetRange, Scan};
 
 pyo3::create_exception!(
     _native,
     PyDecodeError,
     PyException,
-    "What the kernel could not decode: kind (corrupt, unsupported, timestamp, large, memory), message, offset."
+    "Records that cannot be decoded: kind (corrupt, unsupported, timestamp, large, memory), message, offset."
 );
 
 /// Decodes one range of one partition; see `pyspark_kafka_direct.records`.
@@ -46,22 +46,22 @@ impl Decoder {
         max_batch_bytes: usize,
     ) -> PyResult<Self> {
         let schema = Arc::new(Schema::from_pyarrow_bound(schema)?);
-        let range = Range { from: from_offset, until: until_offset };
+        let range = OffsetRange { from: from_offset, until: until_offset };
         let limits = Limits { rows: max_rows, bytes: max_bytes, batch: max_batch_bytes };
         let inner = record_kernel::Decoder::new(schema, topic, partition, range, limits, check_crcs)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Decoder { inner })
     }
 
-    /// Takes the records of one fetch response; false, taking nothing, if there are batches of an old message format.
+    /// Adds the records of one fetch response; false, adding nothing, if there are batches of message format 0 or 1.
     fn feed(&mut self, py: Python<'_>, records: &Bound<'_, PyAny>, aborted: Vec<(i64, i64)>) -> PyResult<bool> {
         if self.inner.buffered() {
             return Err(PyRuntimeError::new_err("feed() before read() returned None"));
         }
         let buffer = PyBuffer::<u8>::get(records)?;
-        // One copy, so that the lock can be released while nobody else can change the bytes, and the caller may re-use
-        // the buffer at once. Measured: 5 ns for a record of 100 bytes and 36 ns for one of 1 KiB, a sixth of decoding
-        // uncompressed records to their values, 1 to 2 % of what such a record costs from the broker to Spark.
+        // One copy, so that the lock can be released without others changing the bytes, and the caller may reuse the
+        // buffer at once. Measured: 5 ns for a record of 100 bytes and 36 ns for one of 1 KiB, a sixth of decoding
+        // uncompressed records to their values, 1 to 2 % of the cost of such a record from the broker to Spark.
         let length = buffer.len_bytes();
         buffer.copy_to_slice(py, self.inner.input(length).map_err(failure)?)?;
         let aborted =
@@ -69,14 +69,14 @@ impl Decoder {
         Ok(self.inner.feed(length, aborted.collect()))
     }
 
-    /// The next rows as a `pyarrow.RecordBatch`, or None when the bytes fed are used up.
+    /// Returns the next rows as a `pyarrow.RecordBatch`, or None when the bytes fed are used up.
     fn read<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let inner = &mut self.inner;
         let batch = py.detach(|| inner.read()).map_err(failure)?;
         batch.map(|batch| batch.to_pyarrow(py)).transpose()
     }
 
-    /// Continues at `offset`: someone else decoded what is before it.
+    /// Resumes at `offset`: another decoder has decoded what is before it.
     fn advance_to(&mut self, offset: i64) {
         self.inner.advance_to(offset);
     }
@@ -96,11 +96,11 @@ impl Decoder {
         self.inner.done()
     }
 
-    /// Records, bytes, control, aborted, holes.
+    /// Records, bytes, control, aborted, gaps.
     #[getter]
     fn counts(&self) -> (i64, i64, i64, i64, i64) {
         let counts = self.inner.counts();
-        (counts.records, counts.bytes, counts.control, counts.aborted, counts.holes)
+        (counts.records, counts.bytes, counts.control, counts.aborted, counts.gaps)
     }
 }
 
@@ -108,13 +108,13 @@ fn failure(error: DecodeError) -> PyErr {
     PyDecodeError::new_err((error.kind.name(), error.message, error.offset))
 }
 
-/// The offset after the last complete batch in `records`, or `position`.
+/// Returns the offset after the last complete batch in `records`, or `position`.
 #[pyfunction]
 fn scan_next_offset(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<i64> {
     Ok(scan(py, records, position)?.next_offset)
 }
 
-/// The leader epoch of the last complete batch in `records`; -1 if there is none, or it has none.
+/// Returns the leader epoch of the last complete batch in `records`; -1 if there is none.
 #[pyfunction]
 fn scan_leader_epoch(py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(scan(py, records, 0)?.leader_epoch)
@@ -123,8 +123,8 @@ fn scan_leader_epoch(py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<i32
 fn scan(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<Scan> {
     let buffer = PyBuffer::<u8>::get(records)?;
     let cells = buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("the buffer is not contiguous"))?;
-    let copy = |at: usize, head: &mut [u8]| {
-        for (byte, cell) in head.iter_mut().zip(&cells[at..]) {
+    let copy = |at: usize, prefix: &mut [u8]| {
+        for (byte, cell) in prefix.iter_mut().zip(&cells[at..]) {
             *byte = cell.get();
         }
     };
@@ -137,8 +137,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<encoder::Encoder>()?;
     module.add("DecodeError", module.py().get_type::<PyDecodeError>())?;
     module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;
-    module.add_function(wrap_pyfunction!(encoder::stamp, module)?)?;
-    module.add_function(wrap_pyfunction!(encoder::split, module)?)?;
+    module.add_function(wrap_pyfunction!(encoder::set_producer_state, module)?)?;
+    module.add_function(wrap_pyfunction!(encoder::split_batch, module)?)?;
     module.add_function(wrap_pyfunction!(scan_next_offset, module)?)?;
     module.add_function(wrap_pyfunction!(scan_leader_epoch, module)?)
 }

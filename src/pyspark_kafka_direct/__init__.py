@@ -1,7 +1,7 @@
 """Apache Kafka for PySpark with no connector jar: ``spark.read.format("kafka-direct")``.
 
-Spark imports every installed package whose name starts with ``pyspark_`` when it first looks for a data source. So this
-module stays cheap to import: whatever needs Spark, Arrow or a Kafka client is imported where it is used.
+Spark imports every installed package whose name starts with ``pyspark_`` when it first resolves a data source. So this
+module has to be cheap to import: modules that need Spark, Arrow or a Kafka client are imported where they are used.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerTimeoutError,
     BrokerUnreachableError,
-    CheckpointTakenError,
+    CheckpointFencedError,
     ColumnError,
     CorruptRecordError,
     DataLossError,
-    DeliveryRefusedError,
-    FencedError,
+    ExternalToolError,
+    IllegalLogStateError,
+    InvalidOffsetsError,
+    InvalidRecordError,
     KafkaDirectError,
-    LogStateError,
-    OffsetPlanError,
     OptionError,
     OutcomeUnknownError,
+    ProducerFencedError,
     ProtocolError,
+    QueryRunError,
     RecordError,
-    RecordRefusedError,
     RecordTooLargeError,
-    RunFailedError,
     SparkVersionError,
-    TaskStartError,
-    TimestampError,
+    TaskStartTimeoutError,
+    TimestampOverflowError,
     TlsError,
-    ToolError,
     TopicNotFoundError,
     TopicRecreatedError,
+    TransactionStateError,
     TransientBrokerError,
     TruncatedError,
     UnsupportedBrokerError,
@@ -47,11 +47,11 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
+    from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider as DefaultSource
     from pyspark_kafka_direct.monitor import enable
-    from pyspark_kafka_direct.runtime.error_of import error_of
-    from pyspark_kafka_direct.runtime.stop_at_signal import stop_at_signal
-    from pyspark_kafka_direct.structured.foreach_batch import foreach_batch_writer
-    from pyspark_kafka_direct.structured.source import KafkaDirectSource as DefaultSource
+    from pyspark_kafka_direct.spark.error_parser import error_of
+    from pyspark_kafka_direct.spark.stop_at_signal import stop_at_signal
 
 __all__ = [
     "AuthenticationError",
@@ -59,32 +59,32 @@ __all__ = [
     "BrokerError",
     "BrokerTimeoutError",
     "BrokerUnreachableError",
-    "CheckpointTakenError",
+    "CheckpointFencedError",
     "ColumnError",
     "CorruptRecordError",
     "DataLossError",
     "DefaultSource",
-    "DeliveryRefusedError",
-    "FencedError",
+    "ExternalToolError",
+    "IllegalLogStateError",
+    "InvalidOffsetsError",
+    "InvalidRecordError",
     "KafkaDirectError",
-    "LogStateError",
-    "OffsetPlanError",
     "OffsetRange",
     "OptionError",
     "OutcomeUnknownError",
+    "ProducerFencedError",
     "ProtocolError",
+    "QueryRunError",
     "RecordError",
-    "RecordRefusedError",
     "RecordTooLargeError",
-    "RunFailedError",
     "SparkVersionError",
-    "TaskStartError",
-    "TimestampError",
+    "TaskStartTimeoutError",
+    "TimestampOverflowError",
     "TlsError",
-    "ToolError",
     "TopicNotFoundError",
     "TopicPartition",
     "TopicRecreatedError",
+    "TransactionStateError",
     "TransientBrokerError",
     "TruncatedError",
     "UnsupportedBrokerError",
@@ -96,16 +96,16 @@ __all__ = [
 ]
 
 
-_LATER = {
-    "DefaultSource": ("structured.source", "KafkaDirectSource"),
+_LAZY = {
+    "DefaultSource": ("datasource.source_provider", "KafkaSourceProvider"),
     "enable": ("monitor", "enable"),
-    "error_of": ("runtime.error_of", "error_of"),
-    "foreach_batch_writer": ("structured.foreach_batch", "foreach_batch_writer"),
-    "stop_at_signal": ("runtime.stop_at_signal", "stop_at_signal"),
+    "error_of": ("spark.error_parser", "error_of"),
+    "foreach_batch_writer": ("datasource.foreach_batch", "foreach_batch_writer"),
+    "stop_at_signal": ("spark.stop_at_signal", "stop_at_signal"),
 }
 
 
-_OF_SPARK = {
+_NEEDS_SPARK = {
     "DefaultSource": "The data source kafka-direct",
     "enable": "The monitor",
     "foreach_batch_writer": "The sink kafka-direct",
@@ -113,10 +113,10 @@ _OF_SPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    # Spark asks for `DefaultSource` by hasattr, and only then PySpark's data source classes are needed.
-    if name not in _LATER:
+    # Spark finds `DefaultSource` with hasattr; PySpark's data source classes are imported only then.
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _OF_SPARK:
-        import_module(f"{__name__}.runtime.spark_versions").require_spark(_OF_SPARK[name])
-    module, attribute = _LATER[name]
+    if name in _NEEDS_SPARK:
+        import_module(f"{__name__}.spark.spark_versions").require_spark(_NEEDS_SPARK[name])
+    module, attribute = _LAZY[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -1,17 +1,17 @@
-"""PySpark's daemon with all that a worker needs imported already: ``spark.python.daemon.module``.
+"""PySpark's daemon with all modules that a worker needs already imported: ``spark.python.daemon.module``.
 
-Spark forks its Python workers from a daemon that has imported next to nothing, so each new worker imports PySpark's
-worker, PyArrow and this package anew: 0.3 s of processor time. Spark ends a worker whose data it did not read to the
-end, as with ``show`` and ``limit``, so the next query pays for a new one. With this module in place of PySpark's own
-the daemon has imported them, and workers are forked ready::
+Spark forks its Python workers from a daemon that has imported very little, so each new worker imports PySpark's worker,
+PyArrow and this package: 0.3 s of processor time. Spark ends a worker that did not read its data to the end, for
+example with ``show`` and ``limit``, so the next query starts another worker. With this module, workers are forked from
+a daemon that has already imported the modules::
 
     spark-submit --conf spark.python.daemon.module=pyspark_kafka_direct.daemon ...
 
-The package must be installed where executors run: with one that comes by ``--py-files`` the daemon cannot start.
+The package must be installed on the executors: with ``--py-files`` the daemon cannot start.
 
-PySpark imports all of it after the fork, as PyArrow and NumPy start threads when they are imported, and those are not
-in a forked process. Of the threads there are, OpenBLAS ends its own before a fork and starts them when it needs them;
-that of Arrow's jemalloc is not started here.
+PySpark imports after the fork because PyArrow and NumPy start threads when they are imported, and a forked process has
+no threads of its parent. OpenBLAS stops its threads before a fork and restarts them on demand; the background thread of
+Arrow's jemalloc is not started here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from importlib import import_module
 from typing import Final
 from zipimport import zipimporter
 
-_JEMALLOC: Final = "JE_ARROW_MALLOC_CONF"
+_JEMALLOC: Final = "JE_ARROW_MALLOC_CONF"  # the environment variable with options of Arrow's allocator
 
-NEEDED: Final = (
-    "encodings.idna",  # of any host name
+PRELOADED_MODULES: Final = (
+    "encodings.idna",  # used for any host name
     "pyarrow",
     "pyarrow.compute",
     "pyspark.worker",
@@ -36,24 +36,24 @@ NEEDED: Final = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "pyspark_kafka_direct.records",
-    "pyspark_kafka_direct.reading.range_reader",
-    "pyspark_kafka_direct.reading.request",
-    "pyspark_kafka_direct.runtime.range_task",
-    "pyspark_kafka_direct.settings.sink",
-    "pyspark_kafka_direct.settings.source",
-    "pyspark_kafka_direct.structured.batch",
-    "pyspark_kafka_direct.structured.sink",
-    "pyspark_kafka_direct.structured.source",
+    "pyspark_kafka_direct.consumer.range_reader",
+    "pyspark_kafka_direct.consumer.range_request",
+    "pyspark_kafka_direct.spark.range_task",
+    "pyspark_kafka_direct.config.sink_options",
+    "pyspark_kafka_direct.config.read_options",
+    "pyspark_kafka_direct.datasource.kafka_batch_reader",
+    "pyspark_kafka_direct.datasource.writers",
+    "pyspark_kafka_direct.datasource.source_provider",
 )
-"""The modules that are imported before the first fork."""
 
 
 def main() -> None:
-    """Import what workers need, and be PySpark's daemon."""
-    import_needed()
-    forget_archives()
-    os.register_at_fork(after_in_child=seed_numpy)
-    # What is there now is there in all workers: no collection has to walk it, and so to copy its pages.
+    """Import the modules that workers need, and run PySpark's daemon."""
+    preload_modules()
+    clear_zip_importers()
+    os.register_at_fork(after_in_child=reseed_numpy)
+    # Workers share the memory of these objects with the daemon, until a garbage collection writes to its pages. Frozen
+    # objects are not collected, so their pages are not copied.
     gc.collect()
     gc.freeze()
     from pyspark.daemon import manager
@@ -61,37 +61,38 @@ def main() -> None:
     manager()
 
 
-def import_needed() -> None:
-    """Import what workers need. What cannot be is left out, as without the daemon there would be no worker at all.
+def preload_modules() -> None:
+    """Import the modules that workers need, and skip modules that cannot be imported.
 
-    This version of Spark may not have it, or it fails: then it fails again where it is needed, and is told there.
+    This version of Spark may not have a module, or its import may fail. A worker that needs the module then raises the
+    import error. If this function raised it, Spark would have no worker at all.
     """
-    without_thread = _JEMALLOC not in os.environ
-    if without_thread:
+    disable_thread = _JEMALLOC not in os.environ
+    if disable_thread:
         os.environ[_JEMALLOC] = "background_thread:false"
-    for name in NEEDED:
+    for name in PRELOADED_MODULES:
         with suppress(Exception):
             import_module(name)
-    if without_thread:
+    if disable_thread:
         del os.environ[_JEMALLOC]
 
 
-def forget_archives() -> None:
-    """Forget the importers of archives, of which Python makes new ones where it needs them.
+def clear_zip_importers() -> None:
+    """Remove the cached importers of archives; Python creates new ones on demand.
 
-    Each new worker has Python forget what it knows of folders, as Spark may have put files there
-    (``importlib.invalidate_caches``). Then each importer reads the table of its archive anew, and PySpark lies in an
-    archive, with an importer for each of its packages: 15 times a table of thousands of files.
+    Each new worker calls ``importlib.invalidate_caches``, because Spark may have added files. After that call, each
+    importer reads the table of its archive again. PySpark's archive has thousands of files and 15 importers, one for
+    each package, so its table would be read 15 times.
     """
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
             del sys.path_importer_cache[path]
 
 
-def seed_numpy() -> None:
-    """Give a worker chance of its own: NumPy seeds ``numpy.random`` when it is imported, and Python's own at a fork.
+def reseed_numpy() -> None:
+    """Seed NumPy's random numbers after a fork, as Python does its own: otherwise all workers draw the same numbers.
 
-    Before NumPy 2, importing PyArrow has imported it. Without this all workers would draw the same numbers.
+    NumPy seeds ``numpy.random`` on import, and before NumPy 2 PyArrow's import includes it.
     """
     random = sys.modules.get("numpy.random")
     if random is not None:

@@ -1,40 +1,40 @@
-"""Everything that can go wrong, as one tree.
+"""All errors of this package, as one tree.
 
     KafkaDirectError
-    ├── OptionError (ValueError)              an option's name or value cannot be used
-    ├── OffsetPlanError (ValueError)          positions that do not fit the partitions, or start after end
-    ├── TopicNotFoundError (LookupError)      a topic or partition that does not exist
-    │   └── TopicRecreatedError               it was deleted, and created again under its name
-    ├── DataLossError (RuntimeError)          records that were asked for are no longer there
-    │   └── TruncatedError                    the log was cut back under its reader
-    ├── ColumnError (ValueError)              rows to be written lack a column, or one has the wrong type
-    ├── DeliveryRefusedError (RuntimeError)   an exactly-once write that would lose or repeat records
-    ├── BrokerError (ConnectionError)         a broker did not do what it was asked
-    │   ├── TransientBrokerError              trouble that another try, or another broker, may cure
-    │   │   ├── BrokerUnreachableError        no connection, or it broke and retries were used up
-    │   │   └── BrokerTimeoutError (TimeoutError)  a deadline passed
-    │   ├── TlsError                          the TLS handshake or a certificate failed
-    │   ├── AuthenticationError               the broker refused the credentials
-    │   ├── AuthorizationError (PermissionError)  the principal may not do this (ACL)
-    │   ├── FencedError                       another writer has taken over the transactional id; final
-    │   ├── OutcomeUnknownError               a transaction may have been committed, or not
-    │   ├── UnsupportedBrokerError            the broker is too old, or lacks a feature
-    │   └── ProtocolError                     an answer that cannot be understood, or an unexpected error code
-    ├── CheckpointTakenError (RuntimeError)   another query writes to the same checkpoint; final
-    ├── LogStateError (RuntimeError)          a log is asked for what it cannot do: not started, stopped, only read
-    ├── RunFailedError (RuntimeError)         a run of a continuous query ended: a task failed, was lost, or silent
-    │   └── TaskStartError (TimeoutError)     not all tasks of a run have started in time
-    ├── SparkVersionError (ImportError)       there is no PySpark, or it is too old
-    ├── ToolError (RuntimeError)              a program that the embedded Kafka needs is missing, too old, or failed
-    └── RecordError (ValueError)              records that cannot be used
-        ├── CorruptRecordError                malformed bytes or a wrong CRC
-        ├── UnsupportedRecordError            a record format or codec that is not supported
-        ├── RecordTooLargeError               records larger than is allowed, or than there is memory for
-        ├── RecordRefusedError                a broker does not take a record: its timestamp, its missing key
-        └── TimestampError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
+    ├── OptionError (ValueError)                      an option's name or value is invalid
+    ├── InvalidOffsetsError (ValueError)              offsets that do not match the partitions, or a start after its end
+    ├── TopicNotFoundError (LookupError)              a topic or partition does not exist
+    │   └── TopicRecreatedError                       the topic was deleted and recreated under the same name
+    ├── DataLossError (RuntimeError)                  requested records are no longer available
+    │   └── TruncatedError                            the log was truncated below the reader's position
+    ├── ColumnError (ValueError)                      rows to be written lack a column, or one has the wrong type
+    ├── TransactionStateError (RuntimeError)          an exactly-once write that could lose or duplicate records
+    ├── BrokerError (ConnectionError)                 a request to a broker failed
+    │   ├── TransientBrokerError                      an error that a retry, possibly on another broker, can resolve
+    │   │   ├── BrokerUnreachableError                no connection, or it broke and all retries failed
+    │   │   └── BrokerTimeoutError (TimeoutError)     a deadline passed
+    │   ├── TlsError                                  the TLS handshake failed, or a certificate is invalid
+    │   ├── AuthenticationError                       the broker rejected the credentials
+    │   ├── AuthorizationError (PermissionError)      the principal lacks a permission (ACL)
+    │   ├── ProducerFencedError                       another producer acquired the transactional id; final
+    │   ├── OutcomeUnknownError                       a transaction may have been committed or not
+    │   ├── UnsupportedBrokerError                    the broker is too old or lacks a feature
+    │   └── ProtocolError                             an invalid response or an unexpected error code
+    ├── CheckpointFencedError (RuntimeError)          another query writes to the same checkpoint; final
+    ├── IllegalLogStateError (RuntimeError)           a log cannot do this now: not started, stopped, or read-only
+    ├── QueryRunError (RuntimeError)                  a run of a continuous query failed
+    │   └── TaskStartTimeoutError (TimeoutError)      not all tasks of a run started in time
+    ├── SparkVersionError (ImportError)               PySpark is missing or too old
+    ├── ExternalToolError (RuntimeError)              a program for the embedded Kafka is missing, too old, or failed
+    └── RecordError (ValueError)                      records that cannot be used
+        ├── CorruptRecordError                        malformed bytes or a wrong CRC
+        ├── UnsupportedRecordError                    an unsupported record format or codec
+        ├── RecordTooLargeError                       a record exceeds a limit or the available memory
+        ├── InvalidRecordError                        a broker rejected a record, such as for its timestamp or key
+        └── TimestampOverflowError (ArithmeticError)  a timestamp that does not fit Spark's microseconds
 
-Each message says what happened, where, and what to do. The place is also kept in attributes: ``topic``,
-``partition``, ``offset``, ``broker`` (``host:port``); ``None`` where it does not apply.
+Each message states what happened, where, and what to do. The location is also in the attributes ``topic``,
+``partition``, ``offset`` and ``broker`` (``host:port``), which are ``None`` if they do not apply.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 
 class KafkaDirectError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
     Args:
         message: What happened and what to do.
-        topic: Topic the error is about.
-        partition: Partition number.
-        offset: Offset within the partition.
-        broker: ``host:port`` of the broker.
+        topic: The topic.
+        partition: The partition number.
+        offset: The offset in the partition.
+        broker: The broker as ``host:port``.
     """
 
     def __init__(
@@ -74,32 +74,32 @@ class KafkaDirectError(Exception):
         self.broker = broker
 
     def __str__(self) -> str:
-        return self.message + _place(self.topic, self.partition, self.offset, self.broker)
+        return self.message + _location(self.topic, self.partition, self.offset, self.broker)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Keyword-only arguments do not survive Exception's own pickling; Spark sends errors between processes.
-        place = (self.topic, self.partition, self.offset, self.broker)
-        return (_rebuild, (type(self), self.message, *place, self.__dict__))
+        # Exception's own pickling loses keyword-only arguments, and Spark sends errors between processes.
+        location = (self.topic, self.partition, self.offset, self.broker)
+        return (_unpickle, (type(self), self.message, *location, self.__dict__))
 
 
 class OptionError(KafkaDirectError, ValueError):
-    """An option's name or value cannot be used."""
+    """An option's name or value is invalid."""
 
 
-class OffsetPlanError(KafkaDirectError, ValueError):
-    """Starting or ending positions do not fit the partitions, or a start lies after its end."""
+class InvalidOffsetsError(KafkaDirectError, ValueError):
+    """Starting or ending offsets do not match the partitions, or a start is after its end."""
 
 
 class TopicNotFoundError(KafkaDirectError, LookupError):
-    """A topic or partition does not exist (or may not be seen)."""
+    """A topic or partition does not exist, or the principal may not describe it."""
 
 
 class DataLossError(KafkaDirectError, RuntimeError):
-    """Records that were asked for are no longer there; ``failOnDataLoss=false`` skips them instead."""
+    """Requested records are no longer available; ``failOnDataLoss=false`` skips them instead."""
 
 
 class TopicRecreatedError(TopicNotFoundError):
-    """A topic was deleted, and another one created under its name, while it was read.
+    """A topic was deleted and recreated under the same name while it was read.
 
     Attributes:
         topic_id: The id of the new topic.
@@ -109,103 +109,104 @@ class TopicRecreatedError(TopicNotFoundError):
 
 
 class TruncatedError(DataLossError):
-    """A log was cut back under its reader, by an unclean leader election: what was read may not be in it any more.
+    """A log was truncated below the reader's position by an unclean leader election, so records it has read are lost.
 
     Attributes:
-        cut_at: Where what was read and what is there part.
+        truncated_to: The first offset at which the records that were read and those in the log may differ.
     """
 
-    cut_at: int | None = None
+    truncated_to: int | None = None
 
 
 class ColumnError(KafkaDirectError, ValueError):
-    """Rows that are to be written lack a column, or one has the wrong type or value."""
+    """Rows to be written lack a column, or a column has the wrong type or an invalid value."""
 
 
-class DeliveryRefusedError(KafkaDirectError, RuntimeError):
-    """An exactly-once write that does not follow the one before it, and so would lose or repeat records."""
+class TransactionStateError(KafkaDirectError, RuntimeError):
+    """An exactly-once write does not follow the previous one, and so could lose or duplicate records."""
 
 
 class BrokerError(KafkaDirectError, ConnectionError):
-    """A broker did not do what it was asked."""
+    """A request to a broker failed."""
 
 
 class TransientBrokerError(BrokerError):
-    """Trouble that another try, or another broker, may cure; it reaches users when all tries were used up."""
+    """An error that a retry, possibly on another broker, can resolve; raised after all retries failed."""
 
 
 class BrokerUnreachableError(TransientBrokerError):
-    """No connection could be made, or it broke and the retries were used up."""
+    """No connection could be established, or it broke and all retries failed."""
 
 
 class BrokerTimeoutError(TransientBrokerError, TimeoutError):
-    """A deadline passed before the broker answered."""
+    """A deadline passed before the broker responded."""
 
 
 class TlsError(BrokerError):
-    """The TLS handshake failed for good, or a certificate cannot be used."""
+    """The TLS handshake failed, or a certificate is invalid; a retry does not help."""
 
 
 class AuthenticationError(BrokerError):
-    """The broker refused the credentials."""
+    """The broker rejected the credentials."""
 
 
 class AuthorizationError(BrokerError, PermissionError):
-    """The authenticated principal may not do this (an ACL is missing)."""
+    """The authenticated principal lacks a permission (ACL)."""
 
 
-class FencedError(BrokerError):
-    """Another writer has taken over the transactional id, or the broker has ended its transaction; final.
+class ProducerFencedError(BrokerError):
+    """Another producer acquired the transactional id, or the broker aborted its transaction; final.
 
     Attributes:
-        forgotten: Whether the brokers may just have forgotten the id, as they do of one that was not used for a week.
+        may_be_expired: Whether the brokers may have deleted the transactional id, which they do after seven days
+            without use (``transactional.id.expiration.ms``).
     """
 
-    forgotten: bool = False
+    may_be_expired: bool = False
 
 
 class OutcomeUnknownError(BrokerError):
-    """The end of a transaction was not confirmed: it may have been committed, or not."""
+    """The end of a transaction was not confirmed: it may have been committed or not."""
 
 
 class UnsupportedBrokerError(BrokerError):
-    """The broker is too old or lacks a feature this package needs."""
+    """The broker is too old or lacks a required feature."""
 
 
 class ProtocolError(BrokerError):
-    """A broker's answer could not be understood, or carried an error code nothing can be done about."""
+    """A broker's response is invalid, or has an unexpected error code."""
 
 
-class CheckpointTakenError(KafkaDirectError, RuntimeError):
-    """Another query writes to the same checkpoint, and this one has to end; final."""
+class CheckpointFencedError(KafkaDirectError, RuntimeError):
+    """Another query writes to the same checkpoint, so this query has to stop; final."""
 
 
-class LogStateError(KafkaDirectError, RuntimeError):
-    """A log cannot do this now: it is not started, stopped, only read, or would wait for itself."""
+class IllegalLogStateError(KafkaDirectError, RuntimeError):
+    """A log's state rules out the operation: it is not started, stopped or read-only, or the call would deadlock."""
 
 
-class RunFailedError(KafkaDirectError, RuntimeError):
-    """A run of a continuous query cannot go on: a task failed, was lost, was silent, or reported what cannot be.
+class QueryRunError(KafkaDirectError, RuntimeError):
+    """A run of a continuous query failed: a task failed, was lost, was unresponsive, or sent an invalid report.
 
     Attributes:
-        task: The task's number; ``None`` where several are concerned, or none.
-        cause: Name of the class of the error that a task has told; ``None`` where it told none.
+        task_index: The index of the task; ``None`` if the error concerns no task or several.
+        cause_class: The class name of the error that a task reported; ``None`` if no task reported one.
     """
 
-    task: int | None = None
-    cause: str | None = None
+    task_index: int | None = None
+    cause_class: str | None = None
 
 
-class TaskStartError(RunFailedError, TimeoutError):
-    """Not all tasks of a continuous query's run have started in time: most often there are fewer cores than tasks."""
+class TaskStartTimeoutError(QueryRunError, TimeoutError):
+    """Not all tasks of a continuous query's run started in time, usually because there are fewer cores than tasks."""
 
 
 class SparkVersionError(KafkaDirectError, ImportError):
-    """There is no PySpark, or it is too old."""
+    """PySpark is missing or too old."""
 
 
-class ToolError(KafkaDirectError, RuntimeError):
-    """A program that the embedded Kafka needs (Java, its keytool) is missing, too old, or failed."""
+class ExternalToolError(KafkaDirectError, RuntimeError):
+    """A program that the embedded Kafka requires (Java, keytool) is missing, too old, or failed."""
 
 
 class RecordError(KafkaDirectError, ValueError):
@@ -213,31 +214,31 @@ class RecordError(KafkaDirectError, ValueError):
 
 
 class CorruptRecordError(RecordError):
-    """Record bytes are malformed, or their CRC is wrong."""
+    """The bytes of records are malformed, or their CRC is wrong."""
 
 
 class UnsupportedRecordError(RecordError):
-    """A message format or compression codec is not supported."""
+    """A record format or compression codec is not supported."""
 
 
 class RecordTooLargeError(RecordError):
-    """A record is larger than a setting or the topic allows, or than the process has memory for."""
+    """A record is larger than an option, the topic or the available memory allows."""
 
 
-class RecordRefusedError(RecordError):
-    """A broker does not take a record, such as one with a timestamp out of range, or without a key for compaction."""
+class InvalidRecordError(RecordError):
+    """A broker rejected a record, such as one with a timestamp out of range, or without a key in a compacted topic."""
 
 
-class TimestampError(RecordError, ArithmeticError):
+class TimestampOverflowError(RecordError, ArithmeticError):
     """A record's timestamp does not fit Spark's microseconds (KAFKA_MALFORMED_RECORD_TIMESTAMP in Spark)."""
 
 
-def is_ours(error: object) -> TypeGuard[KafkaDirectError]:
-    """Tell whether an error is of a class of this package; users may derive classes of their own from these."""
+def is_package_error(error: object) -> TypeGuard[KafkaDirectError]:
+    """Return whether an error's class is defined in this package; users may derive their own classes from these."""
     return isinstance(error, KafkaDirectError) and type(error).__module__ == __name__
 
 
-def _place(topic: str | None, partition: int | None, offset: int | None, broker: str | None) -> str:
+def _location(topic: str | None, partition: int | None, offset: int | None, broker: str | None) -> str:
     parts = []
     if topic is not None:
         parts.append(f"topic {topic}")
@@ -250,8 +251,8 @@ def _place(topic: str | None, partition: int | None, offset: int | None, broker:
     return f" [{', '.join(parts)}]" if parts else ""
 
 
-def _rebuild(
-    kind: type[KafkaDirectError],
+def _unpickle(
+    error_type: type[KafkaDirectError],
     message: str,
     topic: str | None,
     partition: int | None,
@@ -259,6 +260,6 @@ def _rebuild(
     broker: str | None,
     state: dict[str, Any],
 ) -> KafkaDirectError:
-    error = kind(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    error = error_type(message, topic=topic, partition=partition, offset=offset, broker=broker)
     error.__dict__.update(state)
     return error

@@ -1,10 +1,10 @@
-"""Compare the code with its record, or make the record anew.
+"""Compare the code with the record of its behaviour, or update the record.
 
     python -m tests.behaviour              # compare
-    python -m tests.behaviour --write      # make the files of tests/behaviour/data
-    python -m tests.behaviour --write settings requests
+    python -m tests.behaviour --write      # write the files of tests/behaviour/data
+    python -m tests.behaviour --write options requests
 
-The part ``workers`` starts a Kafka.
+The part ``workers`` starts a Kafka broker.
 """
 
 from __future__ import annotations
@@ -13,58 +13,62 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tests.behaviour import imports, inventory, requests, settings
-from tests.behaviour.store import complaint
+from tests.behaviour import (
+    collected_tests,
+    imports,
+    option_outcomes,
+    requests,
+)
+from tests.behaviour.differences import report
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.behaviour.store import Differences
+    from tests.behaviour.differences import Differences
 
 
 def main() -> int:
-    """See the top of the file."""
     parser = argparse.ArgumentParser(description="Compare the code with the record of its behaviour.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; by default all")
-    parser.add_argument("--write", action="store_true", help="make the record anew")
-    given = parser.parse_args()
-    unknown = set(given.parts) - set(_PARTS)
+    parser.add_argument("--write", action="store_true", help="update the record")
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(_PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    if IMPLEMENTATION != "native" and not {"workers", "tests"}.isdisjoint(given.parts or _PARTS):
-        parser.error("the native kernel is not built or not current (run make): imports and test ids would be others")
-    complaints = []
-    for part in given.parts or _PARTS:
+    if IMPLEMENTATION != "native" and not {"workers", "tests"}.isdisjoint(arguments.parts or _PARTS):
+        parser.error("the native kernel is missing or outdated (run make): imports and test ids would differ")
+    reports = []
+    for part in arguments.parts or _PARTS:
         write, compare = _PARTS[part]
-        if given.write:
+        if arguments.write:
             write()
             print(f"{part}: written")
         else:
-            said = complaint(part, compare())
-            complaints += [said] if said else []
-            print(said or f"{part}: as recorded")
-    return 1 if complaints else 0
+            message = report(part, compare())
+            reports += [message] if message else []
+            print(message or f"{part}: as recorded")
+    return 1 if reports else 0
 
 
-def _of_workers() -> imports.Record:
+def _worker_imports() -> imports.Record:
     from tests.conftest import topic_maker
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
     with EmbeddedKafka() as kafka:
         servers = kafka.bootstrap_servers
-        found, _ = imports.of_batch(imports.prepare(servers, topic_maker(servers)()))
-    return found
+        record, _ = imports.batch_imports(imports.produce_records(servers, topic_maker(servers)()))
+    return record
 
 
 _PARTS: dict[str, tuple[Callable[[], None], Callable[[], Differences]]] = {
-    "settings": (settings.write, settings.compare),
+    "options": (option_outcomes.write, option_outcomes.compare),
     "requests": (requests.write, requests.compare),
-    "imports": (lambda: imports.write(imports.of_package()), lambda: imports.compare(imports.of_package())),
-    "workers": (lambda: imports.write(_of_workers()), lambda: imports.compare(_of_workers())),
-    "tests": (inventory.write, inventory.compare_functions),
+    "imports": (lambda: imports.write(imports.package_imports()), lambda: imports.compare(imports.package_imports())),
+    "workers": (lambda: imports.write(_worker_imports()), lambda: imports.compare(_worker_imports())),
+    "tests": (collected_tests.write, collected_tests.compare_functions),
 }
 
 

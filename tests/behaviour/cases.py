@@ -1,140 +1,138 @@
-"""Every setting of today's table with the values, contexts and spellings it is tried in.
+"""The cases of the record: each option of the table with values, contexts and spellings.
 
-Used when the record is made, and to see that it is complete. Comparing needs only what was recorded.
+Used to write the record and to check that it is complete. A comparison uses the recorded cases.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.behaviour import values
-from tests.behaviour.doors import PARAMETER_DOORS, SOURCE_DOORS
+from tests.behaviour import option_values
+from tests.behaviour.apis import PARAMS_APIS, SOURCE_APIS
 
-from pyspark_kafka_direct.settings._table import TABLE
-from pyspark_kafka_direct.settings.row import Kind, Origin
+from pyspark_kafka_direct.config.config_option import ConfigSource, ValueType
+from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.settings.row import Setting
+    from pyspark_kafka_direct.config.config_option import ConfigOption
 
-_ALL = " ".join((*SOURCE_DOORS, *PARAMETER_DOORS))
-_ONE_OF_EACH = f"{SOURCE_DOORS[0]} {PARAMETER_DOORS[0]}"  # spellings are not read again by their twins
+_ALL = " ".join((*SOURCE_APIS, *PARAMS_APIS))
+_ONE_OF_EACH = f"{SOURCE_APIS[0]} {PARAMS_APIS[0]}"  # the other APIs resolve spellings in the same way
 
 
 class Case(NamedTuple):
-    """One setting in one context.
+    """One option in one context."""
 
-    Attributes:
-        setting: Its name, without ``kafka.``.
-        context: What stands beside it, see ``contexts``.
-        values: One text, or two where the setting is written twice.
-        spelled: Ways to write it, separated by blanks, see ``contexts.written``.
-        doors: Where it is tried, separated by blanks.
-    """
-
-    setting: str
-    context: str
-    values: tuple[str, ...]
-    spelled: str
-    doors: str
+    option: str  # its name without `kafka.`
+    context: str  # see `contexts`
+    option_values: tuple[str, ...]  # two if the option is given twice
+    spelled: str  # spellings separated by blanks, see `contexts.spelled_name`
+    apis: str  # separated by blanks
 
 
 def all_cases() -> list[Case]:
-    """Of all settings."""
-    rows = TABLE.rows
-    found = [case for row in rows if row.client for case in _of_client_setting(row)]
-    found += [case for row in rows if not row.client and row.written(Origin.OPTION) for case in _of_option(row)]
-    found += [case for name in sorted(TABLE.names(Origin.SPARK)) for case in _of_spark_key(name)]
-    inside = {row.name: _values_of(row) for row in rows if row.name.startswith("ssl.")} | values.JAAS
-    for name, texts in inside.items():
+    options = OPTION_TABLE.options
+    cases = [case for option in options if option.client for case in _client_option_cases(option)]
+    cases += [
+        case
+        for option in options
+        if not option.client and option.key_in(ConfigSource.OPTION)
+        for case in _data_source_option_cases(option)
+    ]
+    cases += [case for name in sorted(OPTION_TABLE.names(ConfigSource.SPARK)) for case in _spark_conf_cases(name)]
+    tls_options = {option.name: _values_for(option) for option in options if option.name.startswith("ssl.")}
+    for name, values in (tls_options | option_values.JAAS).items():
         context = "inside jaas, unsigned" if name.startswith("unsecured") else "inside jaas"
-        found += [Case(name, context, (text,), "j", "batch") for text in texts if '"' not in text]
-    return found
+        cases += [Case(name, context, (value,), "j", "batch") for value in values if '"' not in value]
+    return cases
 
 
-def _of_client_setting(row: Setting) -> Iterator[Case]:
-    texts, contexts = _values_of(row), _contexts_of(row.name)
+def _client_option_cases(option: ConfigOption) -> Iterator[Case]:
+    values, contexts = _values_for(option), _client_option_contexts(option.name)
     for context in contexts:
-        for text in texts if context == contexts[-1] or len(contexts) > 2 else texts[:1]:
-            yield Case(row.name, context, (text,), "k", _ALL)
+        for value in values if context == contexts[-1] or len(contexts) > 2 else values[:1]:
+            yield Case(option.name, context, (value,), "k", _ALL)
     context = contexts[-1]
-    if "batch" not in row.doors:
-        yield Case(row.name, context, texts[:1], "n N K p", _ONE_OF_EACH)
-        yield Case(row.name, context, ("1", "2"), "k+n n+N", _ONE_OF_EACH)
+    if "batch" not in option.apis:
+        yield Case(option.name, context, values[:1], "n N K p", _ONE_OF_EACH)
+        yield Case(option.name, context, ("1", "2"), "k+n n+N", _ONE_OF_EACH)
         return
-    yield Case(row.name, context, texts[:1], "n N K p _ k_ t", _ONE_OF_EACH)
-    yield Case(row.name, context, texts[-1:], "n N K", _ONE_OF_EACH)
-    yield from (Case(row.name, context, (text,), "v", PARAMETER_DOORS[0]) for text in values.TYPED)
-    yield Case(row.name, context, ("null",), "v", SOURCE_DOORS[0])
-    ways = " ".join(["k+n", "k+K", "n+N", *(f"n+={alias}" for alias in row.aliases)])
-    good = _twice(texts)
-    yield Case(row.name, context, (good[0], good[0]), ways, _ONE_OF_EACH)
-    yield Case(row.name, context, good, ways, _ONE_OF_EACH)
-    for alias in row.aliases:
-        yield from (Case(alias, context, (text,), "k n N", _ALL) for text in (texts[0], texts[-1]))
+    yield Case(option.name, context, values[:1], "n N K p _ k_ t", _ONE_OF_EACH)
+    yield Case(option.name, context, values[-1:], "n N K", _ONE_OF_EACH)
+    yield from (Case(option.name, context, (value,), "v", PARAMS_APIS[0]) for value in option_values.TYPED)
+    yield Case(option.name, context, ("null",), "v", SOURCE_APIS[0])
+    spellings = " ".join(["k+n", "k+K", "n+N", *(f"n+={alias}" for alias in option.aliases)])
+    valid = _two_values(values)
+    yield Case(option.name, context, (valid[0], valid[0]), spellings, _ONE_OF_EACH)
+    yield Case(option.name, context, valid, spellings, _ONE_OF_EACH)
+    for alias in option.aliases:
+        yield from (Case(alias, context, (value,), "k n N", _ALL) for value in (values[0], values[-1]))
 
 
-def _of_option(option: Setting) -> Iterator[Case]:
-    texts = _values_of(option)
-    parameter = PARAMETER_DOORS[0] in option.doors and option.written(Origin.PARAMETER) is not None
-    contexts = _contexts_of_option(option.name)
+def _data_source_option_cases(option: ConfigOption) -> Iterator[Case]:
+    values = _values_for(option)
+    is_parameter = PARAMS_APIS[0] in option.apis and option.key_in(ConfigSource.PARAMETER) is not None
+    contexts = _data_source_option_contexts(option.name)
     for context in contexts:
-        for text in texts:
-            yield Case(option.name, context, (text,), "n", " ".join(SOURCE_DOORS))
-    for text in texts if parameter else texts[:1]:
-        yield Case(option.name, contexts[-1], (text,), "n", " ".join(PARAMETER_DOORS))
-    if parameter:
-        yield from (Case(option.name, contexts[-1], (text,), "v", PARAMETER_DOORS[0]) for text in values.TYPED)
-    yield Case(option.name, contexts[-1], ("null",), "v", " ".join(SOURCE_DOORS))
-    good = _twice(texts)
-    other = "N k p t _ k_" if "." in option.name else "N k p t"
-    yield Case(option.name, contexts[-1], (texts[0],), other, _ONE_OF_EACH)
-    yield Case(option.name, contexts[-1], (good[0], good[0]), "n+N n+k", "batch stream")
-    yield Case(option.name, contexts[-1], good, "n+N n+k", "batch stream direct")
+        for value in values:
+            yield Case(option.name, context, (value,), "n", " ".join(SOURCE_APIS))
+    for value in values if is_parameter else values[:1]:
+        yield Case(option.name, contexts[-1], (value,), "n", " ".join(PARAMS_APIS))
+    if is_parameter:
+        yield from (Case(option.name, contexts[-1], (value,), "v", PARAMS_APIS[0]) for value in option_values.TYPED)
+    yield Case(option.name, contexts[-1], ("null",), "v", " ".join(SOURCE_APIS))
+    valid = _two_values(values)
+    spellings = "N k p t _ k_" if "." in option.name else "N k p t"
+    yield Case(option.name, contexts[-1], (values[0],), spellings, _ONE_OF_EACH)
+    yield Case(option.name, contexts[-1], (valid[0], valid[0]), "n+N n+k", "batch stream")
+    yield Case(option.name, contexts[-1], valid, "n+N n+k", "batch stream direct")
 
 
-def _of_spark_key(name: str) -> Iterator[Case]:
-    texts = next(texts for prefix, texts in values.BY_PREFIX.items() if name.startswith(prefix))
+def _spark_conf_cases(name: str) -> Iterator[Case]:
+    values = next(values for prefix, values in option_values.BY_PREFIX.items() if name.startswith(prefix))
     for context in ("nothing", "spark backpressure"):
-        yield from (Case(name, context, (text,), "n", "conf") for text in texts)
-    yield Case(name, "nothing", texts[:1], "N", "conf")
+        yield from (Case(name, context, (value,), "n", "conf") for value in values)
+    yield Case(name, "nothing", values[:1], "N", "conf")
 
 
-def _values_of(row: Setting) -> tuple[str, ...]:
-    if row.name in values.BY_HAND:
-        return values.BY_HAND[row.name]
-    if row.client and "batch" not in row.doors:
-        told = (text for word in row.fate("batch").harmless for text in (word, word.upper()))
-        return tuple(dict.fromkeys(("1", "", "true", "false", *told)))
-    if row.secret:
-        return values.SECRETS
-    default = next((int(text) for text in row.doors.values() if text and text.isdigit()), None)
-    match row.kind:
-        case Kind.NUMBER | Kind.TIMESTAMP:
-            low = (0 if row.kind is Kind.TIMESTAMP else -(2**63)) if row.low is None else row.low
-            return values.numbers(low, 2**63 - 1 if row.high is None else row.high, default)
-        case Kind.FLAG:
-            return values.FLAGS
-        case Kind.DECIMAL:
-            return values.DECIMALS
-        case Kind.DURATION:
-            return values.DURATIONS
-        case Kind.LIST:
-            return values.LISTS
-        case Kind.WORD:
-            return values.words(tuple(word for word in row.allowed if word))
-        case Kind.TEXT | Kind.JSON:
-            return values.WORDS
+def _values_for(option: ConfigOption) -> tuple[str, ...]:
+    if option.name in option_values.BY_NAME:
+        return option_values.BY_NAME[option.name]
+    if option.client and "batch" not in option.apis:
+        accepted = (
+            value for word in option.unsupported_policy("batch").accepted_values for value in (word, word.upper())
+        )
+        return tuple(dict.fromkeys(("1", "", "true", "false", *accepted)))
+    if option.secret:
+        return option_values.SECRETS
+    default = next((int(value) for value in option.apis.values() if value and value.isdigit()), None)
+    match option.value_type:
+        case ValueType.INTEGER | ValueType.TIMESTAMP:
+            low = (0 if option.value_type is ValueType.TIMESTAMP else -(2**63)) if option.low is None else option.low
+            return option_values.integers(low, 2**63 - 1 if option.high is None else option.high, default)
+        case ValueType.BOOLEAN:
+            return option_values.BOOLEANS
+        case ValueType.DOUBLE:
+            return option_values.DOUBLES
+        case ValueType.DURATION:
+            return option_values.DURATIONS
+        case ValueType.LIST:
+            return option_values.LISTS
+        case ValueType.ENUM:
+            return option_values.enum_values(tuple(word for word in option.allowed if word))
+        case ValueType.STRING | ValueType.JSON:
+            return option_values.STRINGS
 
 
-def _twice(texts: tuple[str, ...]) -> tuple[str, str]:
-    """Two values that are different and, if possible, good."""
-    second = texts[1] if len(texts) > 1 and texts[1].strip() else f"{texts[0]}2"
-    return texts[0], second
+def _two_values(values: tuple[str, ...]) -> tuple[str, str]:
+    """Two different values, valid if possible."""
+    second = values[1] if len(values) > 1 and values[1].strip() else f"{values[0]}2"
+    return values[0], second
 
 
-def _contexts_of(name: str) -> tuple[str, ...]:
+def _client_option_contexts(name: str) -> tuple[str, ...]:
     partners = {
         "ssl.keystore.certificate.chain": "ssl, key",
         "ssl.keystore.key": "ssl, chain",
@@ -154,8 +152,8 @@ def _contexts_of(name: str) -> tuple[str, ...]:
     return ("plain", "password") if name.startswith("sasl.") else ("plain",)
 
 
-def _contexts_of_option(name: str) -> tuple[str, ...]:
-    more = {
+def _data_source_option_contexts(name: str) -> tuple[str, ...]:
+    additional = {
         "assign": ("bare",),
         "subscribePattern": ("bare",),
         "offsetRanges": ("bare",),
@@ -169,4 +167,4 @@ def _contexts_of_option(name: str) -> tuple[str, ...]:
     }
     if name.startswith("backpressure"):
         return "plain", "with backpressure"
-    return ("plain", *more.get(name, ()))
+    return ("plain", *additional.get(name, ()))

@@ -1,12 +1,12 @@
-"""What stands beside a setting when it is tried, and how a setting can be written."""
+"""The options that are given together with the option under test, and the spellings of a name."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final, cast
 
-from tests.behaviour.doors import SOURCE_DOORS
-from tests.behaviour.values import SECRET
+from tests.behaviour.apis import SOURCE_APIS
+from tests.behaviour.option_values import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,18 +53,18 @@ SOURCE: Final[dict[str, dict[str, str]]] = {
     "with a maximum": {**_SUBSCRIBED, "maxOffsetsPerTrigger": "10"},
     "with backpressure": {**_SUBSCRIBED, "backpressure": "true"},
 }
-"""Options of the data source by context; elsewhere ``_SUBSCRIBED``."""
+"""Data source options by context, ``_SUBSCRIBED`` by default."""
 
 _ENABLED: Final = {"spark.streaming.backpressure.enabled": "true"}
 
-# Options of the log-in module, where the setting is one of these.
-_INSIDE: Final = {
+# Login module options by context.
+_JAAS_OPTIONS: Final = {
     "inside jaas": {"clientId": "i", "clientSecret": f"{SECRET} too"},
     "inside jaas, unsigned": {"unsecuredLoginStringClaim_sub": "alice"},
 }
 
-# Names in a context that another name of the same setting takes the place of.
-_SAME: Final = {
+# Aliases of options that a context contains.
+_ALIASES: Final = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
     "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
@@ -72,66 +72,66 @@ _SAME: Final = {
 }
 
 
-def given(door: str, context: str, setting: str, spelled: str = "", values: Sequence[str] = ()) -> dict[str, str]:
-    """What a door is given: the context, without the setting, and then the setting as it is spelled.
+def given_options(api: str, context: str, option: str, spelled: str = "", values: Sequence[str] = ()) -> dict[str, str]:
+    """The context without the option, and then the option in one spelling, or in two that are joined by ``+``."""
+    context_options = {
+        name: value
+        for name, value in _context_options(api, context).items()
+        if name.removeprefix("kafka.") != _ALIASES.get(option, option)
+    }
+    if context in _JAAS_OPTIONS:
+        jaas_options = {name: value for name, value in _JAAS_OPTIONS[context].items() if name != option}
+        jaas_options.update((option, value) for value in values)
+        jaas = " ".join(f'{name}="{value}"' for name, value in jaas_options.items())
+        return {**context_options, "kafka.sasl.jaas.config": f"{_MODULE} required {jaas};"}
+    spellings = spelled.split("+") if spelled else []
+    added = {
+        spelled_name(option, spelling): _value(spelling, value)
+        for spelling, value in zip(spellings, values, strict=True)
+    }
+    return {**context_options, **added}
 
-    Args:
-        door: See ``doors``.
-        context: A name above.
-        setting: Its name, without ``kafka.``.
-        spelled: How it is written, see ``written``; two ways joined by ``+`` are two entries.
-        values: One for each way.
+
+def spelled_name(option: str, spelling: str) -> str:
+    """A spelling of an option's name.
+
+    n     as it is                       _     with underscores for dots
+    N     in upper case                  k_    the same, prefixed with kafka.
+    k     prefixed with kafka.           p     between blanks
+    K     the same in upper case         t     without the last letter
+    j     inside sasl.jaas.config        =x    another name, x
+    v     with the value that the JSON represents
     """
-    beside = {name: text for name, text in _beside(door, context).items() if _bare(name) != _SAME.get(setting, setting)}
-    ways = spelled.split("+") if spelled else []
-    if context in _INSIDE:
-        options = {name: text for name, text in _INSIDE[context].items() if name != setting}
-        options.update((setting, text) for text in values)
-        written_out = " ".join(f'{name}="{text}"' for name, text in options.items())
-        return {**beside, "kafka.sasl.jaas.config": f"{_MODULE} required {written_out};"}
-    added = {written(setting, way): _value(way, text) for way, text in zip(ways, values, strict=True)}
-    return {**beside, **added}
-
-
-def written(setting: str, way: str) -> str:
-    """A setting's name: ``n`` as it is, ``k`` after ``kafka.``, ``N`` and ``K`` the same in capitals, ``_`` and ``k_``
-    with underscores for dots, ``p`` between blanks, ``t`` without the last letter; ``j`` inside a JAAS text; ``v`` with
-    a value that is no text but what its JSON says; ``=name`` is another name.
-    """
-    match way:
+    match spelling:
         case "n" | "j" | "v":
-            return setting
+            return option
         case "k":
-            return f"kafka.{setting}"
+            return f"kafka.{option}"
         case "N":
-            return setting.upper()
+            return option.upper()
         case "K":
-            return f"kafka.{setting}".upper()
+            return f"kafka.{option}".upper()
         case "_":
-            return setting.replace(".", "_")
+            return option.replace(".", "_")
         case "k_":
-            return "kafka." + setting.replace(".", "_")
+            return "kafka." + option.replace(".", "_")
         case "p":
-            return f" {setting} "
+            return f" {option} "
         case "t":
-            return setting[:-1]
-    assert way.startswith("="), way
-    return way[1:]
+            return option[:-1]
+    assert spelling.startswith("="), spelling
+    return spelling[1:]
 
 
-def _value(way: str, text: str) -> str:
-    # At some doors values may be numbers, booleans and lists; Python gives anything, whatever the types say.
-    return cast("str", json.loads(text)) if way == "v" else text
+def _value(spelling: str, value: str) -> str:
+    # Callers can pass values of any type, whatever the annotations say.
+    return cast("str", json.loads(value)) if spelling == "v" else value
 
 
-def _beside(door: str, context: str) -> dict[str, str]:
-    if door == "conf":
+def _context_options(api: str, context: str) -> dict[str, str]:
+    if api == "conf":
         return _ENABLED if context == "spark backpressure" else {}
     client = CLIENT[context]
-    if door not in SOURCE_DOORS:
+    if api not in SOURCE_APIS:
         return client
-    return {**{f"kafka.{name}": text for name, text in client.items()}, **SOURCE.get(context, _SUBSCRIBED)}
-
-
-def _bare(name: str) -> str:
-    return name.removeprefix("kafka.")
+    return {**{f"kafka.{name}": value for name, value in client.items()}, **SOURCE.get(context, _SUBSCRIBED)}

@@ -1,7 +1,7 @@
-"""The record of imports: what a process has imported when the package is, when a batch is planned, when it is read.
+"""The record of imports: the modules that are loaded after importing the package, planning a batch and reading it.
 
-``data/imports.json`` has two lists for each: our modules, without the package's name, and the top-level packages of
-others. What belongs to Python itself, or is there in an empty interpreter, is left out. The last two need a broker.
+``data/imports.json`` lists, for each step, our modules (without the package name) and other top-level packages, without
+the standard library. The last two steps need a broker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
-from tests.behaviour.store import DATA, Differences
+from tests.behaviour.differences import DATA, Differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +26,12 @@ ROWS = 5
 PACKAGE, PLAN, READ = "import the package", "plan a batch", "read a range"
 
 Record = dict[str, dict[str, list[str]]]
-"""What is done, to ``ours`` and ``others``, to names."""
+"""Step to ``ours`` and ``others`` to names."""
 
-_SECONDS = 240
+_TIMEOUT_S = 240
 
-# Codecs and checksums that kafka-python takes where they are installed; and a name that compiled modules enter.
-_LEFT_OUT = frozenset({"cramjam", "crc32c", "lz4", "snappy", "xxhash", "zstandard", "cython_runtime"})
+# Codecs and checksums that kafka-python imports if they are installed, and a name that compiled modules register.
+_EXCLUDED = frozenset({"cramjam", "crc32c", "lz4", "snappy", "xxhash", "zstandard", "cython_runtime"})
 _ROOT = Path(__file__).parents[2]
 
 _BEFORE = "import sys; before = set(sys.modules)\n"
@@ -55,52 +55,39 @@ print(sum(batch.num_rows for partition in partitions for batch in reader.read(pa
 """
 
 
-def of_package() -> Record:
-    """Without a broker."""
+def package_imports() -> Record:
     return {PACKAGE: _run("import pyspark_kafka_direct", "")[1]}
 
 
-def prepare(bootstrap_servers: str, topic: str) -> dict[str, str]:
-    """Write ``ROWS`` records to a topic.
-
-    Returns:
-        Options of a batch that reads them.
-    """
+def produce_records(bootstrap_servers: str, topic: str) -> dict[str, str]:
+    """Produce ``ROWS`` records to a topic and return the options of a batch that reads them."""
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number in range(ROWS):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(_SECONDS) == 0
+    assert producer.flush(_TIMEOUT_S) == 0
     return {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
 
 
-def of_batch(options: Mapping[str, str]) -> tuple[Record, int]:
-    """Plan and read a batch, each in a fresh interpreter.
-
-    Args:
-        options: Of the data source.
-
-    Returns:
-        What was imported, and how many rows were read.
-    """
-    work, planned = _run("import json\n" + _PLAN, json.dumps(dict(options)))
-    rows, read = _run(_READ, work)
-    return {PLAN: planned, READ: read}, int(rows)
+def batch_imports(options: Mapping[str, str]) -> tuple[Record, int]:
+    """Plan and read a batch, each in a new interpreter; also return the number of rows."""
+    pickled, planning_imports = _run("import json\n" + _PLAN, json.dumps(dict(options)))
+    rows, reading_imports = _run(_READ, pickled)
+    return {PLAN: planning_imports, READ: reading_imports}, int(rows)
 
 
-def write(found: Record) -> None:
-    """Record these, and leave the others."""
-    FILE.write_text(json.dumps({**_recorded(), **found}, indent=1) + "\n", "utf-8")
+def write(record: Record) -> None:
+    """Replace the given steps in the file."""
+    FILE.write_text(json.dumps({**_recorded(), **record}, indent=1) + "\n", "utf-8")
 
 
-def compare(found: Record) -> Differences:
-    """What is imported now and was not, and the reverse."""
+def compare(record: Record) -> Differences:
     recorded = _recorded()
     differences: Differences = {}
-    for what, kinds in found.items():
-        for kind, names in kinds.items():
-            before = set(recorded.get(what, {}).get(kind, ()))
-            differences.update({f"{what}, {name}": "not imported before" for name in set(names) - before})
-            differences.update({f"{what}, {name}": "no longer imported" for name in before - set(names)})
+    for step, groups in record.items():
+        for group, names in groups.items():
+            before = set(recorded.get(step, {}).get(group, ()))
+            differences.update({f"{step}, {name}": "not imported before" for name in set(names) - before})
+            differences.update({f"{step}, {name}": "no longer imported" for name in before - set(names)})
     return dict(sorted(differences.items()))
 
 
@@ -109,25 +96,25 @@ def _recorded() -> Record:
     return recorded
 
 
-def _run(script: str, given: str) -> tuple[str, dict[str, list[str]]]:
-    """What the script printed, and what it imported."""
-    environment = {name: text for name, text in os.environ.items() if not name.startswith(("COV", "PYTEST"))}
-    done = subprocess.run(
+def _run(script: str, stdin: str) -> tuple[str, dict[str, list[str]]]:
+    """Return the output of the script, and its imports."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST"))}
+    completed = subprocess.run(
         [sys.executable, "-c", _BEFORE + script + _AFTER],
-        input=given,
+        input=stdin,
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=_TIMEOUT_S,
         env=environment,
         cwd=_ROOT,
     )
-    assert done.returncode == 0, done.stderr
-    printed, _, modules = done.stdout.rpartition("|")
-    return printed, _sorted(json.loads(modules))
+    assert completed.returncode == 0, completed.stderr
+    output, _, modules = completed.stdout.rpartition("|")
+    return output, _grouped(json.loads(modules))
 
 
-def _sorted(modules: list[str]) -> dict[str, list[str]]:
+def _grouped(modules: list[str]) -> dict[str, list[str]]:
     package = "pyspark_kafka_direct"
     ours = [name.removeprefix(f"{package}.") for name in modules if name.partition(".")[0] == package]
-    tops = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names) - {package} - _LEFT_OUT
-    return {"ours": ours, "others": sorted(name for name in tops if not name.startswith("_"))}
+    packages = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names) - {package} - _EXCLUDED
+    return {"ours": ours, "others": sorted(name for name in packages if not name.startswith("_"))}

@@ -1,9 +1,8 @@
 """The record of requests: the bytes that are sent, by version.
 
-``data/requests.json`` has for every request, with fixed contents, the frame in hex by the one version that the broker
-speaks, or what the user is told where none is sent; and the version chosen for a broker that speaks them all.
-The bytes are taken from a socket, so the record does not care how they came about. ``{version}`` in a frame stands for
-this package's own, which ApiVersions tells.
+``data/requests.json`` has the hex frame of each request, with fixed contents, for each version as the only one that the
+broker supports, or the error if none is sent. ``newest`` is the frame for a broker that supports every version. The
+bytes are captured from a socket. ``{version}`` in a frame stands for the version of this package.
 """
 
 from __future__ import annotations
@@ -14,101 +13,91 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from tests.behaviour import peer
-from tests.behaviour.peer import TOPIC, Peer
-from tests.behaviour.store import DATA, Differences
+from tests.behaviour import fake_broker
+from tests.behaviour.differences import DATA, Differences
+from tests.behaviour.fake_broker import TOPIC, FakeBroker
 
 from pyspark_kafka_direct import __version__
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.connection import Connection
-from pyspark_kafka_direct.wire.deadline import Deadline
-from pyspark_kafka_direct.wire.fetch import FetchChannel
-from pyspark_kafka_direct.wire.groups import Group
-from pyspark_kafka_direct.wire.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.settings.client import ClientSettings
+    from pyspark_kafka_direct.config.client_parser import ClientSettings
 
 
 FILE = DATA / "requests.json"
 
-# Beyond every version there is; one more than the newest must be harmless.
-_VERSIONS = range(21)
-_SECONDS = 60
+_VERSIONS = range(21)  # beyond the newest version of every API
+_TIMEOUT_S = 60
 
 _TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
-_ONE, _TWO = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 2)
+_PARTITION_0, _PARTITION_2 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 2)
 
 Record = dict[str, dict[str, str]]
-"""Frames in hex, or what was told instead, by request and version."""
+"""Hex frames or error messages, by request and version."""
 
 
 class Request(NamedTuple):
-    """A request with fixed contents.
-
-    Attributes:
-        api_key: Its API.
-        ask: Sends it.
-        settings: Client settings for it.
-    """
+    """A request with fixed contents."""
 
     api_key: int
-    ask: Callable[[ClientSettings], object]
+    send: Callable[[ClientSettings], object]
     settings: Mapping[str, str]
 
 
-def record() -> Record:
-    """What is sent today."""
-    found: Record = {}
+def sent_requests() -> Record:
+    sent: Record = {}
     for name, request in _REQUESTS.items():
         frames = {str(version): _sent(request, (version, version)) for version in _VERSIONS}
         frames["newest"] = _sent(request, (0, max(_VERSIONS)))
-        found[name] = frames
-    found["ApiVersions"] = {
+        sent[name] = frames
+    sent["ApiVersions"] = {
         "first": _sent(_API_VERSIONS, (0, 4)),
         "second": _sent(_API_VERSIONS, (0, 0), old=True),
     }
-    return found
+    return sent
 
 
 def write() -> None:
-    """Make the record."""
-    grouped = {name: _grouped(frames) for name, frames in record().items()}
+    grouped = {name: _grouped(frames) for name, frames in sent_requests().items()}
     FILE.write_text(json.dumps(grouped, indent=1) + "\n", "utf-8")
 
 
 def compare() -> Differences:
-    """What is sent otherwise than recorded."""
-    before = {name: _single(frames) for name, frames in json.loads(FILE.read_text("utf-8")).items()}
-    now = record()
+    recorded = {name: _ungrouped(frames) for name, frames in json.loads(FILE.read_text("utf-8")).items()}
+    sent = sent_requests()
     return {
-        f"{name} {version}": f"\n      was {frames[version]}\n      is  {now.get(name, {}).get(version)}"
-        for name, frames in before.items()
+        f"{name} {version}": f"\n      was {frames[version]}\n      is  {sent.get(name, {}).get(version)}"
+        for name, frames in recorded.items()
         for version in frames
-        if frames[version] != now.get(name, {}).get(version)
+        if frames[version] != sent.get(name, {}).get(version)
     }
 
 
 def _sent(request: Request, versions: tuple[int, int], *, old: bool = False) -> str:
-    with Peer(request.api_key, versions, old=old) as broker:
+    with FakeBroker(request.api_key, versions, old=old) as broker:
         address = f"127.0.0.1:{broker.port}"
-        settings = connection_settings({"bootstrap.servers": address, "client.id": "me", **request.settings})
-        told = ""
+        settings = parse_client_params({"bootstrap.servers": address, "client.id": "me", **request.settings})
+        message = ""
         try:
-            request.ask(settings)
+            request.send(settings)
         except KafkaDirectError as error:
-            told = f"{type(error).__name__}: {error}".replace(address, "{broker}")
-            told = told.replace(f"the broker {versions[0]} to {versions[0]}", "the broker another")
+            message = f"{type(error).__name__}: {error}".replace(address, "{broker}")
+            message = message.replace(f"the broker {versions[0]} to {versions[0]}", "the broker another")
         finally:
             POOL.clear()
     frames = [frame.hex().replace(__version__.encode().hex(), "{version}") for frame in broker.frames]
-    # How it ends is the peer's doing, once the request is out. Which release it looks like is a guess by a table.
-    return " ".join(frames) or re.sub(r"looks like Kafka [\d.]+", "looks like Kafka ?", told)
+    # Once the request is sent, the error depends on the fake broker. The release is guessed from a table.
+    return " ".join(frames) or re.sub(r"appears to be Kafka [\d.]+", "appears to be Kafka ?", message)
 
 
 def _grouped(frames: Mapping[str, str]) -> dict[str, str]:
@@ -119,32 +108,32 @@ def _grouped(frames: Mapping[str, str]) -> dict[str, str]:
     return {" ".join(names): outcome for outcome, names in versions.items()}
 
 
-def _single(grouped: Mapping[str, str]) -> dict[str, str]:
+def _ungrouped(grouped: Mapping[str, str]) -> dict[str, str]:
     return {version: outcome for names, outcome in grouped.items() for version in names.split()}
 
 
 def _open(settings: ClientSettings) -> Connection:
     host, port = settings.connection.bootstrap_servers[0]
-    return Connection.open(settings.connection, host, port, Deadline.after(_SECONDS))
+    return Connection.open(settings.connection, host, port, Deadline.after(_TIMEOUT_S))
 
 
 def _log_in(settings: ClientSettings) -> None:
     _open(settings).close()
 
 
-def _fetch(topic_id: UUID | None, **more: Any) -> Callable[[ClientSettings], None]:
-    def ask(settings: ClientSettings) -> None:
+def _fetch(topic_id: UUID | None, **fields: Any) -> Callable[[ClientSettings], None]:
+    def send(settings: ClientSettings) -> None:
         with contextlib.closing(_open(settings)) as connection:
             channel = FetchChannel(connection, topic=TOPIC, topic_id=topic_id, partition=2, settings=settings.fetch)
-            channel.request(1234, **more)
-            channel.response(Deadline.after(_SECONDS))
+            channel.request(1234, **fields)
+            channel.response(Deadline.after(_TIMEOUT_S))
 
-    return ask
+    return send
 
 
 def _offsets(settings: ClientSettings) -> None:
-    wanted = {_ONE: -2, _TWO: 1_700_000_000_000}
-    Cluster(settings.connection).offsets(wanted, isolation_level=settings.fetch.isolation_level)
+    timestamps = {_PARTITION_0: -2, _PARTITION_2: 1_700_000_000_000}
+    ClusterClient(settings.connection).offsets(timestamps, isolation_level=settings.fetch.isolation_level)
 
 
 _PASSWORD = {
@@ -156,32 +145,44 @@ _PASSWORD = {
 _COMMITTED = {"isolation.level": "read_committed"}
 _FETCHING = {**_COMMITTED, "client.rack": "r", "fetch.min.bytes": "7", "fetch.max.wait.ms": "8", "fetch.max.bytes": "9"}
 
-_API_VERSIONS = Request(peer.API_VERSIONS, _log_in, {})
+_API_VERSIONS = Request(fake_broker.API_VERSIONS, _log_in, {})
 _REQUESTS: dict[str, Request] = {
-    "Metadata, one topic": Request(peer.METADATA, lambda settings: Cluster(settings.connection).topics([TOPIC]), {}),
+    "Metadata, one topic": Request(
+        fake_broker.METADATA, lambda settings: ClusterClient(settings.connection).topics([TOPIC]), {}
+    ),
     "Metadata, two topics": Request(
-        peer.METADATA, lambda settings: Cluster(settings.connection).topics(["é", TOPIC]), {}
+        fake_broker.METADATA, lambda settings: ClusterClient(settings.connection).topics(["é", TOPIC]), {}
     ),
-    "Metadata, all topics": Request(peer.METADATA, lambda settings: Cluster(settings.connection).all_topics(), {}),
-    "ListOffsets": Request(peer.LIST_OFFSETS, _offsets, {}),
-    "ListOffsets, committed": Request(peer.LIST_OFFSETS, _offsets, {**_COMMITTED, "request.timeout.ms": "1234"}),
+    "Metadata, all topics": Request(
+        fake_broker.METADATA, lambda settings: ClusterClient(settings.connection).all_topics(), {}
+    ),
+    "ListOffsets": Request(fake_broker.LIST_OFFSETS, _offsets, {}),
+    "ListOffsets, committed": Request(fake_broker.LIST_OFFSETS, _offsets, {**_COMMITTED, "request.timeout.ms": "1234"}),
     "FindCoordinator": Request(
-        peer.FIND_COORDINATOR, lambda settings: Group(Cluster(settings.connection), "my group").committed([_ONE]), {}
-    ),
-    "OffsetFetch": Request(
-        peer.OFFSET_FETCH, lambda settings: Group(Cluster(settings.connection), "my group").committed([_ONE, _TWO]), {}
-    ),
-    "OffsetCommit": Request(
-        peer.OFFSET_COMMIT,
-        lambda settings: Group(Cluster(settings.connection), "my group").commit({_ONE: 5, _TWO: 2**40}),
+        fake_broker.FIND_COORDINATOR,
+        lambda settings: ConsumerGroup(ClusterClient(settings.connection), "my group").committed([_PARTITION_0]),
         {},
     ),
-    "SaslHandshake": Request(peer.SASL_HANDSHAKE, _log_in, _PASSWORD),
-    "SaslAuthenticate": Request(peer.SASL_AUTHENTICATE, _log_in, _PASSWORD),
-    "Fetch": Request(peer.FETCH, _fetch(None), {}),
-    "Fetch, by topic id": Request(peer.FETCH, _fetch(_TOPIC_ID), {}),
+    "OffsetFetch": Request(
+        fake_broker.OFFSET_FETCH,
+        lambda settings: ConsumerGroup(ClusterClient(settings.connection), "my group").committed(
+            [_PARTITION_0, _PARTITION_2]
+        ),
+        {},
+    ),
+    "OffsetCommit": Request(
+        fake_broker.OFFSET_COMMIT,
+        lambda settings: ConsumerGroup(ClusterClient(settings.connection), "my group").commit(
+            {_PARTITION_0: 5, _PARTITION_2: 2**40}
+        ),
+        {},
+    ),
+    "SaslHandshake": Request(fake_broker.SASL_HANDSHAKE, _log_in, _PASSWORD),
+    "SaslAuthenticate": Request(fake_broker.SASL_AUTHENTICATE, _log_in, _PASSWORD),
+    "Fetch": Request(fake_broker.FETCH, _fetch(None), {}),
+    "Fetch, by topic id": Request(fake_broker.FETCH, _fetch(_TOPIC_ID), {}),
     "Fetch, everything": Request(
-        peer.FETCH,
+        fake_broker.FETCH,
         _fetch(_TOPIC_ID, leader_epoch=3, max_bytes=100, last_fetched_epoch=2, max_wait_ms=6),
         _FETCHING,
     ),

@@ -16,7 +16,7 @@ def main(servers: str, topic: str, group: str, checkpoint: str) -> None:
     reader = spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", servers)
     source = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("commitGroupId", group)
     writer = source.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
-    query = writer.trigger(once=True).start()  # with no next batch to plan, only the listener can commit
+    query = writer.trigger(once=True).start()  # no next batch is planned, so only the listener can commit
     assert query.awaitTermination(240), "the query did not end"
 
 

@@ -7,14 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.sessions import SparkSessions
 from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
-from tests.integration.transactions import transaction, transactional
 from tests.integration.workbench import Workbench
-from tests.lanes.assignment import lane_of
-from tests.lanes.jvm import start_quickly
-from tests.lanes.python import import_quickly
+from tests.shards.assignment import shard_of
+from tests.shards.jvm import start_quickly
+from tests.shards.python import import_quickly
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -30,9 +30,9 @@ import_quickly()
 
 
 @pytest.fixture(autouse=True)
-def _no_spark_in_the_plain_lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make Spark fail to start in a test that is in the lane for tests without it."""
-    if lane_of(request.node) == "plain":
+def _no_spark_in_the_plain_shard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make Spark fail to start in a test that is in the shard for tests without it."""
+    if shard_of(request.node) == "plain":
         monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--a-test-that-starts-spark-is-marked-spark_app")
 
 
@@ -110,17 +110,17 @@ def mixed(bench: Workbench) -> str:
     """Plain 0-1, committed 2-4 and marker 5, aborted 6-8 and marker 9, plain 10, committed 11 and marker 12, and again
     aborted 13-14 and marker 15."""
     topic = bench.make_topic()
-    producer = transactional(bench, topic)
+    producer = new_transactional_producer(bench, topic)
     bench.write(topic, [b"plain-0", b"plain-1"])
-    transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
+    write_open_transaction(producer, topic, [b"committed-2", b"committed-3", b"committed-4"])
     producer.commit_transaction(30)
-    transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
+    write_open_transaction(producer, topic, [b"aborted-6", b"aborted-7", b"aborted-8"])
     producer.abort_transaction(30)
     wait_until_stable(bench.bootstrap_servers, topic, 10)  # or else the marker may come after what others write
     bench.write(topic, [b"plain-10"])
-    transaction(producer, topic, [b"committed-11"])
+    write_open_transaction(producer, topic, [b"committed-11"])
     producer.commit_transaction(30)
-    transaction(producer, topic, [b"aborted-13", b"aborted-14"])
+    write_open_transaction(producer, topic, [b"aborted-13", b"aborted-14"])
     producer.abort_transaction(30)
     wait_until_stable(bench.bootstrap_servers, topic, 16)
     return topic

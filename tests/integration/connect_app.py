@@ -1,6 +1,6 @@
 """Reads, streams and writes over Spark Connect: python connect_app.py SERVERS TOPIC OUTPUT FOLDER
 
-The server is in a JVM of this process, the client knows it by its port only. What was seen goes to FOLDER/seen.json.
+The server runs in a JVM of this process, and the client has only its port. The results go to FOLDER/results.json.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ DEADLINE = 120  # seconds
 
 def main(servers: str, topic: str, output: str, folder: str) -> None:
     spark = connect()
-    seen: dict[str, Any] = {"session": type(spark).__module__}
+    results: dict[str, Any] = {"session": type(spark).__module__}
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
 
     batch = spark.read.format("kafka-direct").options(**options).load()
-    seen["batch"] = sorted(row.value.decode() for row in batch.collect())
-    seen["filtered"] = batch.where("partition = 1").count()
+    results["batch"] = sorted(row.value.decode() for row in batch.collect())
+    results["filtered"] = batch.where("partition = 1").count()
     writer = batch.select("key", "value").write.format("kafka-direct").mode("append")
     writer.option("kafka.bootstrap.servers", servers).option("topic", output).save()
     try:
         spark.read.format("kafka-direct").options(**options, startingOffset="latest").load().count()
     except Exception as error:
-        seen["refused"] = str(error)
+        results["error"] = str(error)
 
     monitor = pyspark_kafka_direct.enable(spark)
     stream = spark.readStream.format("kafka-direct").options(**options, maxOffsetsPerTrigger="4").load()
-    texts = stream.selectExpr("cast(value as string) text")
-    query = start(texts.writeStream.format("memory").queryName("seen"), folder, "plain")
-    seen["stream"] = sorted(row.text for row in spark.table("seen").collect())
+    values = stream.selectExpr("cast(value as string) text")
+    query = run_to_end(values.writeStream.format("memory").queryName("stream_rows"), folder, "plain")
+    results["stream"] = sorted(row.text for row in spark.table("stream_rows").collect())
     wait_for(lambda: (lag := monitor.lag(query)) is not None and lag.sources[0].total == 0)
     lag = monitor.lag(query)
     assert lag is not None
-    seen["lag"] = [(each.topic, each.partition, each.offset, each.lag) for each in lag.sources[0].partitions]
+    results["lag"] = [(each.topic, each.partition, each.offset, each.lag) for each in lag.sources[0].partitions]
 
-    def keep(batch: DataFrame, number: int) -> None:
-        """Run on the server."""
+    def save(batch: DataFrame, batch_id: int) -> None:
+        """Save the rows of a batch; Spark calls this on the server."""
         texts = [row.text for row in batch.collect()]
-        (Path(folder) / f"batch-{number}").write_text(json.dumps(sorted(texts)), "utf-8")
+        (Path(folder) / f"batch-{batch_id}").write_text(json.dumps(sorted(texts)), "utf-8")
 
-    start(texts.writeStream.foreachBatch(keep), folder, "each")
-    seen["each"] = [json.loads(file.read_text("utf-8")) for file in sorted(Path(folder).glob("batch-*"))]
-    (Path(folder) / "seen.json").write_text(json.dumps(seen), "utf-8")
+    run_to_end(values.writeStream.foreachBatch(save), folder, "each")
+    results["each"] = [json.loads(file.read_text("utf-8")) for file in sorted(Path(folder).glob("batch-*"))]
+    (Path(folder) / "results.json").write_text(json.dumps(results), "utf-8")
     spark.stop()
 
 
 def connect() -> SparkSession:
-    """A session of Spark Connect, at a port that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """Return a session of Spark Connect on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
     builder = SparkSession.builder.remote("local[2]").config("spark.connect.grpc.binding.port", str(port))
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
     return builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 
 
-def start(writer: Any, folder: str, name: str) -> Any:
-    """A query that has ended."""
+def run_to_end(writer: Any, folder: str, name: str) -> Any:
+    """Run a query with Trigger.AvailableNow, and return it."""
     query = writer.option("checkpointLocation", f"{folder}/checkpoint-{name}").trigger(availableNow=True).start()
     assert query.awaitTermination(DEADLINE), "the query did not end"
     return query
 
 
-def wait_for(happened: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE
-    while not happened():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Consumers of three families (Apache Kafka's own in Java, librdkafka, kafka-python), asked for all of a topic."""
+"""Consumers of three client families (Apache Kafka's in Java, librdkafka, kafka-python), which read whole topics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_kafka_direct.broker._jars import kafka_jars
-from pyspark_kafka_direct.broker._java import find_java
+from pyspark_kafka_direct.broker.java import find_java
+from pyspark_kafka_direct.broker.maven import kafka_jars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ _DEADLINE = 120.0
 
 
 class Consumed(NamedTuple):
-    """A record as a consumer sees it."""
+    """A record as a consumer returns it."""
 
     offset: int
     key: bytes | None
@@ -33,15 +33,7 @@ class Consumed(NamedTuple):
 def consume(
     family: Family, bootstrap_servers: str, version: str, topics: Sequence[str], isolation: str = "read_uncommitted"
 ) -> dict[str, list[Consumed]]:
-    """Reads partition 0 of each topic from its beginning to its end.
-
-    Args:
-        family: Whose consumer.
-        bootstrap_servers: The cluster.
-        version: The Java client's version.
-        topics: The topics.
-        isolation: Isolation level of the reader.
-    """
+    """Reads partition 0 of each topic; ``version`` is the Java client's."""
     if family == "java":
         return _by_java(bootstrap_servers, version, topics, isolation)
     if family == "librdkafka":
@@ -53,7 +45,7 @@ def _by_java(bootstrap_servers: str, version: str, topics: Sequence[str], isolat
     jars = kafka_jars(version)[0].parent
     source = Path(__file__).parents[1] / "java" / "Consume.java"
     command = [find_java(), "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", f"{jars}/*", source]
-    run = subprocess.run(
+    completed = subprocess.run(
         [*(str(part) for part in command), bootstrap_servers, isolation, *topics],
         capture_output=True,
         text=True,
@@ -61,13 +53,13 @@ def _by_java(bootstrap_servers: str, version: str, topics: Sequence[str], isolat
         timeout=_DEADLINE,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
-    found: dict[str, list[Consumed]] = {topic: [] for topic in topics}
-    for line in run.stdout.splitlines():
+    assert completed.returncode == 0, completed.stderr
+    consumed: dict[str, list[Consumed]] = {topic: [] for topic in topics}
+    for line in completed.stdout.splitlines():
         topic, offset, key, value, headers, timestamp = json.loads(line)
         pairs = tuple((name, _bytes(content)) for name, content in headers)
-        found[topic].append(Consumed(offset, _bytes(key), _bytes(value), pairs, timestamp))
-    return found
+        consumed[topic].append(Consumed(offset, _bytes(key), _bytes(value), pairs, timestamp))
+    return consumed
 
 
 def _by_librdkafka(bootstrap_servers: str, topic: str, isolation: str) -> list[Consumed]:
@@ -76,7 +68,7 @@ def _by_librdkafka(bootstrap_servers: str, topic: str, isolation: str) -> list[C
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "group.id": "nobody",
+            "group.id": "unused",
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "check.crcs": True,
@@ -86,7 +78,7 @@ def _by_librdkafka(bootstrap_servers: str, topic: str, isolation: str) -> list[C
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[Consumed] = []
+        consumed: list[Consumed] = []
         deadline = time.monotonic() + _DEADLINE
         while time.monotonic() < deadline:
             message = consumer.poll(1)
@@ -94,12 +86,12 @@ def _by_librdkafka(bootstrap_servers: str, topic: str, isolation: str) -> list[C
                 continue
             if message.error() is not None:
                 assert message.error().name() == "_PARTITION_EOF", message.error()
-                return found
+                return consumed
             headers: Any = message.headers() or []
-            found.append(
+            consumed.append(
                 Consumed(message.offset(), message.key(), message.value(), tuple(headers), message.timestamp()[1])
             )
-        raise AssertionError(f"no end of {topic}")
+        raise AssertionError(f"did not reach the end of {topic}")
     finally:
         consumer.close()
 
@@ -119,15 +111,15 @@ def _by_kafka_python(bootstrap_servers: str, topic: str, isolation: str) -> list
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
         (end,) = consumer.end_offsets([partition]).values()
-        found = []
+        consumed = []
         deadline = time.monotonic() + _DEADLINE
         while consumer.position(partition) < end:
-            assert time.monotonic() < deadline, f"no end of {topic}"
+            assert time.monotonic() < deadline, f"did not reach the end of {topic}"
             for records in consumer.poll(1000).values():
-                found += [
+                consumed += [
                     Consumed(each.offset, each.key, each.value, tuple(each.headers), each.timestamp) for each in records
                 ]
-        return found
+        return consumed
     finally:
         consumer.close()
 

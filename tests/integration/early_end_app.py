@@ -1,4 +1,4 @@
-"""Run by test_early_end: queries that have seen enough before their tasks are done."""
+"""Run by test_early_end: queries that end before their tasks have read everything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ spark = builder.config("spark.python.daemon.module", daemon).getOrCreate()
 
 
 def in_new_worker(_: object) -> str:
-    """Tell what a worker was forked from, and whether PyArrow was imported there."""
+    """Describe the daemon that forked a worker, and whether it had imported PyArrow."""
     started_as = sys.modules["__main__"].__spec__
     return f"workers of {started_as and started_as.name}, PyArrow before the fork: {'pyarrow' in sys.modules}"
 
@@ -25,6 +25,6 @@ for topic in topics:
     df.show(3)
     assert len(df.limit(10).collect()) == 10
     assert df.first() is not None
-time.sleep(2)  # a worker finds out on its own time that nobody reads on
+time.sleep(2)  # a worker takes a moment to detect that its output is not read
 spark.stop()
 print("done")

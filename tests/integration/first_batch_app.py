@@ -1,7 +1,7 @@
-"""An application of three queries, each held within its first batch, so that a test can kill it there.
+"""An application with three queries, each blocked in its first batch, so that a test can kill it there.
 
 ``python first_batch_app.py '{"folder": ..., "options": {name: the source's options as JSON}, "to_the_end": ...}'``.
-With ``to_the_end`` nothing is held, and it ends when all there is has been read.
+With ``to_the_end`` no batch blocks, and it ends when all records were read.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-told = json.loads(sys.argv[1])
-folder, to_the_end = Path(told["folder"]), told["to_the_end"]
+arguments = json.loads(sys.argv[1])
+folder, to_the_end = Path(arguments["folder"]), arguments["to_the_end"]
 
 
 def sink(name: str) -> Callable[[DataFrame, int], None]:
-    """Writes the values of each batch to a file of its number, after it was held if it is to be."""
+    """Write the values of each batch to a file named after its id, unless it blocks."""
 
-    def write(batch: DataFrame, number: int) -> None:
+    def write(batch: DataFrame, batch_id: int) -> None:
         values = [row.value.decode() for row in batch.select("value").collect()]
-        (folder / f"{name}-in-{number}").touch()
+        (folder / f"{name}-in-{batch_id}").touch()
         if not to_the_end:
-            time.sleep(600)  # killed long before
-        (folder / f"{name}-batch-{number}.json").write_text(json.dumps(values))
+            time.sleep(600)  # killed before
+        (folder / f"{name}-batch-{batch_id}.json").write_text(json.dumps(values))
 
     return write
 
@@ -48,8 +48,8 @@ spark = (
 )
 spark.sparkContext.setLogLevel("ERROR")
 queries = []
-# One after the other: each starts a Python process, to which Spark gives ten seconds.
-for name, options in told["options"].items():
+# One after the other: each starts a Python process, which has ten seconds.
+for name, options in arguments["options"].items():
     records = spark.readStream.format("kafka-direct").options(**json.loads(options)).load()
     writer = records.writeStream.foreachBatch(sink(name)).option("checkpointLocation", f"{folder}/{name}-checkpoint")
     query = (writer.trigger(availableNow=True) if to_the_end else writer).start()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
-_PATIENCE = 120  # seconds
+_TIMEOUT = 120  # seconds
 
 
 def committed(servers: str, group: str, topic: str) -> dict[int, int]:
@@ -42,7 +42,7 @@ def commit(servers: str, group: str, topic: str, offset: int) -> None:
 def groups_named_after(servers: str, topic: str) -> list[str]:
     """The groups that the broker knows whose name has the topic's in it."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while (found := admin.list_consumer_groups(request_timeout=60).result(60)).errors:  # coordinators are just starting
         assert time.monotonic() < deadline, found.errors
         time.sleep(0.1)
@@ -51,7 +51,7 @@ def groups_named_after(servers: str, topic: str) -> list[str]:
 
 def _by_a_consumer(servers: str, group: str, call: Callable[[Consumer], _T]) -> _T:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     try:
         while True:
             try:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafka_direct.broker._java import find_java
+from pyspark_kafka_direct.broker.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

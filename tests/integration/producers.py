@@ -1,4 +1,4 @@
-"""Producers of three families (Apache Kafka's own in Java, librdkafka, kafka-python), told what to write in one way."""
+"""Producers of three client families (Apache Kafka's in Java, librdkafka, kafka-python), behind one interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tests.integration.java_process import JavaProcess
 
-from pyspark_kafka_direct.broker._jars import kafka_jars
+from pyspark_kafka_direct.broker.maven import kafka_jars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,16 +18,16 @@ FAMILIES: tuple[Family, ...] = ("java", "librdkafka", "kafka-python")
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Codecs by name, with their numbers in a record batch's attributes."""
 
-LARGEST_REQUEST = 16 << 20
+MAX_REQUEST_BYTES = 16 << 20
 _LINGER_MS = 20  # so that batches hold several records
 _BATCH_BYTES = 64 << 10
 _DEADLINE = 60.0
-_TRANSACTION_MS = 600_000  # by default Kafka aborts what has been open for a minute, and a busy machine may need that
+_TRANSACTION_MS = 600_000  # Kafka's default of a minute may be too short on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record to write; without a timestamp (ms) the producer takes the time of day."""
+    """A record to write; without a timestamp (ms) the producer uses the current time."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -37,7 +37,7 @@ class Record:
 
 
 class Written(NamedTuple):
-    """A record that the broker has acknowledged, with the offset and the timestamp it was given."""
+    """An acknowledged record, with its offset and timestamp."""
 
     record: Record
     offset: int
@@ -61,7 +61,7 @@ class Writer(Protocol):
 
 @dataclass
 class Producers:
-    """Opens producers against one cluster; they and the Java process end with ``close``."""
+    """Opens producers of one cluster; ``close`` ends them and the Java process."""
 
     bootstrap_servers: str
     version: str
@@ -71,16 +71,16 @@ class Producers:
     def open(
         self, family: Family, *, codec: str = "none", transactional_id: str | None = None, idempotent: bool = True
     ) -> Writer:
-        plan = _Plan(self.bootstrap_servers, codec, transactional_id, idempotent)
+        settings = _Settings(self.bootstrap_servers, codec, transactional_id, idempotent)
         writer: Writer
         if family == "java":
             if self._java is None:
                 self._java = JavaProcess("Produce.java", kafka_jars(self.version))
-            writer = _JavaWriter(plan, self._java, f"producer-{len(self._writers)}")
+            writer = _JavaWriter(settings, self._java, f"producer-{len(self._writers)}")
         elif family == "librdkafka":
-            writer = _LibrdkafkaWriter(plan)
+            writer = _LibrdkafkaWriter(settings)
         else:
-            writer = _KafkaPythonWriter(plan)
+            writer = _KafkaPythonWriter(settings)
         self._writers.append(writer)
         return writer
 
@@ -92,18 +92,18 @@ class Producers:
 
 
 def can_write(family: Family, record: Record) -> bool:
-    """Some records are beyond what a client lets one write."""
+    """Whether the client's API can write a record."""
     if family == "java":
         return all(_is_text(name) for name, _ in record.headers)
     if family == "librdkafka":
-        # Its timestamp 0 means the time of day.
+        # Its timestamp 0 means the current time.
         return all(_is_text(name) for name, _ in record.headers) and record.timestamp != 0
     nulls = record.key is None and record.value is None
     return not nulls and all(value is not None for _, value in record.headers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Settings:
     bootstrap_servers: str
     codec: str
     transactional_id: str | None
@@ -111,23 +111,23 @@ class _Plan:
 
 
 class _JavaWriter:
-    def __init__(self, plan: _Plan, process: JavaProcess, name: str) -> None:
+    def __init__(self, settings: _Settings, process: JavaProcess, name: str) -> None:
         self._process, self._name = process, name
         config = {
-            "bootstrap.servers": plan.bootstrap_servers,
-            "compression.type": plan.codec,
-            "enable.idempotence": str(plan.idempotent).lower(),
+            "bootstrap.servers": settings.bootstrap_servers,
+            "compression.type": settings.codec,
+            "enable.idempotence": str(settings.idempotent).lower(),
             "linger.ms": str(_LINGER_MS),
             "batch.size": str(_BATCH_BYTES),
-            "max.request.size": str(LARGEST_REQUEST),
-            "buffer.memory": str(4 * LARGEST_REQUEST),
+            "max.request.size": str(MAX_REQUEST_BYTES),
+            "buffer.memory": str(4 * MAX_REQUEST_BYTES),
         }
-        if plan.transactional_id is not None:
-            config |= {"transactional.id": plan.transactional_id, "transaction.timeout.ms": str(_TRANSACTION_MS)}
-        self._order("open", config=config)
+        if settings.transactional_id is not None:
+            config |= {"transactional.id": settings.transactional_id, "transaction.timeout.ms": str(_TRANSACTION_MS)}
+        self._command("open", config=config)
 
     def send(self, topic: str, records: Sequence[Record]) -> list[Written]:
-        orders = [
+        encoded_records = [
             {
                 "partition": record.partition,
                 "timestamp": record.timestamp,
@@ -137,47 +137,47 @@ class _JavaWriter:
             }
             for record in records
         ]
-        written = self._order("send", topic=topic, records=orders)["written"]
+        written = self._command("send", topic=topic, records=encoded_records)["written"]
         return [Written(record, *numbers) for record, numbers in zip(records, written, strict=True)]
 
     def begin(self) -> None:
-        self._order("begin")
+        self._command("begin")
 
     def commit(self) -> None:
-        self._order("commit")
+        self._command("commit")
 
     def abort(self) -> None:
-        self._order("abort")
+        self._command("abort")
 
     def close(self) -> None:
-        self._order("close")
+        self._command("close")
 
-    def _order(self, what: str, **more: object) -> dict[str, Any]:
-        return self._process.order(do=what, producer=self._name, **more)
+    def _command(self, command: str, **arguments: object) -> dict[str, Any]:
+        return self._process.order(do=command, producer=self._name, **arguments)
 
 
 class _LibrdkafkaWriter:
-    def __init__(self, plan: _Plan) -> None:
+    def __init__(self, settings: _Settings) -> None:
         from confluent_kafka import Producer
 
         config: dict[str, object] = {
-            "bootstrap.servers": plan.bootstrap_servers,
-            "compression.type": plan.codec,
-            "enable.idempotence": plan.idempotent,
+            "bootstrap.servers": settings.bootstrap_servers,
+            "compression.type": settings.codec,
+            "enable.idempotence": settings.idempotent,
             "linger.ms": _LINGER_MS,
             "batch.size": _BATCH_BYTES,
-            "message.max.bytes": LARGEST_REQUEST,
+            "message.max.bytes": MAX_REQUEST_BYTES,
         }
-        if plan.transactional_id is not None:
-            config |= {"transactional.id": plan.transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
+        if settings.transactional_id is not None:
+            config |= {"transactional.id": settings.transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
         self._producer = Producer(config)
-        if plan.transactional_id is not None:
+        if settings.transactional_id is not None:
             self._producer.init_transactions(_DEADLINE)
 
     def send(self, topic: str, records: Sequence[Record]) -> list[Written]:
         written: dict[int, Written] = {}
 
-        def remember(number: int) -> Any:
+        def on_delivery(number: int) -> Any:
             def delivered(error: object, message: Any) -> None:
                 assert error is None, error
                 written[number] = Written(records[number], message.offset(), message.timestamp()[1])
@@ -192,7 +192,7 @@ class _LibrdkafkaWriter:
                 record.partition,
                 timestamp=record.timestamp or 0,
                 headers=[(name.decode(), value) for name, value in record.headers],
-                on_delivery=remember(number),
+                on_delivery=on_delivery(number),
             )
         assert self._producer.flush(_DEADLINE) == 0
         return [written[number] for number in range(len(records))]
@@ -208,24 +208,24 @@ class _LibrdkafkaWriter:
 
     def close(self) -> None:
         assert self._producer.flush(_DEADLINE) == 0
-        del self._producer  # which ends its threads, before they miss the broker
+        del self._producer  # ends its threads before the broker stops
 
 
 class _KafkaPythonWriter:
-    def __init__(self, plan: _Plan) -> None:
+    def __init__(self, settings: _Settings) -> None:
         from kafka import KafkaProducer
 
         self._producer = KafkaProducer(
-            bootstrap_servers=plan.bootstrap_servers,
-            compression_type=None if plan.codec == "none" else plan.codec,
-            enable_idempotence=plan.idempotent,
-            transactional_id=plan.transactional_id,
+            bootstrap_servers=settings.bootstrap_servers,
+            compression_type=None if settings.codec == "none" else settings.codec,
+            enable_idempotence=settings.idempotent,
+            transactional_id=settings.transactional_id,
             transaction_timeout_ms=_TRANSACTION_MS,
             linger_ms=_LINGER_MS,
             batch_size=_BATCH_BYTES,
-            max_request_size=LARGEST_REQUEST,
+            max_request_size=MAX_REQUEST_BYTES,
         )
-        if plan.transactional_id is not None:
+        if settings.transactional_id is not None:
             self._producer.init_transactions()
 
     def send(self, topic: str, records: Sequence[Record]) -> list[Written]:
@@ -258,7 +258,7 @@ class _KafkaPythonWriter:
 
 
 class _Name(str):
-    """A header's name that is written as any bytes: the client only takes text and encodes it."""
+    """A header name of any bytes: the client only accepts strings, which it encodes."""
 
     __slots__ = ("raw",)
     raw: bytes

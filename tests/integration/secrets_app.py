@@ -1,8 +1,8 @@
-"""A Spark application of its own, for ``test_secrets``: queries with a password, and all that Spark shows of them.
+"""A separate Spark application for ``test_secrets``: queries with a password, and everything that Spark shows of them.
 
     python secrets_app.py options.json folder
 
-It keeps the pages of its UI and its event log in ``folder``; the rest is on its standard output and error.
+It writes the pages of its UI and its event log to ``folder``, and the rest to standard output and standard error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A command such as the creation of a view shows the options of its relation. Spark leaves out what looks like a
-# password, by its name or its value, but not a private key in PEM text: the documentation says to set this.
+# A command such as the creation of a view shows the options of its relation. Spark redacts options whose name or value
+# looks like a password, but not a private key in PEM text: the documentation recommends this setting.
 REDACTED = "(?i)url|keystore[.]key|key[.]pem"
 
 PAGES = [
@@ -61,30 +61,34 @@ def main(options_file: str, folder: str) -> None:
     try:
         spark.read.format("kafka-direct").options(**wrong).load().collect()
     except Exception as error:
-        print(f"refused: {error}")
-    for name, given in (("right", right), ("wrong", wrong)):
-        stream_with(spark, given, Path(folder, f"checkpoint-{name}"))
+        print(f"rejected: {error}")
+    for name, options in (("right", right), ("wrong", wrong)):
+        stream_with(spark, options, Path(folder, f"checkpoint-{name}"))
     context = spark.sparkContext._jsc
     assert context is not None
-    context.sc().listenerBus().waitUntilEmpty(60_000)  # Spark's pages show what it has heard of
+    context.sc().listenerBus().waitUntilEmpty(60_000)  # the pages show events that the listener bus has delivered
     for number, page in enumerate(PAGES):
         address = f"{spark.sparkContext.uiWebUrl}/{page.format(app=spark.sparkContext.applicationId)}"
-        with urllib.request.urlopen(address, timeout=120) as answer:
-            Path(folder, f"page{number}").write_bytes(answer.read())
+        with urllib.request.urlopen(address, timeout=120) as response:
+            Path(folder, f"page{number}").write_bytes(response.read())
     spark.stop()
 
 
 def stream_with(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> None:
-    """Read and write a stream, and print all that there is to be seen of it."""
+    """Read and write a stream, and print everything it shows."""
     frame = spark.readStream.format("kafka-direct").options(**options, startingOffsets="earliest").load()
     frame.explain(True)
-    login = {name: text for name, text in options.items() if name.startswith("kafka.")}
-    writer = frame.select("value").writeStream.format("kafka-direct").options(**login, topic=options["subscribe"])
+    connection_options = {name: value for name, value in options.items() if name.startswith("kafka.")}
+    writer = (
+        frame.select("value")
+        .writeStream.format("kafka-direct")
+        .options(**connection_options, topic=options["subscribe"])
+    )
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         query.awaitTermination(120)
     except Exception as error:
-        print(f"refused: {error}")
+        print(f"rejected: {error}")
     query.explain(True)
     print("stream:", query.status, query.recentProgress, repr(query.exception()), frame)
 

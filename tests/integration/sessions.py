@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.lanes.jvm import executor_options
-from tests.lanes.python import path_of_workers
+from tests.shards.jvm import executor_options
+from tests.shards.python import path_of_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ class SparkSessions:
 
 def _checkpointing() -> str:
     """The package of the classes that write checkpoints, in the PySpark that is here."""
-    from pyspark_kafka_direct.runtime.spark_versions import spark_features
+    from pyspark_kafka_direct.spark.spark_versions import spark_features
 
     streaming = "org.apache.spark.sql.execution.streaming"
-    return f"{streaming}.checkpointing" if spark_features().arrow_stream_writers else streaming
+    return f"{streaming}.checkpointing" if spark_features().has_arrow_stream_writers else streaming

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark: a master, and a worker of one core on each host."""
+"""A standalone Spark cluster: a master, and a worker with one core on each host."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PACKAGE = Path(pyspark_kafka_direct.__file__).parent
-SMALL = {"spark.executor.memory": "512m"}
+SMALL_EXECUTORS = {"spark.executor.memory": "512m"}
 
 
 @contextlib.contextmanager
 def standalone_cluster(folder: Path, hosts: Sequence[str]) -> Iterator[str]:
-    """The master's URL, while it and its workers live.
+    """Start a master and its workers, and yield the URL of the master.
 
     Args:
-        folder: For logs, and for the work of each worker in ``work-`` and its host.
-        hosts: Distinct addresses of this machine: Spark tells workers apart by them.
+        folder: Contains logs, and the work directory ``work-<host>`` of each worker.
+        hosts: Distinct addresses of this machine, by which Spark identifies workers.
     """
     port, web_port = _free_port(), _free_port()
     with contextlib.ExitStack() as stack:
         url = f"spark://127.0.0.1:{port}"
         _start(stack, folder, "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port))
         for host in hosts:
-            size = ("--cores", "1", "--memory", "1g")
-            places = ("--webui-port", "0", "--work-dir", str(folder / f"work-{host}"))
-            _start(stack, folder, "Worker", url, "--host", host, *size, *places)
+            resources = ("--cores", "1", "--memory", "1g")
+            locations = ("--webui-port", "0", "--work-dir", str(folder / f"work-{host}"))
+            _start(stack, folder, "Worker", url, "--host", host, *resources, *locations)
         log = folder / "Master.log"
         wait_until(lambda: log.read_text().count("Registering worker") == len(hosts), "the workers", 150)
         yield url

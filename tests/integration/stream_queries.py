@@ -1,4 +1,4 @@
-"""Running streaming queries in tests: each batch is collected, and can be asked for when the query is over."""
+"""Streaming queries in tests: each batch is collected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from pyspark_kafka_direct.runtime.spark_versions import spark_features
+from pyspark_kafka_direct.spark.spark_versions import spark_features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ DEADLINE = 150  # seconds; a busy machine is slow, not wrong
 
 @dataclass
 class Stream:
-    """A query that can be started, stopped and started again from its checkpoint.
+    """A query that can be started, stopped and restarted from its checkpoint.
 
     Attributes:
         spark: The session.
@@ -57,14 +57,14 @@ class Stream:
     def run(self, df: DataFrame | None = None, **trigger: Any) -> list[int]:
         """Run to the end (``availableNow=True`` unless another trigger is given); returns the sizes of its batches.
 
-        Before Spark 4.2 a run with ``availableNow`` is one batch, so there it is run until nothing is left.
+        Before Spark 4.2 a run with ``availableNow`` is one batch, so it is run until nothing remains.
         """
         before, last = set(self.batches), -2
         while last != self.committed:
             last = self.committed
             query = self.start(df, **(trigger or {"availableNow": True}))
             assert query.awaitTermination(DEADLINE), "the query did not end"
-            if trigger or self.format != "kafka-direct" or spark_features().read_limits:
+            if trigger or self.format != "kafka-direct" or spark_features().has_read_limits:
                 break
         return [len(self.batches[number]) for number in sorted(self.batches.keys() - before)]
 
@@ -77,11 +77,7 @@ class Stream:
                 raise failure
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait while the query runs.
-
-        Raises:
-            AssertionError: It did not come true in time.
-        """
+        """Wait for a condition while the query runs."""
         deadline = time.monotonic() + DEADLINE
         while not condition():
             failure = self.query.exception() if self.query is not None else None
@@ -92,24 +88,24 @@ class Stream:
 
     def wait_for(self, values: Iterable[object]) -> None:
         """Wait until exactly these values have been read, each once."""
-        wanted = sorted(map(str, values))
-        self.wait(lambda: len(self.values) >= len(wanted), f"the values {wanted}")
-        assert self.values == wanted
+        expected = sorted(map(str, values))
+        self.wait(lambda: len(self.values) >= len(expected), f"the values {expected}")
+        assert self.values == expected
 
     @property
     def values(self) -> list[str]:
         """All values read so far, sorted."""
-        so_far = list(self.batches.values())  # in one step: Spark's thread adds batches meanwhile
-        return sorted(value for batch in so_far for value in batch)
+        collected = list(self.batches.values())  # in one step: Spark's thread adds batches concurrently
+        return sorted(value for batch in collected for value in batch)
 
     @property
     def committed(self) -> int:
-        """The last batch that the checkpoint says is done."""
+        """The last batch committed in the checkpoint."""
         commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
         return max((int(file.name) for file in commits), default=-1)
 
     def undo_commit(self) -> None:
-        """As if the driver had died within its last batch."""
+        """Restore the state as if the driver had died in its last batch."""
         folder, number = self.folder / "checkpoint" / "commits", self.committed
         for file in (folder / str(number), folder / f".{number}.crc"):
             file.unlink(missing_ok=True)
@@ -123,6 +119,6 @@ def produce(servers: str, topic: str, values: Iterable[object], *, partition: in
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     partitions = len(producer.list_topics(topic, timeout=30).topics[topic].partitions)
     for number, value in enumerate(values):
-        place = number % partitions if partition is None else partition
-        producer.produce(topic, str(value).encode(), partition=place, **more)
+        target = number % partitions if partition is None else partition
+        producer.produce(topic, str(value).encode(), partition=target, **more)
     assert producer.flush(60) == 0

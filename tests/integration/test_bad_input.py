@@ -1,4 +1,4 @@
-"""Bad input is refused at planning: by an error of ours that says what to do, in time, and before any task starts."""
+"""Invalid input is rejected at planning with an error of this package, in time and before any task starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafka_direct import errors
 from pyspark_kafka_direct.broker import EmbeddedKafka, make_certificates
-from pyspark_kafka_direct.structured.source import KafkaDirectSource
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.conftest import MakeTopic
 
-    Refused: TypeAlias = Callable[..., str]
+    Rejected: TypeAlias = Callable[..., str]
 
-HANG = 50.0  # seconds after which a wait is a hang; by default brokers are asked for 60
-NOWHERE = "127.0.0.1:1"  # nothing listens there, and what is wrong with an option has to be said without asking anyone
+HANG = 50.0  # seconds after which a wait counts as hung; the default timeout of requests is 60
+NOWHERE = "127.0.0.1:1"  # nothing listens there: invalid options have to be reported without a request
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def plan(**options: str) -> list[Any]:
-    """What Spark does before any task: makes the source and asks it for its tasks. ``_`` stands for a dot."""
-    source = KafkaDirectSource({name.replace("_", "."): text for name, text in options.items()})
+    """Create a source and plan its tasks, as Spark does; in option names ``_`` stands for a dot."""
+    source = KafkaSourceProvider({name.replace("_", "."): value for name, value in options.items()})
     return list(source.reader(source.schema()).partitions())
 
 
 def jobs_of(spark: SparkSession) -> list[int]:
-    """The jobs so far; Spark hears of them by events, which take their time."""
+    """Return all jobs so far, after the events that report them."""
     context = spark.sparkContext._jsc
     assert context is not None
     context.sc().listenerBus().waitUntilEmpty(60_000)
@@ -42,29 +42,35 @@ def jobs_of(spark: SparkSession) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def refused(spark: SparkSession) -> Refused:
-    """Runs a query that has to fail with that error, soon and without a job, and returns what Spark says."""
+def rejected(spark: SparkSession) -> Rejected:
+    """Run a query that has to fail with an error, soon and without a job; return Spark's message."""
 
-    def run(error: type[errors.KafkaDirectError], *said: str, **options: str) -> str:
+    def run(error: type[errors.KafkaDirectError], *messages: str, **options: str) -> str:
         jobs = jobs_of(spark)
         reader = spark.read.format("kafka-direct")
         started = time.monotonic()
         with pytest.raises(Exception, match=rf"pyspark_kafka_direct\.errors\.{error.__name__}: ") as caught:
-            reader.options(**{name.replace("_", "."): text for name, text in options.items()}).load().collect()
+            reader.options(**{name.replace("_", "."): value for name, value in options.items()}).load().collect()
         assert time.monotonic() - started < HANG
         assert jobs_of(spark) == jobs
-        text = str(caught.value)
-        for each in said:
-            assert each in text
-        return text
+        actual = str(caught.value)
+        for message in messages:
+            assert message in actual
+        return actual
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "messages"),
     [
-        ({}, ["exactly one of the options assign, subscribe, subscribePattern must be given", "got none"]),
+        (
+            {},
+            [
+                "exactly one of the options assign, subscribe, subscribePattern (or offsetRanges) must be given",
+                "got none",
+            ],
+        ),
         ({"subscribe": "t", "assign": '{"t":[0]}'}, ["exactly one", "got assign, subscribe"]),
         ({"assign": "t:0"}, ["assign must be JSON such as", "got 't:0'"]),
         ({"assign": "[]"}, ["assign must be JSON such as", "not a JSON object"]),
@@ -75,18 +81,18 @@ def refused(spark: SparkSession) -> Refused:
             {"subscribe": "t", "startingOffset": "latest"},
             ["option startingOffset is", "did you mean 'startingOffsets'?"],
         ),
-        ({"subscribe": "t.*"}, ["'t.*' cannot be a topic's name", "use subscribePattern"]),
+        ({"subscribe": "t.*"}, ["'t.*' is not a valid topic name", "use subscribePattern"]),
         ({"subscribePattern": ""}, ["subscribePattern must be a Java regular expression", "empty"]),
         ({"subscribePattern": "t(1"}, ["subscribePattern", "t(1"]),
         ({"subscribePattern": "*t"}, ["subscribePattern", "'*' has nothing to repeat"]),
     ],
 )
-def test_what_to_read(options: dict[str, str], said: list[str]) -> None:
-    option_error(said, **options)
+def test_selections(options: dict[str, str], messages: list[str]) -> None:
+    option_error(messages, **options)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "value", "message"),
     [
         ("startingOffsets", "latest", "cannot be latest (-1) in a batch query"),
         ("startingOffsets", '{"t":{"0":-1}}', "offset of t-0 cannot be latest (-1) in a batch query"),
@@ -94,9 +100,9 @@ def test_what_to_read(options: dict[str, str], said: list[str]) -> None:
         ("startingOffsets", "beginning", "must be"),
         ("startingOffsets", "earlist", "did you mean 'earliest'?"),
         ("startingOffsets", '{"t":{"0":5', "not JSON"),
-        ("startingOffsets", '{"t":5}', "topic 't' does not map partitions to numbers"),
-        ("startingOffsets", '{"t":{"0":-3}}', "-3 for t-0 is no offset (-1 is latest, -2 earliest)"),
-        ("startingOffsets", '{"t":{"0":1.5}}', "1.5 is not a whole 64-bit number"),
+        ("startingOffsets", '{"t":5}', "topic 't' does not map partitions to integers"),
+        ("startingOffsets", '{"t":{"0":-3}}', "-3 for t-0 is not an offset (-1 is latest, -2 is earliest)"),
+        ("startingOffsets", '{"t":{"0":1.5}}', "1.5 is not a 64-bit integer"),
         ("startingOffsets", '{"t":{"0":1},"t":"earliest"}', "'t' occurs twice"),
         ("startingOffsets", '{"t":{"zero":1}}', "'zero' is not a partition number"),
         ("endingOffsets", "earliest", "cannot be earliest (-2) in a batch query"),
@@ -108,54 +114,54 @@ def test_what_to_read(options: dict[str, str], said: list[str]) -> None:
         ("startingTimestamp", "1.0", "must be one timestamp in milliseconds since 1970"),
         ("endingTimestamp", "", "must be one timestamp in milliseconds since 1970"),
         ("startingOffsetsByTimestamp", "1700000000000", "must be JSON such as"),
-        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "-1 for t-0 lies before 1970"),
-        ("endingOffsetsByTimestamp", '{"t":{"0":"soon"}}', "'soon' is not a whole 64-bit number"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}', "-1 for t-0 is before 1970"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":"soon"}}', "'soon' is not a 64-bit integer"),
         ("startingOffsetsByTimestampStrategy", "earliest", "must be error or latest, got 'earliest'"),
-        ("offsetRanges", "[]", "leave out subscribe"),
-        ("minPartitions", "a", "whole number from 1"),
-        ("minPartitions", "1.0", "whole number from 1"),
-        ("minPartitions", "0", "whole number from 1"),
-        ("minPartitions", "-1", "whole number from 1"),
-        ("maxRecordsPerPartition", "0", "whole number from 1"),
-        ("maxRecordsPerPartition", "many", "whole number from 1"),
+        ("offsetRanges", "[]", "remove subscribe"),
+        ("minPartitions", "a", "an integer from 1"),
+        ("minPartitions", "1.0", "an integer from 1"),
+        ("minPartitions", "0", "an integer from 1"),
+        ("minPartitions", "-1", "an integer from 1"),
+        ("maxRecordsPerPartition", "0", "an integer from 1"),
+        ("maxRecordsPerPartition", "many", "an integer from 1"),
         ("failOnDataLoss", "no", "must be true or false, got 'no'"),
         ("includeHeaders", "", "must be true or false"),
         ("pushDownFilters", "on", "must be true or false"),
-        ("kafkaConsumer.pollTimeoutMs", "2m", "whole number from 1"),
-        ("fetchOffset.numRetries", "-1", "whole number from 1"),
-        ("fetchOffset.retryIntervalMs", "1s", "whole number from 0"),
+        ("kafkaConsumer.pollTimeoutMs", "2m", "an integer from 1"),
+        ("fetchOffset.numRetries", "-1", "an integer from 1"),
+        ("fetchOffset.retryIntervalMs", "1s", "an integer from 0"),
         ("oauthTokenProvider", "company.tokens", "must be module:factory, got 'company.tokens'"),
-        ("rackEnvironmentVariable", "$RACK", "must be an environment variable's name"),
+        ("rackEnvironmentVariable", "$RACK", "must be the name of an environment variable"),
     ],
 )
-def test_values(name: str, text: str, said: str) -> None:
-    option_error([name, said], subscribe="t", **{name: text})
+def test_values(name: str, value: str, message: str) -> None:
+    option_error([name, message], subscribe="t", **{name: value})
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "value", "message"),
     [
         ("kafka.auto.offset.reset", "latest", "set startingOffsets"),
-        ("kafka.enable.auto.commit", "true", "Spark keeps the offsets"),
-        ("kafka.key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "arrive as binary"),
-        ("kafka.value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "arrive as binary"),
+        ("kafka.enable.auto.commit", "true", "Spark manages them"),
+        ("kafka.key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "are binary"),
+        ("kafka.value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer", "are binary"),
         ("kafka.interceptor.classes", "company.Audit", "use DataFrame operations instead"),
         ("kafka.isolation.level", "committed", "read_uncommitted or read_committed"),
         ("kafka.security.protocol", "TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
         ("kafka.sasl.login.callback.handler.class", "company.Tokens", "oauthTokenProvider"),
-        ("kafka.request.timeout.ms", "30s", "a whole number from 1"),
-        ("kafka.fetch.min.bytes", "-1", "a whole number from 0"),
+        ("kafka.request.timeout.ms", "30s", "an integer from 1"),
+        ("kafka.fetch.min.bytes", "-1", "an integer from 0"),
         ("kafka.check.crcs", "maybe", "true or false"),
     ],
 )
-def test_client_settings(name: str, text: str, said: str) -> None:
-    option_error([name, said], subscribe="t", **{name: text})
-    # The prefix may be left out.
-    option_error([said], subscribe="t", **{name.removeprefix("kafka."): text})
+def test_client_properties(name: str, value: str, message: str) -> None:
+    option_error([name, message], subscribe="t", **{name: value})
+    # The prefix is optional.
+    option_error([message], subscribe="t", **{name.removeprefix("kafka."): value})
 
 
 @pytest.mark.parametrize(
-    ("servers", "said"),
+    ("servers", "message"),
     [
         ("", "kafka.bootstrap.servers is missing or empty"),
         ("localhost", "must be host:port of one or more brokers, separated by commas, got 'localhost'"),
@@ -163,75 +169,84 @@ def test_client_settings(name: str, text: str, said: str) -> None:
         ("one:9092 two:9092", "must be host:port of one or more brokers"),
     ],
 )
-def test_bootstrap_servers(servers: str, said: str) -> None:
-    option_error([said], subscribe="t", kafka_bootstrap_servers=servers)
+def test_bootstrap_servers(servers: str, message: str) -> None:
+    option_error([message], subscribe="t", kafka_bootstrap_servers=servers)
 
 
-def option_error(said: list[str], **options: str) -> None:
+def option_error(messages: list[str], **options: str) -> None:
     started = time.monotonic()
     with pytest.raises(errors.OptionError) as caught:
         plan(**{"kafka_bootstrap_servers": NOWHERE, **options})
     assert time.monotonic() - started < HANG
-    for each in said:
-        assert each in str(caught.value)
+    for message in messages:
+        assert message in str(caught.value)
 
 
-def test_an_option_through_spark(refused: Refused) -> None:
-    refused(errors.OptionError, "startingOffsets", kafka_bootstrap_servers=NOWHERE, subscribe="t", startingOffsets="x")
-    refused(
+def test_an_option_through_spark(rejected: Rejected) -> None:
+    rejected(errors.OptionError, "startingOffsets", kafka_bootstrap_servers=NOWHERE, subscribe="t", startingOffsets="x")
+    rejected(
         errors.OptionError, "kafka.check.crcs", kafka_bootstrap_servers=NOWHERE, subscribe="t", kafka_check_crcs="x"
     )
 
 
-def test_no_broker_there(refused: Refused) -> None:
+def test_unreachable_brokers(rejected: Rejected) -> None:
     options = {"subscribe": "t", "kafka_socket_connection_setup_timeout_ms": "1000"}
-    refused(errors.BrokerUnreachableError, NOWHERE, kafka_bootstrap_servers=NOWHERE, **options)
-    refused(errors.BrokerUnreachableError, "nowhere.invalid", kafka_bootstrap_servers="nowhere.invalid:9092", **options)
+    rejected(errors.BrokerUnreachableError, NOWHERE, kafka_bootstrap_servers=NOWHERE, **options)
+    rejected(
+        errors.BrokerUnreachableError, "nowhere.invalid", kafka_bootstrap_servers="nowhere.invalid:9092", **options
+    )
 
 
-def test_a_broker_that_does_not_answer(refused: Refused) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
+def test_an_unresponsive_broker(rejected: Rejected) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         options = {"subscribe": "t", "kafka_bootstrap_servers": address}
-        refused(errors.BrokerTimeoutError, address, kafka_socket_connection_setup_timeout_ms="2000", **options)
-        refused(errors.BrokerTimeoutError, address, kafka_default_api_timeout_ms="2000", **options)
+        rejected(errors.BrokerTimeoutError, address, kafka_socket_connection_setup_timeout_ms="2000", **options)
+        rejected(errors.BrokerTimeoutError, address, kafka_default_api_timeout_ms="2000", **options)
 
 
-def test_topics_and_partitions_that_do_not_exist(refused: Refused, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+def test_topics_and_partitions_that_do_not_exist(
+    rejected: Rejected, kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
     topic = make_topic(partitions=2)
     servers = {"kafka_bootstrap_servers": kafka.bootstrap_servers}
     missing = topic + "-old"
     hint = f"did you mean '{topic}'?"
-    refused(
-        errors.TopicNotFoundError, missing, "never created by reading", hint, subscribe=f"{topic},{missing}", **servers
+    rejected(
+        errors.TopicNotFoundError,
+        missing,
+        "reading never creates topics",
+        hint,
+        subscribe=f"{topic},{missing}",
+        **servers,
     )
-    refused(errors.TopicNotFoundError, missing, assign=json.dumps({missing: [0]}), **servers)
-    refused(
+    rejected(errors.TopicNotFoundError, missing, assign=json.dumps({missing: [0]}), **servers)
+    rejected(
         errors.TopicNotFoundError, f"{topic}-2", "has partitions 0, 1", assign=json.dumps({topic: [0, 2]}), **servers
     )
     ranges = json.dumps([{"topic": topic, "partition": 2, "fromOffset": 0, "untilOffset": 1}])
-    refused(errors.TopicNotFoundError, "offsetRanges", f"topic {topic}, partition 2", offsetRanges=ranges, **servers)
+    rejected(errors.TopicNotFoundError, "offsetRanges", f"topic {topic}, partition 2", offsetRanges=ranges, **servers)
 
 
-def test_a_partition_that_vanished(refused: Refused, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
-    """Offsets kept from a topic of three partitions, which was deleted and made anew with two."""
+def test_offsets_of_a_missing_partition(rejected: Rejected, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    """Offsets of a topic with three partitions that was deleted and recreated with two."""
     topic = make_topic(partitions=2)
-    kept = json.dumps({topic: {"0": 5, "1": 5, "2": 5}})
+    offsets = json.dumps({topic: {"0": 5, "1": 5, "2": 5}})
     servers = {"kafka_bootstrap_servers": kafka.bootstrap_servers}
-    refused(
-        errors.OffsetPlanError,
+    rejected(
+        errors.InvalidOffsetsError,
         "startingOffsets",
         f"not assigned: {topic}-2",
         subscribe=topic,
-        startingOffsets=kept,
+        startingOffsets=offsets,
         **servers,
     )
-    refused(
-        errors.OffsetPlanError,
+    rejected(
+        errors.InvalidOffsetsError,
         "endingOffsets",
         f"not assigned: {topic}-2",
         subscribe=topic,
-        endingOffsets=kept,
+        endingOffsets=offsets,
         **servers,
     )
 
@@ -244,7 +259,7 @@ def secured() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(scope="module")
 def login(secured: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> dict[str, str]:
-    """Options with which everything is right but for the ACL of the topic."""
+    """Options with which only the ACL of the topic is missing."""
     user = secured.users[0]
     return {
         "kafka_bootstrap_servers": secured.listener("SASL_SSL"),
@@ -256,27 +271,27 @@ def login(secured: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> dict
     }
 
 
-def test_no_acl_on_the_topic(refused: Refused, secured: EmbeddedKafka, login: dict[str, str]) -> None:
-    refused(errors.AuthorizationError, f"topic {login['subscribe']}", **login)
+def test_no_acl_on_the_topic(rejected: Rejected, secured: EmbeddedKafka, login: dict[str, str]) -> None:
+    rejected(errors.AuthorizationError, f"topic {login['subscribe']}", **login)
 
 
-def test_a_wrong_password(refused: Refused, secured: EmbeddedKafka, login: dict[str, str]) -> None:
+def test_a_wrong_password(rejected: Rejected, secured: EmbeddedKafka, login: dict[str, str]) -> None:
     wrong = f'{PLAIN} required username="alice" password="not-hers";'
-    said = refused(
+    message = rejected(
         errors.AuthenticationError, "alice", secured.listener("SASL_SSL"), **{**login, "kafka_sasl_jaas_config": wrong}
     )
-    assert "not-hers" not in said
+    assert "not-hers" not in message
 
 
-def test_a_wrong_ca(refused: Refused, login: dict[str, str], tmp_path: Path) -> None:
+def test_a_wrong_ca(rejected: Rejected, login: dict[str, str], tmp_path: Path) -> None:
     other = make_certificates(tmp_path / "other", ("localhost",)).ca
-    refused(
+    rejected(
         errors.TlsError,
         "kafka.ssl.truststore",
         login["kafka_bootstrap_servers"],
         **{**login, "kafka_ssl_truststore_location": str(other)},
     )
     missing = str(tmp_path / "missing.pem")
-    refused(
+    rejected(
         errors.OptionError, "ssl.truststore.location", missing, **{**login, "kafka_ssl_truststore_location": missing}
     )

@@ -1,4 +1,4 @@
-"""Where a batch starts and ends, through Spark and a real broker: the acceptance list of Spark's own batch source."""
+"""Where a batch starts and ends, with Spark and a real broker: the cases of Spark's own batch source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Read: TypeAlias = "Callable[..., DataFrame]"
 
 
 def write(kafka: EmbeddedKafka, topic: str, partition: int, count: int, first: int = 0) -> None:
-    """Writes records numbered from ``first`` on; the number is the value, and sets the timestamp."""
+    """Write records numbered from ``first``; the number is the value and determines the timestamp."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(first, first + count):
         producer.produce(topic, b"%d" % number, partition=partition, timestamp=START + STEP * number)
@@ -37,7 +37,7 @@ def write(kafka: EmbeddedKafka, topic: str, partition: int, count: int, first: i
 
 
 def delete_records(kafka: EmbeddedKafka, topic: str, partition: int, before: int) -> None:
-    """Makes ``before`` the log start offset, as retention would."""
+    """Make ``before`` the log start offset, as retention would."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
         assert deleted.result(30).low_watermark == before
@@ -68,7 +68,7 @@ def _text(option: object) -> str:
 
 
 def offsets(frame: DataFrame) -> Offsets:
-    """The offsets that are read of each partition, in the order of reading; partitions without any are left out."""
+    """The offsets read of each partition, in the order of reading, without empty partitions."""
     found: Offsets = {}
     for partition, offset in frame.select("partition", "offset").collect():
         found.setdefault(partition, []).append(offset)
@@ -85,10 +85,10 @@ def at(number: float) -> int:
     return int(START + STEP * number)
 
 
-def refused(frame: Callable[[], DataFrame], *said: str) -> None:
-    with pytest.raises(Exception, match=r"errors\.OffsetPlanError") as caught:
+def assert_rejected(frame: Callable[[], DataFrame], *messages: str) -> None:
+    with pytest.raises(Exception, match=r"errors\.InvalidOffsetsError") as caught:
         frame().collect()
-    for each in said:
+    for each in messages:
         assert each in str(caught.value)
 
 
@@ -124,7 +124,7 @@ def test_several_topics(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic)
 
     run = topics[0].removeprefix("arrivals-").split("-")[0]
     assert records(read(", ".join(topics))) == {topics[0]: 1, topics[1]: 2, topics[2]: 3}
-    # A part of the name is enough, as for Spark's own source.
+    # Matching a part of the name is enough, as for Spark's own source.
     assert records(read(subscribePattern=rf"arrivals-{run}-\d")) == {topics[0]: 1, topics[1]: 2}
     assert records(read(subscribePattern=rf"^arrivals-{run}-\d+$")) == {topics[0]: 1}
     assert records(read(subscribePattern=rf"(.*arrivals|dep\p{{Lower}}+)-{run}-\d+")) == {
@@ -135,9 +135,9 @@ def test_several_topics(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic)
     assert records(read(subscribePattern="no topic")) == {}
 
 
-def test_patterns_leave_internal_topics_out(read: Read, kafka: EmbeddedKafka) -> None:
+def test_patterns_exclude_internal_topics(read: Read, kafka: EmbeddedKafka) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "internal"})
-    producer.init_transactions(60)  # the broker makes the topic, and writes to it
+    producer.init_transactions(60)  # the broker creates the topic and writes to it
     assert read(subscribePattern="__transaction_state").count() == 0
     assert read("__transaction_state").count() > 0
 
@@ -170,8 +170,10 @@ def test_one_timestamp_for_all(read: Read, topic: str) -> None:
 def test_a_starting_timestamp_without_a_record(read: Read, topic: str) -> None:
     late = {topic: {"0": at(1), "1": at(COUNT + 1), "2": at(0)}}
     advice = "startingOffsetsByTimestampStrategy=latest"
-    refused(lambda: read(topic, startingOffsetsByTimestamp=late), "startingOffsetsByTimestamp", f"{topic}-1", advice)
-    refused(lambda: read(topic, startingTimestamp=at(COUNT)), "startingTimestamp", f"{topic}-0", advice)
+    assert_rejected(
+        lambda: read(topic, startingOffsetsByTimestamp=late), "startingOffsetsByTimestamp", f"{topic}-1", advice
+    )
+    assert_rejected(lambda: read(topic, startingTimestamp=at(COUNT)), "startingTimestamp", f"{topic}-0", advice)
     found = read(topic, startingOffsetsByTimestamp=late, startingOffsetsByTimestampStrategy="latest")
     assert offsets(found) == expected((1, COUNT))
     found = read(topic, startingTimestamp=at(COUNT), startingOffsetsByTimestampStrategy="latest")
@@ -180,7 +182,7 @@ def test_a_starting_timestamp_without_a_record(read: Read, topic: str) -> None:
 
 def test_an_ending_timestamp_without_a_record_reads_to_the_end(read: Read, topic: str) -> None:
     late = {topic: {"0": at(2), "1": at(COUNT + 1), "2": at(0)}}
-    # The strategy is for starts.
+    # The strategy applies to starts only.
     found = read(topic, endingOffsetsByTimestamp=late, startingOffsetsByTimestampStrategy="error")
     assert offsets(found) == expected((0, 2), (0, COUNT))
     assert offsets(read(topic, endingTimestamp=at(1000))) == expected((0, COUNT), (0, COUNT))
@@ -206,7 +208,7 @@ def test_which_option_comes_first(read: Read, topic: str) -> None:
 
 
 def test_a_frame_is_planned_once(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
-    """A deviation from Spark's connector, where a second action sees what was written meanwhile."""
+    """A deviation from Spark's connector, where a second action sees records written in between."""
     name = make_topic()
     write(kafka, name, 0, 3)
     frame = read(name)
@@ -226,14 +228,14 @@ def test_records_may_age_out_after_the_first_action(read: Read, kafka: EmbeddedK
     for frame in (earliest, by_number, by_number_if_there):
         assert offsets(frame) == expected((0, 10))
     delete_records(kafka, name, 0, before=4)
-    # `earliest` is what is there when it is read; a number is what was asked for.
+    # `earliest` is the log start when it is read; a number is an explicit request.
     assert offsets(earliest) == expected((4, 10))
     assert offsets(by_number_if_there) == expected((4, 10))
     with pytest.raises(Exception, match=r"errors\.DataLossError.*offsets \[0, 4\).*removed by retention"):
         by_number.collect()
 
 
-def test_what_ages_out_of_a_later_piece_is_lost(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+def test_records_that_expire_in_a_later_split_are_lost(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     name = make_topic()
     write(kafka, name, 0, 10)
     frame = read(name, maxRecordsPerPartition=5)
@@ -255,19 +257,19 @@ def test_offsets_that_are_not_in_the_log(read: Read, kafka: EmbeddedKafka, make_
     name = make_topic()
     write(kafka, name, 0, 10)
     delete_records(kafka, name, 0, before=4)
-    for options, there, said in (
+    for options, existing, message in (
         ({"startingOffsets": {name: {"0": 2}}}, (4, 10), r"offsets \[2, 4\)"),
         ({"endingOffsets": {name: {"0": 12}}}, (4, 10), r"offsets \[10, 12\)"),
         ({"startingOffsets": {name: {"0": 11}}}, (0, 0), r"offsets \[10, 11\)"),
     ):
-        with pytest.raises(Exception, match=rf"errors\.DataLossError.*{said}.*failOnDataLoss=false"):
+        with pytest.raises(Exception, match=rf"errors\.DataLossError.*{message}.*failOnDataLoss=false"):
             read(name, **options).collect()
-        assert offsets(read(name, failOnDataLoss="false", **options)) == expected(there)
+        assert offsets(read(name, failOnDataLoss="false", **options)) == expected(existing)
 
 
 def test_transactions(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     name = make_topic()
-    # By default Kafka aborts what has been open for a minute, and on a busy machine that may be reached.
+    # By default Kafka aborts transactions that are open for a minute, which may happen on a busy machine.
     patient = {"transactional.id": name, "transaction.timeout.ms": 600_000}
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **patient})
     producer.init_transactions(60)
@@ -304,7 +306,7 @@ def test_the_number_of_tasks(read: Read, kafka: EmbeddedKafka, make_topic: MakeT
         assert {partition: sorted(numbers) for partition, numbers in found.items()} == expected((0, 11), (0, 2))
         return frame.rdd.getNumPartitions()
 
-    assert tasks() == 2  # an empty range is no task
+    assert tasks() == 2  # an empty range has no task
     assert tasks(minPartitions=2) == 2
     assert tasks(minPartitions=6) == 6
     assert tasks(minPartitions=50) == 13
@@ -312,7 +314,7 @@ def test_the_number_of_tasks(read: Read, kafka: EmbeddedKafka, make_topic: MakeT
     assert tasks(maxRecordsPerPartition=4, minPartitions=6) == 6
 
 
-def test_given_ranges(read: Read, topic: str) -> None:
+def test_explicit_ranges(read: Read, topic: str) -> None:
     ranges = [
         {"topic": topic, "partition": 1, "fromOffset": 3, "untilOffset": 5},
         {"topic": topic, "partition": 0, "fromOffset": 0, "untilOffset": 2},
@@ -328,33 +330,37 @@ def test_given_ranges(read: Read, topic: str) -> None:
 
 def test_start_and_end_must_name_the_same_partitions(read: Read, topic: str) -> None:
     three, two = {topic: {"0": 1, "1": 1, "2": 0}}, {topic: {"0": 3, "1": 3}}
-    refused(lambda: read(topic, startingOffsets=three, endingOffsets=two), "same topic-partitions", f"{topic}-2")
-    refused(lambda: read(topic, startingOffsets=two, endingOffsets=three), "same topic-partitions", f"{topic}-2")
-    refused(
+    assert_rejected(
+        lambda: read(topic, startingOffsets=three, endingOffsets=two), "same topic-partitions", f"{topic}-2"
+    )
+    assert_rejected(
+        lambda: read(topic, startingOffsets=two, endingOffsets=three), "same topic-partitions", f"{topic}-2"
+    )
+    assert_rejected(
         lambda: read(topic, startingOffsetsByTimestamp=three, endingOffsetsByTimestamp=two),
         "same topic-partitions",
         f"{topic}-2",
     )
 
 
-def test_positions_must_name_exactly_the_assigned_partitions(read: Read, topic: str) -> None:
+def test_offsets_must_name_exactly_the_assigned_partitions(read: Read, topic: str) -> None:
     two, four = {topic: {"0": 1, "1": 1}}, {topic: {"0": 1, "1": 1, "2": 0, "3": 0}}
     for name in ("startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
-        refused(lambda name=name: read(topic, **{name: two}), name, f"missing: {topic}-2")  # type: ignore[misc]
-        refused(lambda name=name: read(topic, **{name: four}), name, f"not assigned: {topic}-3")  # type: ignore[misc]
+        assert_rejected(lambda name=name: read(topic, **{name: two}), name, f"missing: {topic}-2")  # type: ignore[misc]
+        assert_rejected(lambda name=name: read(topic, **{name: four}), name, f"not assigned: {topic}-3")  # type: ignore[misc]
 
 
 def test_a_start_after_its_end(read: Read, topic: str) -> None:
     def numbers(*values: int) -> dict[str, dict[str, int]]:
         return {topic: dict(zip("012", values, strict=True))}
 
-    # Seen in the options.
-    refused(
+    # Detected in the options.
+    assert_rejected(
         lambda: read(topic, startingOffsets=numbers(1, 4, 0), endingOffsets=numbers(3, 2, 0)),
         "start offset 4 (startingOffsets) is greater than the end offset 2 (endingOffsets)",
         f"{topic}, partition 1",
     )
-    refused(
+    assert_rejected(
         lambda: read(
             topic,
             startingOffsetsByTimestamp=numbers(at(1), at(4), 0),
@@ -363,14 +369,14 @@ def test_a_start_after_its_end(read: Read, topic: str) -> None:
         "start timestamp",
         "greater than the end timestamp",
     )
-    # Seen once the cluster was asked.
-    refused(
+    # Detected after the lookups.
+    assert_rejected(
         lambda: read(
             topic, startingTimestamp=at(4), endingTimestamp=at(2), startingOffsetsByTimestampStrategy="latest"
         ),
         "resolved start offset 4 (timestamp) is greater than the resolved end offset 2 (timestamp)",
     )
-    refused(
+    assert_rejected(
         lambda: read(topic, startingOffsets=numbers(4, 0, 0), endingTimestamp=at(2)),
         "resolved start offset 4 (given) is greater than the resolved end offset 2 (timestamp)",
     )

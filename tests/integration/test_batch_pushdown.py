@@ -1,4 +1,4 @@
-"""Filters that are pushed down change what is read, never what comes out."""
+"""Pushed filters change what is read, never the result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import datasource as filters
 
-from pyspark_kafka_direct.structured._range import RangePartition
-from pyspark_kafka_direct.structured.batch import FilteringBatchReader
-from pyspark_kafka_direct.structured.source import KafkaDirectSource
+from pyspark_kafka_direct.datasource.kafka_batch_reader import FilterPushdownBatchReader
+from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Row: TypeAlias = tuple[int, int, bytes | None, datetime.datetime]
 
 T0 = 1_700_000_000_000
-# Milliseconds. Not in order: a producer sets them as it likes. Far out: 1970, 2200.
+# Milliseconds, not in order, because producers set them; with extremes: 1970, 2200.
 TIMESTAMPS = {
     0: [T0 + 100 * number for number in range(40)],
     1: [T0 + 100 * ((number * 7) % 40) for number in range(40)],
@@ -130,7 +130,7 @@ def read(spark: SparkSession, kafka: EmbeddedKafka, topic: str) -> Callable[...,
 
 @pytest.fixture(scope="module")
 def unpushed(read: Callable[..., DataFrame]) -> DataFrame:
-    """Everything, kept by Spark: filters on it are Spark's own."""
+    """All records, cached by Spark: it evaluates the filters itself."""
     frame = read().cache()
     assert frame.count() == sum(len(timestamps) for timestamps in TIMESTAMPS.values())
     return frame
@@ -173,17 +173,17 @@ def test_fewer_tasks(read: Callable[..., DataFrame]) -> None:
 
 
 def test_one_load_is_for_one_filter(read: Callable[..., DataFrame], unpushed: DataFrame) -> None:
-    """A trap of Spark's, up to 4.3.0 at least, that docs/coming-from-the-jvm-connector.md warns of.
+    """A pitfall of Spark, up to 4.3.0 at least; see docs/coming-from-the-jvm-connector.md.
 
-    Spark keeps one plan per ``load()``, and pushed filters replace it, for every other use of that frame as well. Once
-    this test fails, Spark was mended (``PythonScanBuilder`` keeps the plan itself) and the warnings can go.
+    Spark keeps one plan per ``load()``, and pushed filters replace it, for every other use of that frame as well. If
+    this test fails, Spark is fixed (``PythonScanBuilder`` keeps the plan itself) and the warnings can be removed.
     """
     frame = read(pushDownFilters="true")
     assert rows(frame.where("partition = 1")) == rows(unpushed.where("partition = 1"))
     assert rows(frame) == rows(unpushed.where("partition = 1"))
     both = frame.where("partition = 0").union(frame.where("partition = 2"))
     assert rows(both) == sorted(rows(unpushed.where("partition = 2")) * 2)
-    # Frames of their own are safe.
+    # Separate frames are safe.
     both = read(pushDownFilters="true").where("partition = 0").union(read(pushDownFilters="true").where("offset > 20"))
     assert rows(both) == sorted(rows(unpushed.where("partition = 0")) + rows(unpushed.where("offset > 20")))
 
@@ -193,15 +193,15 @@ def test_fewer_offsets_are_planned(kafka: EmbeddedKafka, topic: str) -> None:
         return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
 
     def planned(*pushed: filters.Filter) -> tuple[dict[int, tuple[int, int]], list[filters.Filter]]:
-        source = KafkaDirectSource(
+        source = KafkaSourceProvider(
             {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "pushdownfilters": "true"}
         )
         reader = source.reader(source.schema())
-        assert isinstance(reader, FilteringBatchReader)
+        assert isinstance(reader, FilterPushdownBatchReader)
         left = list(reader.pushFilters(list(pushed)))
         found = {}
         for planned in reader.partitions():
-            assert isinstance(planned, RangePartition)
+            assert isinstance(planned, KafkaInputPartition)
             offsets = planned.task.offsets
             found[offsets.partition] = (offsets.from_offset, offsets.until_offset)
         return found, left
@@ -209,14 +209,14 @@ def test_fewer_offsets_are_planned(kafka: EmbeddedKafka, topic: str) -> None:
     everything = {0: (0, 40), 1: (0, 40), 2: (0, 9)}
     assert planned() == (everything, [])
     assert planned(filters.EqualTo(("partition",), 1), filters.GreaterThan(("offset",), 20)) == ({1: (21, 40)}, [])
-    # A lower bound in time narrows the ranges; Spark has to look all the same.
+    # A lower time bound narrows the ranges, but Spark still evaluates the filter.
     late = filters.GreaterThanOrEqual(("timestamp",), moment(T0 + 3_000))
     assert planned(late) == ({0: (30, 40), 1: (5, 40), 2: (4, 9)}, [late])
-    # An upper bound cannot.
+    # An upper bound does not.
     early = filters.LessThan(("timestamp",), moment(T0 + 100))
     assert planned(early) == (everything, [early])
-    nobody = filters.GreaterThan(("timestamp",), moment(9_000_000_000_000))
-    assert planned(nobody) == ({}, [nobody])
+    no_record = filters.GreaterThan(("timestamp",), moment(9_000_000_000_000))
+    assert planned(no_record) == ({}, [no_record])
     assert planned(filters.In(("partition",), (9, 10))) == ({}, [])
     unknown = filters.StringStartsWith(("topic",), "t")
     assert planned(unknown) == (everything, [unknown])

@@ -1,4 +1,4 @@
-"""``spark.read.format("kafka-direct")``: the columns, a schema of one's own, and how a query ends."""
+"""``spark.read.format("kafka-direct")``: the columns, a custom schema, and how a query ends."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_column_of_every_record(read: Callable[..., DataFrame], flights: s
     assert first == datetime.datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=datetime.UTC)
 
 
-def test_headers_are_null_where_a_record_has_none(read: Callable[..., DataFrame], flights: str) -> None:
+def test_headers_are_null_if_a_record_has_none(read: Callable[..., DataFrame], flights: str) -> None:
     rows = read(flights, includeHeaders="true").orderBy("partition", "offset").collect()
     assert [row.headers and [tuple(header) for header in row.headers] for row in rows] == [
         None,
@@ -111,7 +111,7 @@ def test_column_names_of_a_schema_are_case_insensitive_as_in_spark(
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ("valeu binary", "Did you mean 'value'"),
         ("value string", "column 'value' is binary, not string"),
@@ -119,10 +119,10 @@ def test_column_names_of_a_schema_are_case_insensitive_as_in_spark(
         ("key binary not null", "may be null"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused(
-    read: Callable[..., DataFrame], flights: str, schema: str, said: str
+def test_an_unsupported_schema_is_rejected(
+    read: Callable[..., DataFrame], flights: str, schema: str, message: str
 ) -> None:
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         read(flights, schema).collect()
 
 

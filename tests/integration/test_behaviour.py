@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.behaviour import imports, inventory
-from tests.behaviour.store import complaint
-from tests.lanes.assignment import COLLECTED
+from tests.behaviour import collected_tests, imports
+from tests.behaviour.differences import report
+from tests.shards.assignment import COLLECTED
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 
@@ -21,14 +21,14 @@ native = pytest.mark.skipif(IMPLEMENTATION != "native", reason="the record is of
 
 @native
 def test_planning_and_reading_import_what_is_recorded(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> None:
-    found, rows = imports.of_batch(imports.prepare(kafka.bootstrap_servers, make_topic()))
+    found, rows = imports.batch_imports(imports.produce_records(kafka.bootstrap_servers, make_topic()))
     assert rows == imports.ROWS
-    assert not (said := complaint("workers", imports.compare(found))), said
+    assert not (said := report("workers", imports.compare(found))), said
 
 
 @native
 def test_no_test_id_is_gone(request: pytest.FixtureRequest) -> None:
-    if not inventory.is_whole_run(request.config, "tests/integration"):
+    if not collected_tests.is_full_run(request.config, "tests/integration"):
         pytest.skip("only a run of all integration tests has all ids")
     collected = [item.nodeid for item in request.config.stash[COLLECTED]]
-    assert not (said := complaint("tests", inventory.compare_ids(collected, "tests/integration"))), said
+    assert not (said := report("tests", collected_tests.compare_ids(collected, "tests/integration"))), said

@@ -2,7 +2,7 @@
 
 A block is run as it stands, but for the names of places (servers, folders, a port), and for waits. A page has its own
 Spark session, so that what a block sets does not reach other tests; topics are those of one broker for all pages.
-docs/security.md has its own test (``tests/unit/wire/test_security_page.py``): its options are for other clusters.
+docs/security.md has its own test (``tests/unit/config/test_security_docs.py``): its options are for other clusters.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.documentation import PAGES, fenced
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.broker.__main__ import paste
-from pyspark_kafka_direct.cli.sample import FLIGHTS, Flights
-from pyspark_kafka_direct.cli.topics import create_topics, parse_topics
+from pyspark_kafka_direct.broker.__main__ import example_code
+from pyspark_kafka_direct.cli.sample_flights import FLIGHTS_TOPIC, FlightsProducer
+from pyspark_kafka_direct.cli.topic_arguments import create_topics, parse_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,10 +52,10 @@ WAITS = {
 def servers() -> Iterator[str]:
     with EmbeddedKafka(reuse_running=False) as kafka:
         create_topics(
-            kafka.bootstrap_servers, [FLIGHTS, *parse_topics(["copies", "delays", "alerts", "counts", "events"])]
+            kafka.bootstrap_servers, [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events"])]
         )
-        with Flights(kafka.bootstrap_servers) as sample:
-            sample.write_due()
+        with FlightsProducer(kafka.bootstrap_servers) as sample:
+            sample.produce_due()
         yield kafka.bootstrap_servers
 
 
@@ -91,7 +91,7 @@ def test_the_blocks_of_a_page_run(page: str, namespace: dict[str, Any], servers:
 def test_what_the_broker_says_to_paste_runs(
     spark: SparkSession, servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exec(compile(paste(servers, "flights"), "paste", "exec"), {})
+    exec(compile(example_code(servers, "flights"), "paste", "exec"), {})
     assert '"carrier"' in capsys.readouterr().out
 
 

@@ -24,7 +24,7 @@ APP = Path(__file__).with_name("early_end_app.py")
 def test_a_query_that_ends_early_prints_no_stack_trace(
     kafka: EmbeddedKafka, make_topic: Callable[..., str], daemon: str
 ) -> None:
-    """With more records than fit between worker and JVM, and with so few that the worker has written them all."""
+    """With more records than the buffers between worker and JVM hold, and with so few that all were written."""
     topics = [make_topic(), make_topic()]
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": 1_000_000})
     for topic, records in zip(topics, (20_000, 300_000), strict=True):

@@ -1,4 +1,4 @@
-"""The embedded broker itself: it serves, it can be stopped and killed, and it never outlives its owner."""
+"""The embedded broker: it serves clients, it can be stopped and killed, and it never outlives its owner."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka, unsecured_token
-from pyspark_kafka_direct.broker.__main__ import paste
-from pyspark_kafka_direct.broker._probe import free_ports
-from pyspark_kafka_direct.cli.sample import BACKLOG, RATE
+from pyspark_kafka_direct.broker.__main__ import example_code
+from pyspark_kafka_direct.broker.probe import free_ports
+from pyspark_kafka_direct.cli.sample_flights import INITIAL_RECORDS, RECORDS_PER_SECOND
 from pyspark_kafka_direct.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-def gone(pid: int) -> bool:
+def has_exited(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -68,7 +68,7 @@ def test_records_written_are_read_back(kafka: EmbeddedKafka, make_topic: MakeTop
     assert read(kafka.bootstrap_servers, topic, 2) == [b"one", b"two"]
 
 
-def test_topics_get_the_asked_for_partitions_and_settings(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+def test_topics_get_the_requested_partitions_and_settings(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topic = make_topic(5, cleanup_policy="compact")
     metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=60)
     assert sorted(metadata.topics[topic].partitions) == [0, 1, 2, 3, 4]
@@ -82,7 +82,7 @@ def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsO
         write(servers, topic, [b"before"])
 
         kafka.stop_broker(1)
-        assert gone(pid)
+        assert has_exited(pid)
         assert not kafka.is_alive(1)
         assert kafka.pids == {}
         assert "shut down completed" in kafka.log_file().read_text()
@@ -100,7 +100,7 @@ def test_a_broker_keeps_its_ports_and_data_over_stop_and_kill(topics_on: TopicsO
         assert kafka.bootstrap_servers == servers
         assert read(servers, topic, 3) == [b"before", b"between", b"after"]
         folder, pid = kafka.log_file().parent, kafka.pids[1]
-    assert gone(pid)
+    assert has_exited(pid)
     assert not folder.exists()
 
 
@@ -117,7 +117,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -
         def another_leader() -> bool:
             try:
                 return leader() not in (first, -1)
-            except KafkaException:  # it was the dead one that was asked
+            except KafkaException:  # the dead broker was asked
                 return False
 
         first = leader()
@@ -131,7 +131,7 @@ def test_three_brokers_elect_another_leader_when_one_dies(topics_on: TopicsOn) -
         assert config_of(kafka, ResourceType.BROKER, "2")["broker.rack"] == "rack-2"
 
 
-def test_the_old_version_serves_and_says_its_version(topics_on: TopicsOn) -> None:
+def test_the_old_version_serves_and_logs_its_version(topics_on: TopicsOn) -> None:
     with EmbeddedKafka(version=OLD_VERSION) as kafka:
         topic = topics_on(kafka.bootstrap_servers)()
         write(kafka.bootstrap_servers, topic, [b"old"])
@@ -140,19 +140,19 @@ def test_the_old_version_serves_and_says_its_version(topics_on: TopicsOn) -> Non
 
 
 @pytest.mark.parametrize("version", [None, OLD_VERSION])
-def test_every_way_in_lets_its_clients_in_and_others_not(version: str | None) -> None:
+def test_every_listener_accepts_its_clients_and_rejects_others(version: str | None) -> None:
     names = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
     with EmbeddedKafka(version=version, security=names) as kafka:
         certificates, alice = kafka.certificates, kafka.users[0]
-        ours = {"ssl.ca.location": str(certificates.ca)}
+        trusted = {"ssl.ca.location": str(certificates.ca)}
         pair = {"ssl.certificate.location": str(certificates.client), "ssl.key.location": str(certificates.client_key)}
         store = {"ssl.keystore.location": str(certificates.client_p12), "ssl.keystore.password": certificates.password}
-        alien = {"ssl.certificate.location": str(certificates.stranger)}
-        alien["ssl.key.location"] = str(certificates.stranger_key)
+        untrusted = {"ssl.certificate.location": str(certificates.untrusted_client)}
+        untrusted["ssl.key.location"] = str(certificates.untrusted_client_key)
         user = {"sasl.username": alice.username, "sasl.password": alice.password}
         token = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (unsecured_token("olga"), time.time() + 600)}
 
-        def refusal(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 60) -> str | None:
+        def connection_error(name: str, protocol: str, settings: Mapping[str, Any], seconds: float = 60) -> str | None:
             conf = {"bootstrap.servers": kafka.listener(name), "security.protocol": protocol, "log_level": 0}
             try:
                 AdminClient({**conf, "reconnect.backoff.ms": 500, **settings}).list_topics(timeout=seconds)
@@ -160,33 +160,36 @@ def test_every_way_in_lets_its_clients_in_and_others_not(version: str | None) ->
                 return str(error)
             return None
 
-        assert refusal("SSL", "SSL", ours) is None
-        assert refusal("MTLS", "SSL", ours | pair) is None
-        assert refusal("MTLS", "SSL", ours | store) is None
-        assert refusal("SSL", "SSL", {"ssl.ca.location": str(certificates.wrong_ca)}, 2)
-        assert refusal("MTLS", "SSL", ours, 2)
-        assert refusal("MTLS", "SSL", ours | alien, 2)
-        for name, more in (("SASL_PLAINTEXT", {}), ("SASL_SSL", ours)):
+        assert connection_error("SSL", "SSL", trusted) is None
+        assert connection_error("MTLS", "SSL", trusted | pair) is None
+        assert connection_error("MTLS", "SSL", trusted | store) is None
+        assert connection_error("SSL", "SSL", {"ssl.ca.location": str(certificates.wrong_ca)}, 2)
+        assert connection_error("MTLS", "SSL", trusted, 2)
+        assert connection_error("MTLS", "SSL", trusted | untrusted, 2)
+        for name, options in (("SASL_PLAINTEXT", {}), ("SASL_SSL", trusted)):
             for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-                assert refusal(name, name, {**more, **user, "sasl.mechanism": mechanism}) is None, (name, mechanism)
-            assert refusal(name, name, {**more, **token}) is None, name
+                assert connection_error(name, name, {**options, **user, "sasl.mechanism": mechanism}) is None, (
+                    name,
+                    mechanism,
+                )
+            assert connection_error(name, name, {**options, **token}) is None, name
         for mechanism in ("PLAIN", "SCRAM-SHA-256"):
             wrong = {**user, "sasl.password": "wrong", "sasl.mechanism": mechanism}
-            assert refusal("SASL_PLAINTEXT", "SASL_PLAINTEXT", wrong, 2)
+            assert connection_error("SASL_PLAINTEXT", "SASL_PLAINTEXT", wrong, 2)
 
 
-def test_acls_count_for_users_and_properties_are_passed_on(topics_on: TopicsOn) -> None:
+def test_acls_are_enforced_and_properties_are_applied(topics_on: TopicsOn) -> None:
     properties = {"message.max.bytes": "12345"}
     with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True, properties=properties) as kafka:
         assert config_of(kafka, ResourceType.BROKER, "1")["message.max.bytes"] == "12345"
-        topic = topics_on(kafka.bootstrap_servers)()  # the PLAINTEXT listener may do everything
+        topic = topics_on(kafka.bootstrap_servers)()  # clients of the PLAINTEXT listener are super users
         bob = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": kafka.users[1].password}
         servers = {"bootstrap.servers": kafka.listener("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT"}
-        seen = AdminClient({**servers, **bob}).list_topics(topic, timeout=60)
-        assert "TOPIC_AUTHORIZATION_FAILED" in str(seen.topics[topic].error)
+        metadata = AdminClient({**servers, **bob}).list_topics(topic, timeout=60)
+        assert "TOPIC_AUTHORIZATION_FAILED" in str(metadata.topics[topic].error)
 
 
-def test_brokers_die_with_their_owner_even_when_that_is_killed() -> None:
+def test_brokers_die_with_their_owner_even_if_it_is_killed() -> None:
     program = """
 import json, sys, time
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -197,15 +200,13 @@ with EmbeddedKafka() as kafka:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         pid, folder = json.loads(owner.stdout.readline())
-        assert not gone(pid)
+        assert not has_exited(pid)
         owner.kill()
-    wait_until(lambda: gone(pid), "the broker's end")
+    wait_until(lambda: has_exited(pid), "the broker's end")
     wait_until(lambda: not Path(folder).exists(), "its folder's removal")
 
 
-def test_a_broker_that_cannot_be_formatted_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_format_is_reported_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(BrokerError) as caught, EmbeddedKafka(properties={"num.network.threads": "none"}):
         pass
@@ -213,7 +214,7 @@ def test_a_broker_that_cannot_be_formatted_says_why_and_leaves_nothing(
     assert list(tmp_path.glob("kafka-direct-*")) == []
 
 
-def test_a_broker_that_ends_while_starting_leaves_a_log() -> None:
+def test_a_broker_that_exits_while_starting_leaves_a_log() -> None:
     with pytest.raises(BrokerError) as caught, EmbeddedKafka(properties={"metric.reporters": "no.such.Reporter"}):
         pass
     message = str(caught.value)
@@ -223,25 +224,25 @@ def test_a_broker_that_ends_while_starting_leaves_a_log() -> None:
     shutil.rmtree(log.parent)
 
 
-def test_a_port_that_is_lost_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_bound_by_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as other:
 
-        def unlucky(count: int) -> list[int]:
+        def with_used_port(count: int) -> list[int]:
             calls.append(count)
             ports = free_ports(count)
             return [other.getsockname()[1], *ports[1:]] if len(calls) == 1 else ports
 
-        monkeypatch.setattr("pyspark_kafka_direct.broker._cluster.free_ports", unlucky)
+        monkeypatch.setattr("pyspark_kafka_direct.broker.kafka_cluster.free_ports", with_used_port)
         with EmbeddedKafka() as kafka:
             assert len(calls) == 2
             assert len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).brokers) == 1
 
 
-def test_a_taken_port_that_was_asked_for_is_an_error() -> None:
+def test_a_requested_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(BrokerError, match=f"Port {port} is taken"), EmbeddedKafka(port=port):
+        with pytest.raises(BrokerError, match=f"Port {port} is in use"), EmbeddedKafka(port=port):
             pass
 
 
@@ -258,23 +259,23 @@ def test_the_program_runs_in_the_foreground_until_interrupted(ending: signal.Sig
         "num.partitions=7",
     ]
     pipe = subprocess.PIPE
-    # Tests may run in the background, where an interrupt is ignored.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed) as program:
+    # Tests may run in the background, where interrupts are ignored.
+    enable_interrupts = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=enable_interrupts) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == f"127.0.0.1:{port}\n"
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
         assert len(admin.list_topics(timeout=60).brokers) == 1
         [broker] = [child for child in psutil.Process(program.pid).children(recursive=True) if child.name() == "java"]
         program.send_signal(ending)
-        _, said = program.communicate(timeout=120)
+        _, stderr = program.communicate(timeout=120)
     assert program.returncode == 0
-    assert said.endswith("Stopped.\n")
-    assert "Traceback" not in said
-    assert gone(broker.pid)
+    assert stderr.endswith("Stopped.\n")
+    assert "Traceback" not in stderr
+    assert has_exited(broker.pid)
 
 
-def test_the_program_makes_topics_and_goes_on_writing_a_sample() -> None:
+def test_the_program_creates_topics_and_produces_a_sample() -> None:
     [port] = free_ports(1)
     command = [sys.executable, "-m", "pyspark_kafka_direct.broker", "--port", str(port), "--sample", "flights"]
     pipe = subprocess.PIPE
@@ -289,19 +290,19 @@ def test_the_program_makes_topics_and_goes_on_writing_a_sample() -> None:
         consumer.subscribe(["flights"])
         flights: dict[int, dict[str, Any]] = {}
 
-        def some_came_live() -> bool:
+        def live_flights_arrived() -> bool:
             for message in consumer.consume(5000, timeout=1):
                 value = json.loads(message.value())
                 assert message.key() == value["carrier"].encode()
                 flights[value["number"]] = value
-            return len(flights) > BACKLOG + RATE
+            return len(flights) > INITIAL_RECORDS + RECORDS_PER_SECOND
 
-        wait_until(some_came_live, "flights that are written live")
+        wait_until(live_flights_arrived, "flights that are written live")
         consumer.close()
         program.send_signal(signal.SIGTERM)
-        _, said = program.communicate(timeout=120)
+        _, stderr = program.communicate(timeout=120)
     assert sorted(flights) == list(range(len(flights)))
-    assert paste(f"127.0.0.1:{port}", "flights") in said
+    assert example_code(f"127.0.0.1:{port}", "flights") in stderr
     assert program.returncode == 0
-    assert said.endswith("Stopped.\n")
-    assert "Traceback" not in said
+    assert stderr.endswith("Stopped.\n")
+    assert "Traceback" not in stderr

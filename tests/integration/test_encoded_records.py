@@ -1,4 +1,4 @@
-"""Records that we encode are read by other clients, in every codec, byte for byte."""
+"""Other clients read the encoded records byte for byte, in every codec."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from tests.integration.consumers import Consumed, consume
 from tests.integration.producers import CODECS, FAMILIES
 from tests.kafka_python import ask
-from tests.unit.records.encoding import ENCODERS, SPLITS, STAMPS, Row, encode
+from tests.unit.records.encoding import ENCODERS, SET_PRODUCER_STATE, SPLIT_BATCH, Row, encode
 
-from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION
+from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.connection import Connection
-from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _noise = random.Random(3)
 _NOW = int(time.time() * 1000)
 
-AWKWARD = [
+UNUSUAL = [
     Row(b"plain", b"key", timestamp=_NOW),
     Row(b"no key", timestamp=_NOW - 5),
     Row(b"empty key", b"", timestamp=_NOW),
@@ -43,7 +43,7 @@ AWKWARD = [
     Row(b"headers", headers=(("name", b"content"), ("empty", b""), ("null", None), ("", b"nameless")), timestamp=_NOW),
     Row(b"the same name twice", headers=(("twice", b"1"), ("größe", b"2"), ("twice", b"\xff")), timestamp=_NOW),
     Row(b"many headers", headers=tuple((f"h{number}", b"%d" % number * 50) for number in range(1000)), timestamp=_NOW),
-    Row(b"large and dull" * 10_000, b"large", timestamp=_NOW),
+    Row(b"large and compressible" * 10_000, b"large", timestamp=_NOW),
     Row(_noise.randbytes(300_000), b"large and random", timestamp=_NOW),
     *(Row(b'{"flight":%d,"origin":"JFK"}' % n, b"%d" % (n % 7), timestamp=_NOW + n) for n in range(3000)),
 ]
@@ -51,10 +51,10 @@ BEFORE_1970 = [Row(b"long before 1970", timestamp=-86_400_000_000), Row(b"a seco
 
 
 def send(servers: str, topic: str, batches: Sequence[bytes | bytearray]) -> None:
-    """Sends record batches to partition 0 as they are, by kafka-python's message."""
+    """Sends record batches unchanged to partition 0, with kafka-python's request."""
     from kafka.protocol.producer import ProduceRequest as Request
 
-    cluster = Cluster(connection_settings({"bootstrap.servers": servers}).connection)
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": servers}).connection)
     node = cluster.leader(TopicPartition(topic, 0))
     topic_id = cluster.topics([topic])[topic].topic_id
     with closing(Connection.open(cluster.settings, node.host, node.port, Deadline.after(30))) as connection:
@@ -62,9 +62,9 @@ def send(servers: str, topic: str, batches: Sequence[bytes | bytearray]) -> None
             partition = Request.TopicProduceData.PartitionProduceData(index=0, records=bytes(data))
             target = Request.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[partition])
             request = Request(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[target])
-            answer: Any = ask(connection, request, Deadline.after(60))
-            (said,) = answer.responses[0].partition_responses
-            assert said.error_code == 0, said
+            response: Any = ask(connection, request, Deadline.after(60))
+            (partition_response,) = response.responses[0].partition_responses
+            assert partition_response.error_code == 0, partition_response
 
 
 def expected(rows: Sequence[Row]) -> list[Consumed]:
@@ -76,32 +76,34 @@ def expected(rows: Sequence[Row]) -> list[Consumed]:
 
 @pytest.fixture(scope="module")
 def written(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
-    """A topic for each encoder and codec, and what it holds."""
+    """A topic for each encoder and codec, with its rows."""
     topics = {}
     for implementation in ENCODERS:
         for codec in CODECS:
             topic = make_topic(prefix=f"{implementation}-{codec}")
-            batches = encode(implementation, AWKWARD, codec=codec, batch_bytes=200_000)
-            halves = SPLITS[implementation](batches[-1].data)
+            batches = encode(implementation, UNUSUAL, codec=codec, batch_bytes=200_000)
+            halves = SPLIT_BATCH[implementation](batches[-1].data)
             send(kafka.bootstrap_servers, topic, [*(batch.data for batch in batches[:-1]), *halves])
-            topics[topic] = AWKWARD
+            topics[topic] = UNUSUAL
     return topics
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_client_reads_what_was_encoded(
+def test_every_client_reads_encoded_records(
     kafka: EmbeddedKafka, written: dict[str, list[Row]], family: Family
 ) -> None:
-    found = consume(family, kafka.bootstrap_servers, DEFAULT_VERSION, list(written))
+    consumed = consume(family, kafka.bootstrap_servers, DEFAULT_VERSION, list(written))
     for topic, rows in written.items():
-        assert found[topic] == expected(rows), topic
+        assert consumed[topic] == expected(rows), topic
 
 
 @pytest.fixture(scope="module")
 def large(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
-    """A topic for each encoder with records of 10 MB, in every codec, and what it holds."""
-    dull = b"".join(b"%07d departures, mean delay %03d minutes\n" % (n, n * n % 997) for n in range(10_000_000 // 40))
-    rows = [Row(dull, b"large", timestamp=_NOW), Row(_noise.randbytes(10_000_000), timestamp=_NOW)]
+    """A topic for each encoder with records of 10 MB in every codec, with its rows."""
+    compressible = b"".join(
+        b"%07d departures, mean delay %03d minutes\n" % (n, n * n % 997) for n in range(10_000_000 // 40)
+    )
+    rows = [Row(compressible, b"large", timestamp=_NOW), Row(_noise.randbytes(10_000_000), timestamp=_NOW)]
     topics = {}
     for implementation in ENCODERS:
         topic = make_topic(max_message_bytes=12 << 20)
@@ -116,10 +118,10 @@ def large(kafka: EmbeddedKafka, make_topic: MakeTopic) -> dict[str, list[Row]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_10_mb(kafka: EmbeddedKafka, large: dict[str, list[Row]], family: Family) -> None:
-    found = consume(family, kafka.bootstrap_servers, DEFAULT_VERSION, list(large))
+def test_records_of_10_mb(kafka: EmbeddedKafka, large: dict[str, list[Row]], family: Family) -> None:
+    consumed = consume(family, kafka.bootstrap_servers, DEFAULT_VERSION, list(large))
     for topic, sent in large.items():
-        assert found[topic] == expected(sent)
+        assert consumed[topic] == expected(sent)
 
 
 @pytest.mark.parametrize("implementation", ENCODERS)
@@ -127,18 +129,20 @@ def test_timestamps_before_1970(kafka: EmbeddedKafka, make_topic: MakeTopic, imp
     topic = make_topic()
     for codec in CODECS:
         send(kafka.bootstrap_servers, topic, [batch.data for batch in encode(implementation, BEFORE_1970, codec=codec)])
-    found = consume("librdkafka", kafka.bootstrap_servers, DEFAULT_VERSION, [topic])[topic]
-    assert [each.timestamp for each in found] == [row.timestamp for row in BEFORE_1970] * len(CODECS)
+    consumed = consume("librdkafka", kafka.bootstrap_servers, DEFAULT_VERSION, [topic])[topic]
+    assert [each.timestamp for each in consumed] == [row.timestamp for row in BEFORE_1970] * len(CODECS)
 
 
 @pytest.mark.parametrize("implementation", ENCODERS)
-def test_a_stamped_batch_is_taken_once(kafka: EmbeddedKafka, make_topic: MakeTopic, implementation: str) -> None:
-    """The broker reads the stamp: sent again, the batch is a duplicate that it acknowledges and does not keep."""
+def test_batch_with_producer_state_is_accepted_once(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, implementation: str
+) -> None:
+    """The broker checks the producer state: a batch sent again is acknowledged as a duplicate and not stored."""
     topic = make_topic()
-    first, second = (encode(implementation, AWKWARD[start : start + 5], codec="lz4")[0].data for start in (0, 5))
+    first, second = (encode(implementation, UNUSUAL[start : start + 5], codec="lz4")[0].data for start in (0, 5))
     producer_id = random.SystemRandom().randrange(1 << 40, 1 << 50)
-    STAMPS[implementation](first, producer_id, 0, 0, transactional=False)
-    STAMPS[implementation](second, producer_id, 0, 5, transactional=False)
+    SET_PRODUCER_STATE[implementation](first, producer_id, 0, 0, transactional=False)
+    SET_PRODUCER_STATE[implementation](second, producer_id, 0, 5, transactional=False)
     send(kafka.bootstrap_servers, topic, [first, first, second, second, first])
-    found = consume("kafka-python", kafka.bootstrap_servers, DEFAULT_VERSION, [topic])[topic]
-    assert found == expected(AWKWARD[:10])
+    consumed = consume("kafka-python", kafka.bootstrap_servers, DEFAULT_VERSION, [topic])[topic]
+    assert consumed == expected(UNUSUAL[:10])

@@ -1,6 +1,6 @@
-"""``kill -9`` of the driver at each place of the commit step; each record is there once for a reader that is not ours.
+"""``kill -9`` of the driver at each point of the commit step: committed readers see each record exactly once.
 
-The application, and how it is held and killed, are those of ``make soak-sink``, where the rest is tested by chance.
+The application and the fault injection are those of ``make soak-sink``, which kills at random points.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-PLACES = (
+KILL_POINTS = (
     Round("after InitProducerId", "driver"),
     Round("sending in the transaction", "driver", skip=2),
-    Round("before the marker", "driver"),
+    Round("before the sink state", "driver"),
     Round("before EndTxn", "driver"),
     Round("after EndTxn", "driver"),
     Round("committed", "driver"),
@@ -28,10 +28,10 @@ PLACES = (
 
 @pytest.mark.spark_app
 @pytest.mark.timeout(900)
-def test_each_record_is_there_once_wherever_the_driver_dies(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    plan = Plan(seed=0, delivery="exactly-once", rounds=PLACES, codec="lz4", staging="files")
+def test_each_record_is_written_once_for_each_kill_point(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    plan = Plan(seed=0, delivery="exactly-once", rounds=KILL_POINTS, codec="lz4", staging="files")
     outcome = SinkRun(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
-    assert outcome.drivers == outcome.deeds.total() == len(PLACES)
+    assert outcome.drivers == outcome.faults.total() == len(KILL_POINTS)
     assert outcome.records > 0
-    assert outcome.doubles == 0
-    assert outcome.aborted > 0, "nobody died within a transaction"
+    assert outcome.duplicates == 0
+    assert outcome.aborted > 0, "no driver was killed within a transaction"

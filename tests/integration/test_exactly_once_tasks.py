@@ -1,4 +1,4 @@
-"""Exactly-once writes while tasks fail half-way, and run twice at once; read back by librdkafka with read_committed."""
+"""Exactly-once writes with failing and speculative tasks; read back by librdkafka with read_committed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def write(frame: DataFrame, pipe: Pipe, **more: str) -> None:
 
 
 def hurt(frame: DataFrame, folder: Path, pause: float = 0) -> DataFrame:
-    """Each second task fails, or pauses, in the middle of its first attempt; each attempt leaves a file.
+    """Let every second task fail or pause in the middle of its first attempt; each attempt leaves a file.
 
-    The function stands here because executors cannot import this module.
+    The function is nested because executors cannot import this module.
     """
 
     def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,37 +71,37 @@ def attempts(folder: Path) -> list[int]:
     return sorted(int(file.name.rsplit("-", 1)[1]) for file in folder.iterdir())
 
 
-@pytest.mark.parametrize("where", ["files", "topic"])
-def test_tasks_that_fail_half_way_are_written_once(
-    make_spark: SparkSessions, new_pipe: Callable[..., Pipe], make_topic: MakeTopic, tmp_path: Path, where: str
+@pytest.mark.parametrize("staging_kind", ["files", "topic"])
+def test_tasks_that_fail_halfway_are_written_once(
+    make_spark: SparkSessions, new_pipe: Callable[..., Pipe], make_topic: MakeTopic, tmp_path: Path, staging_kind: str
 ) -> None:
     spark = make_spark(ARROW_ROWS, master="local[2,4]")
     staging, tried = tmp_path / "staging", tmp_path / "tried"
     tried.mkdir()
-    location = f"topic:{make_topic(2)}" if where == "topic" else str(staging)
-    # Small record batches and a low threshold: half of a task is staged when it fails.
+    location = f"topic:{make_topic(2)}" if staging_kind == "topic" else str(staging)
+    # With small record batches and a low threshold, half of the task's output is staged when it fails.
     pipe = new_pipe(spark, stagingLocation=location, stagingThreshold="500", kafka_batch_size="400")
     numbers = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) value")
     write(hurt(numbers, tried), pipe)
     assert attempts(tried) == [0, 0, 0, 0, 1, 1]
     pipe.check(range(ROWS))
     assert [file.name for file in staging.rglob("*") if file.is_file()] == (
-        ["driver.probe"] if where == "files" else []
+        ["driver.probe"] if staging_kind == "files" else []
     )
 
     pipe = new_pipe(spark, stagingLocation=location, stagingThreshold="500", kafka_batch_size="400")
-    pipe.put(*range(ROWS))
+    pipe.produce_numbers(*range(ROWS))
     pipe.run(hurt(pipe.frame(), tried))
     pipe.check(range(ROWS))
     assert attempts(tried) == [0] * 8 + [1] * 4
 
 
-def test_tasks_that_run_twice_at_once_are_written_once(
+def test_speculative_tasks_are_written_once(
     make_spark: SparkSessions, new_pipe: Callable[..., Pipe], tmp_path: Path
 ) -> None:
     tried = tmp_path / "tried"
     tried.mkdir()
-    # Two hosts: Spark runs no task twice on one.
+    # Two hosts, because Spark does not run the same task twice on one.
     with standalone_cluster(tmp_path, ["127.0.0.1", "127.0.0.2"]) as master:
         spark = make_spark({**ARROW_ROWS, **SPECULATION}, master=master)
         options = {"stagingLocation": str(tmp_path / "staging"), "stagingThreshold": "500", "kafka_batch_size": "400"}
@@ -113,7 +113,7 @@ def test_tasks_that_run_twice_at_once_are_written_once(
         assert 1 in attempts(tried)  # else nothing was speculated
 
         pipe = new_pipe(spark, **options)
-        pipe.put(*range(ROWS))
+        pipe.produce_numbers(*range(ROWS))
         pipe.run(hurt(pipe.frame(), tried, PAUSE))
         pipe.check(range(ROWS))
         make_spark.stop()

@@ -1,4 +1,4 @@
-"""``subscribePattern`` against the real ``java.util.regex``: the same answer for every pattern, or a refusal."""
+"""``subscribePattern`` compared with ``java.util.regex``: the same result for every pattern, or a rejection."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.patterns import TopicPattern
+from pyspark_kafka_direct.planning.topic_pattern import TopicPattern
 
 RECORD = Path(__file__).parents[1] / "unit" / "planning" / "data" / "java_patterns.json"
 
-# Reads lines of base64 words: a pattern and the topics to try. Answers per line "E" (the pattern is malformed), or a
-# digit per topic: 0 nothing matches, 1 a part of the name, 2 the whole and a part, 3 the whole but no part; "X" ends a
-# line where Java itself breaks down over a valid pattern.
+# Reads lines of base64 words: a pattern and topics. Prints per line "E" (the pattern is malformed), or a digit per
+# topic: 0 no match, 1 a part of the name matches, 2 the whole and a part, 3 the whole but no part; "X" ends a line if
+# Java itself fails with a valid pattern.
 JAVA = """
 import java.io.*;
 import java.nio.charset.StandardCharsets;
@@ -62,7 +62,7 @@ TOPICS = [
 ]  # fmt: skip
 
 HANDWRITTEN = [
-    # the ways people name topics
+    # usual topic names
     "flights", "flights.*", "flights-\\d+", "(?i)FLIGHTS.*", "my\\..+", "clicks\\.(eu|us).*", "[a-z]+", "[\\w.-]+",
     "^flights$", "\\Aflights\\z", "flights\\Z", "(?!__).*", "(?!.*offsets).+", ".*(?<!offsets)", "(flights|clicks).*",
     "[^._-]+", "\\w+", "\\W+", "\\S+", "\\s*", ".*", ".+", "", "|", "a|b", "a|", "|a", "()", "(?:)", "(a)|b",
@@ -175,7 +175,7 @@ def random_topics(choice: random.Random, count: int) -> list[str]:
     return ["".join(choice.choices("aabbA1._-cK", k=choice.randint(1, 7))) for _ in range(count)]
 
 
-def ask_java(folder: Path, cases: list[tuple[str, list[str]]]) -> list[str]:
+def java_results(folder: Path, cases: list[tuple[str, list[str]]]) -> list[str]:
     source = folder / "Matches.java"
     source.write_text(JAVA, encoding="utf-8")
 
@@ -186,13 +186,13 @@ def ask_java(folder: Path, cases: list[tuple[str, list[str]]]) -> list[str]:
     done = subprocess.run(
         ["java", "-Xss8m", str(source)], input=lines, capture_output=True, text=True, timeout=240, check=True
     )
-    answers = done.stdout.split("\n")[:-1]
-    assert len(answers) == len(cases)
-    return answers
+    results = done.stdout.split("\n")[:-1]
+    assert len(results) == len(cases)
+    return results
 
 
-def our_answer(pattern: str, topics: list[str]) -> str:
-    """The digits as Java gives them, or ``R`` when we refuse the pattern."""
+def our_result(pattern: str, topics: list[str]) -> str:
+    """The digits as Java prints them, or ``R`` if the pattern is rejected."""
     try:
         translated = TopicPattern(pattern)
     except OptionError:
@@ -205,20 +205,20 @@ def our_answer(pattern: str, topics: list[str]) -> str:
     )
 
 
-def recorded_answer(pattern: str) -> str:
-    """What is recorded of a handwritten pattern: the digits, or why we refuse it and where."""
+def recorded_result(pattern: str) -> str:
+    """The recorded result of a handwritten pattern: the digits, or why and where it is rejected."""
     try:
         TopicPattern(pattern)
-    except OptionError as refusal:
-        return str(refusal).removeprefix(f"subscribePattern={pattern!r}: ").partition(";")[0]
-    return our_answer(pattern, TOPICS)
+    except OptionError as error:
+        return str(error).removeprefix(f"subscribePattern={pattern!r}: ").partition(";")[0]
+    return our_result(pattern, TOPICS)
 
 
 def differences(folder: Path, cases: list[tuple[str, list[str]]]) -> tuple[list[str], int, int]:
-    """Where we differ from Java, how many patterns we translated, and how many Java takes."""
+    """The differences from Java, the number of translated patterns, and the number that Java accepts."""
     wrong, translated, valid = [], 0, 0
-    for (pattern, topics), java in zip(cases, ask_java(folder, cases), strict=True):
-        ours = our_answer(pattern, topics)
+    for (pattern, topics), java in zip(cases, java_results(folder, cases), strict=True):
+        ours = our_result(pattern, topics)
         translated += ours != "R"
         valid += not java.endswith(("E", "X"))
         if ours not in ("R", java) and not java.endswith("X"):
@@ -233,8 +233,8 @@ def test_handwritten_patterns_agree_with_java(tmp_path: Path) -> None:
     assert translated > 0.8 * valid
 
 
-def test_the_record_for_unit_tests_is_of_these_patterns() -> None:
-    """So it is Java's, where we refuse nothing."""
+def test_the_record_for_unit_tests_has_these_patterns() -> None:
+    """So the record equals Java's results, except for rejected patterns."""
     assert list(json.loads(RECORD.read_text("utf-8"))) == list(dict.fromkeys(HANDWRITTEN))
 
 

@@ -1,4 +1,4 @@
-"""What is printed for the commonest mistakes, and where warnings are, plain and over Spark Connect."""
+"""The messages of common mistakes and warnings, with and without Spark Connect."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def bench(make_spark: SparkSessions, tmp_path_factory: pytest.TempPathFactory) -
         yield Bench(kafka, plain, remote, tmp_path_factory.mktemp("mistakes"))
 
 
-def test_what_is_printed_is_what_the_page_shows(bench: Bench) -> None:
-    """Where this fails, read what has changed, and make the page anew: ``python -m tests.mistakes --write``."""
+def test_the_page_shows_current_messages(bench: Bench) -> None:
+    """If this fails, review the changes and regenerate the page: ``python -m tests.mistakes --write``."""
     assert bench.page() == PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kind", ["plain", "connect"])
-def test_sparks_own_logging_of_workers_has_the_warnings(bench: Bench, kind: str) -> None:
+def test_sparks_worker_logging_contains_warnings(bench: Bench, kind: str) -> None:
     spark = bench.sessions[kind]
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
     try:
@@ -36,5 +36,5 @@ def test_sparks_own_logging_of_workers_has_the_warnings(bench: Bench, kind: str)
         logs = spark.tvf.python_worker_logs().select("level", "logger", "msg").collect()
     finally:
         spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
-    ours = {(row.level, row.logger) for row in logs if "kafka.linger.ms" in row.msg}
-    assert ours == {("WARNING", "pyspark_kafka_direct.settings")}
+    found = {(row.level, row.logger) for row in logs if "kafka.linger.ms" in row.msg}
+    assert found == {("WARNING", "pyspark_kafka_direct.config")}

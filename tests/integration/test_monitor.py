@@ -1,4 +1,4 @@
-"""``enable(spark)`` on real queries: progress is seen, and lag is 0 at the end."""
+"""``enable(spark)`` with running queries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
-from pyspark_kafka_direct.planning.feedback import Measurement
-from pyspark_kafka_direct.runtime.shared_folder import FOLDER
-from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.planning.backpressure import BatchMeasurement
+from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.monitor import QueryLag
     from pyspark_kafka_direct.offsets import TopicPartition
 
-PATIENCE = 180  # seconds; the first batch of a session is slow, on a busy machine very slow
+TIMEOUT_S = 180  # the first batch of a session is slow, especially on a busy machine
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    # Progress reports arrive a little after their batch, on a thread of Spark's.
-    wait_until(condition, seconds=PATIENCE)
+    # Progress reports arrive shortly after their batch, on a thread of Spark.
+    wait_until(condition, seconds=TIMEOUT_S)
 
 
 def test_enable_is_idempotent(spark: SparkSession) -> None:
@@ -56,30 +56,30 @@ def test_lag_goes_down_to_zero(
     monitor = pyspark_kafka_direct.enable(spark)
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
     stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
-    seen: list[QueryLag] = []
+    lags: list[QueryLag] = []
 
-    def remember(batch_id: int) -> None:
-        def told() -> bool:
+    def wait_for_lag(batch_id: int) -> None:
+        def is_reported() -> bool:
             lag = None if stream.query is None else monitor.lag(stream.query)
             if lag is not None and lag.batch_id == batch_id:
-                seen.append(lag)
-            return bool(seen) and seen[-1].batch_id == batch_id
+                lags.append(lag)
+            return bool(lags) and lags[-1].batch_id == batch_id
 
-        wait_for(told)
+        wait_for(is_reported)
 
     def collect(batch: DataFrame, number: int) -> None:
-        if number == 1:  # the first one's report is there before this one ends
-            remember(0)
+        if number == 1:  # the report of the first batch arrives before this batch ends
+            wait_for_lag(0)
         stream._collect(batch, number)
 
     writer = stream.load().writeStream.foreachBatch(collect)
     stream.query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    remember(1)
+    wait_for_lag(1)
     stream.stop()
     after = monitor.lag(stream.query)
     assert after is not None
     assert after.batch_id == 1
-    first, last = seen
+    first, last = lags
     assert first.sources[0].total == 40
     assert [(each.topic, each.offset, each.latest, each.lag) for each in last.sources[0].partitions] == [
         (topic, 50, 50, 0),
@@ -90,13 +90,13 @@ def test_lag_goes_down_to_zero(
 
 
 @pytest.mark.smoke
-def test_an_idle_query_shows_what_waits_for_it(
+def test_an_idle_query_shows_its_lag(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="idle")
     produce(kafka.bootstrap_servers, topic, range(4))
     monitor = pyspark_kafka_direct.enable(spark)
-    interval = "spark.sql.streaming.noDataProgressEventInterval"  # between an idle query's events, else 10 s
+    interval = "spark.sql.streaming.noDataProgressEventInterval"  # between the events of an idle query, by default 10 s
     spark.conf.set(interval, "500")
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "100"}
     stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
@@ -105,11 +105,11 @@ def test_an_idle_query_shows_what_waits_for_it(
         stream.wait_for(range(4))
         produce(kafka.bootstrap_servers, topic, range(3))
 
-        def waiting() -> bool:
+        def has_lag() -> bool:
             lag = monitor.lag(stream.query)
             return lag is not None and lag.sources[0].total == 3
 
-        wait_for(waiting)
+        wait_for(has_lag)
         assert stream.committed == 0
     finally:
         spark.conf.unset(interval)
@@ -125,7 +125,7 @@ def test_a_batch_is_committed_when_it_is_done(
     monitor = pyspark_kafka_direct.enable(spark)
     options = {"subscribe": topic, "startingOffsets": "earliest", "commitGroupId": f"group-{topic}"}
     stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
-    # The planner commits when it plans the next batch: in an hour.
+    # The planner would commit when it plans the next batch, in an hour.
     stream.start(processingTime="1 hour")
     try:
         wait_for(lambda: monitor.lag(stream.query) is not None)
@@ -134,69 +134,69 @@ def test_a_batch_is_committed_when_it_is_done(
         stream.stop()
 
 
-def test_what_planner_and_listener_commit_only_goes_forward(
+def test_committed_offsets_never_decrease(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="forward")
     produce(kafka.bootstrap_servers, topic, range(40))
     pyspark_kafka_direct.enable(spark)
     stream = committing(spark, kafka, topic, tmp_path)
-    seen: list[int] = []
+    offsets: list[int] = []
 
-    def look() -> bool:
-        now = committed(kafka.bootstrap_servers, f"group-{topic}", topic).get(0)
-        if now is not None:
-            assert now <= len(stream.values), "not before the sink has it"
-            seen.append(now)
-        return now == 40
+    def is_complete() -> bool:
+        offset = committed(kafka.bootstrap_servers, f"group-{topic}", topic).get(0)
+        if offset is not None:
+            assert offset <= len(stream.values), "not before the sink has the records"
+            offsets.append(offset)
+        return offset == 40
 
     query = stream.start(availableNow=True)
-    wait_for(look)
-    assert query.awaitTermination(PATIENCE)
+    wait_for(is_complete)
+    assert query.awaitTermination(TIMEOUT_S)
     wait_for_reports(spark)
-    assert look()
-    assert seen == sorted(seen)
+    assert is_complete()
+    assert offsets == sorted(offsets)
 
 
-def test_a_listener_that_stalls_takes_no_group_back(
+def test_a_stalled_listener_does_not_set_a_group_back(
     spark: SparkSession,
     kafka: EmbeddedKafka,
     make_topic: MakeTopic,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The planner went on to commit, and then what the listener had begun to commit long before came after it."""
+    """The planner once committed newer offsets, and the stalled commit of the listener then overwrote them."""
     topic = make_topic(1, prefix="stalled")
     produce(kafka.bootstrap_servers, topic, range(10))
     pyspark_kafka_direct.enable(spark)
-    stalled, go_on = threading.Event(), threading.Event()
+    stalled, resume = threading.Event(), threading.Event()
     history: list[dict[int, int]] = []
-    commit = Group.commit
+    commit = ConsumerGroup.commit
 
-    def stall(group: Group, offsets: Mapping[TopicPartition, int], **more: Any) -> None:
+    def stall(group: ConsumerGroup, offsets: Mapping[TopicPartition, int], **more: Any) -> None:
         stalled.set()
-        assert go_on.wait(PATIENCE)
+        assert resume.wait(TIMEOUT_S)
         commit(group, offsets, **more)
-        look()
+        record_offsets()
 
-    def look() -> None:
+    def record_offsets() -> None:
         history.append(committed(kafka.bootstrap_servers, f"group-{topic}", topic))
 
-    monkeypatch.setattr(Group, "commit", stall)  # of this process: the planner is another
+    monkeypatch.setattr(ConsumerGroup, "commit", stall)  # only in this process: the planner runs in another one
     stream = committing(spark, kafka, topic, tmp_path)
     try:
         stream.run()
-        assert stalled.wait(PATIENCE)
+        assert stalled.wait(TIMEOUT_S)
         assert stream.values == sorted(map(str, range(10)))
-        look()
+        record_offsets()
     finally:
-        go_on.set()
+        resume.set()
     wait_for(lambda: history[-1] == {0: 10})
-    assert history[0] == {}, "one commits, and that one stalls"
-    assert [seen.get(0, 0) for seen in history] == sorted(seen.get(0, 0) for seen in history)
+    assert history[0] == {}, "only the listener commits, and it stalls"
+    assert [offsets.get(0, 0) for offsets in history] == sorted(offsets.get(0, 0) for offsets in history)
 
 
-def test_a_query_that_runs_when_the_listener_comes_stays_the_planners(
+def test_the_planner_commits_for_a_query_that_started_before_the_listener(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="late")
@@ -207,28 +207,28 @@ def test_a_query_that_runs_when_the_listener_comes_stays_the_planners(
 
     def wait_for_the_listener(batch: DataFrame, number: int) -> None:
         started.set()
-        assert enabled.wait(PATIENCE)
+        assert enabled.wait(TIMEOUT_S)
 
     writer = stream.load().writeStream.foreachBatch(wait_for_the_listener).trigger(processingTime="1 second")
     stream.query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
-        assert started.wait(PATIENCE)
+        assert started.wait(TIMEOUT_S)
         monitor = pyspark_kafka_direct.enable(session)
         (committer,) = monitor._observers
         enabled.set()
         wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 3})
         wait_for(lambda: monitor.lag(stream.query) is not None)
         groups = {group.group_id for group in committer._groups}  # type: ignore[attr-defined]
-        assert f"group-{topic}" not in groups, "the listener has nothing to do with it"
+        assert f"group-{topic}" not in groups, "the listener does not commit for the query"
     finally:
         enabled.set()
         stream.stop()
 
 
-def test_a_query_of_a_session_without_the_listener_is_its_planners(
+def test_the_planner_commits_for_a_session_without_the_listener(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """The folder is one for the application, so that it is there says nothing about a session."""
+    """The shared folder belongs to the application, so its existence says nothing about a session."""
     topic = make_topic(1, prefix="other")
     produce(kafka.bootstrap_servers, topic, range(3))
     pyspark_kafka_direct.enable(spark)
@@ -240,7 +240,7 @@ def test_a_query_of_a_session_without_the_listener_is_its_planners(
         stream.stop()
 
 
-def test_a_query_that_goes_on_and_finds_nothing_shows_where_it_is(
+def test_a_resumed_query_without_new_records_commits_its_start_offsets(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="again")
@@ -255,7 +255,7 @@ def test_a_query_that_goes_on_and_finds_nothing_shows_where_it_is(
 
 
 def committing(spark: SparkSession, kafka: EmbeddedKafka, topic: str, folder: Path) -> Stream:
-    """A query with batches of two records that commits."""
+    """A query that commits, with batches of two records."""
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
     return Stream(spark, kafka.bootstrap_servers, folder, {**options, "commitGroupId": f"group-{topic}"})
 
@@ -267,7 +267,7 @@ def wait_for_reports(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark_app
-def test_the_last_batch_is_committed_by_a_program_that_ends_at_once(
+def test_the_last_batch_is_committed_if_the_program_exits_immediately(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="last")
@@ -283,11 +283,11 @@ def test_the_last_batch_is_committed_by_a_program_that_ends_at_once(
 
 
 @pytest.mark.smoke
-def test_backpressure_settles_at_the_speed_of_a_slow_sink(
+def test_backpressure_converges_to_the_speed_of_a_slow_sink(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="backpressure")
-    # Enough for seven batches even if reports come late: before there are two, a batch has up to 6000.
+    # Enough for seven batches even if reports arrive late: before the second report, a batch has up to 6000 records.
     produce(kafka.bootstrap_servers, topic, range(40_000))
     pyspark_kafka_direct.enable(spark)
     sizes: list[int] = []
@@ -311,19 +311,19 @@ def test_backpressure_settles_at_the_speed_of_a_slow_sink(
     finally:
         stream.stop()
     assert sizes[0] == 3000
-    # A batch costs more than its sink, so fewer than 2 s x 1000 records fit; how many depends on the machine. But a
-    # controller that is stuck at its least rate stays at 20.
+    # A batch takes longer than its sink, so fewer than 2 s x 1000 records fit, depending on the machine. A controller
+    # that is stuck at its minimum rate would stay at 20.
     assert all(20 <= size < 2000 for size in sizes[4:]), sizes
     assert max(sizes[4:]) > 100, sizes
-    measured = [file.read_text() for file in Path(SparkFiles.getRootDirectory(), FOLDER).glob("*.json")]
-    assert any(Measurement.from_text(text).interval_ms == 2000 for text in measured)
+    measured = [file.read_text() for file in Path(SparkFiles.getRootDirectory(), SHARED_FOLDER_NAME).glob("*.json")]
+    assert any(BatchMeasurement.from_json(text).interval_ms == 2000 for text in measured)
 
 
-def test_backpressure_is_refused_without_the_listener(
+def test_backpressure_without_the_listener_is_rejected(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    # Other tests of this session may have called enable: then as if they had not.
-    folder = Path(SparkFiles.getRootDirectory(), FOLDER)
+    # Other tests of this session may have called enable, so their folder is moved away.
+    folder = Path(SparkFiles.getRootDirectory(), SHARED_FOLDER_NAME)
     aside = folder.with_name("aside")
     enabled = folder.exists()
     if enabled:

@@ -1,4 +1,4 @@
-"""No secret shows anywhere: not in plans, errors, Spark's logs down to DEBUG, its event log or the pages of its UI."""
+"""No secret is shown: not in plans, errors, Spark's logs down to DEBUG, its event log or the pages of its UI."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @pytest.mark.spark_app
-def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Path) -> None:
+def test_spark_shows_no_secret(topics_on: Callable[[str], MakeTopic], tmp_path: Path) -> None:
     with EmbeddedKafka(security=("SASL_SSL",), users=(ALICE,), reuse_running=False) as kafka:
-        made = kafka.certificates
+        certificates = kafka.certificates
         options = {
             "kafka.bootstrap.servers": kafka.listener("SASL_SSL"),
             "kafka.security.protocol": "SASL_SSL",
             "kafka.sasl.mechanism": "PLAIN",
             "kafka.sasl.jaas.config": _login(ALICE.password),
-            "kafka.ssl.truststore.location": str(made.ca),
-            "kafka.ssl.keystore.certificate.chain": made.client.read_text(),
-            "kafka.ssl.keystore.key": made.client_encrypted_key.read_text(),
-            "kafka.ssl.key.password": made.key_password,
+            "kafka.ssl.truststore.location": str(certificates.ca),
+            "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
+            "kafka.ssl.keystore.key": certificates.client_encrypted_key.read_text(),
+            "kafka.ssl.key.password": certificates.key_password,
             "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
         }
         produce(kafka.bootstrap_servers, options["subscribe"], range(3))
@@ -55,7 +55,7 @@ def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Pat
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
             cwd=tmp_path,
         )
-    shown = {
+    outputs = {
         **{page: (tmp_path / f"page{number}").read_bytes() for number, page in enumerate(PAGES)},
         **{path.name: path.read_bytes() for path in (tmp_path / "events").rglob("*") if path.is_file()},
         **{str(path): path.read_bytes() for path in tmp_path.glob("checkpoint-*/**/*") if path.is_file()},
@@ -68,17 +68,17 @@ def test_no_secret_is_shown(topics_on: Callable[[str], MakeTopic], tmp_path: Pat
     assert b" DEBUG " in app.stderr
     assert app.stdout.count(b"AuthenticationError") > 1, "the batch, and the stream"
     assert b'"numInputRows"' in app.stdout or b"'numInputRows'" in app.stdout
-    assert b"Streaming Query" in shown["StreamingQuery/"]
-    assert any("checkpoint-right" in name and "commits" in name for name in shown), "the stream has run"
-    assert b"kafka-direct" in shown["SQL/execution/?id=0"]
-    assert sum(b"kafka-direct" in text for text in shown.values()) > 5
-    # A key's lines may come apart in JSON, so each is looked for.
+    assert b"Streaming Query" in outputs["StreamingQuery/"]
+    assert any("checkpoint-right" in name and "commits" in name for name in outputs), "the stream has run"
+    assert b"kafka-direct" in outputs["SQL/execution/?id=0"]
+    assert sum(b"kafka-direct" in output for output in outputs.values()) > 5
+    # JSON may separate the lines of a key, so each line is checked.
     key = [line for line in options["kafka.ssl.keystore.key"].splitlines() if len(line) > 40]
-    secrets = [ALICE.password, WRONG, made.key_password, *key]
+    secrets = [ALICE.password, WRONG, certificates.key_password, *key]
     secrets += [base64.b64encode(each.encode()).decode() for each in (ALICE.password, WRONG)]
-    for name, text in shown.items():
+    for name, output in outputs.items():
         for secret in secrets:
-            assert secret.encode() not in text, name
+            assert secret.encode() not in output, name
 
 
 def test_the_documentation_names_the_setting() -> None:

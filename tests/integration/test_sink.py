@@ -1,4 +1,4 @@
-"""``df.write.format("kafka-direct")``: columns, topics and partitions, modes, refusals. Read back by kafka-python."""
+"""``df.write.format("kafka-direct")``: columns, topics, partitions, modes and errors. Read back by kafka-python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as f
-from tests.integration.exactly_once import told
+from tests.integration.exactly_once import package_error_line
 from tests.integration.read_back import Consumed, consume, values
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_every_column(
     }
 
 
-def test_texts_are_written_as_utf8_and_the_time_is_that_of_writing(
+def test_strings_are_written_as_utf8_with_the_current_time(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -80,7 +80,7 @@ def test_texts_are_written_as_utf8_and_the_time_is_that_of_writing(
     assert before <= first.timestamp <= second.timestamp <= time.time() * 1000
 
 
-def test_a_double_is_a_time_in_seconds(
+def test_a_double_is_a_timestamp_in_seconds(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -89,7 +89,7 @@ def test_a_double_is_a_time_in_seconds(
     assert [each.timestamp for each in read(topic)] == [1500, 1_700_000_000_123, 0]
 
 
-def test_rows_choose_their_topics_and_the_option_comes_first(
+def test_the_topic_option_overrides_the_topic_column(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
     topics = [make_topic(2), make_topic(1), make_topic(3)]
@@ -104,7 +104,7 @@ def test_rows_choose_their_topics_and_the_option_comes_first(
     assert sorted(int(each.value or b"") for each in read(alone)) == list(range(300))
 
 
-def test_the_partition_column_comes_first_then_the_key_then_whole_batches(
+def test_the_partition_is_chosen_by_column_then_key_then_batch(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
     given, keyed, loose = make_topic(4), make_topic(4), make_topic(4)
@@ -122,7 +122,7 @@ def test_the_partition_column_comes_first_then_the_key_then_whole_batches(
     assert place in range(4)
 
 
-def test_order_within_a_task_is_kept_by_partition(
+def test_the_order_of_a_task_is_kept_in_each_partition(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
     topic = make_topic(3)
@@ -184,7 +184,7 @@ def test_nothing_to_write(
     assert read(topic) == []
 
 
-def test_what_was_read_can_be_written(
+def test_read_records_can_be_written(
     spark: SparkSession,
     write: Callable[..., None],
     read: Callable[[str], list[Consumed]],
@@ -200,10 +200,10 @@ def test_what_was_read_can_be_written(
     assert len(read(second)) == 20
 
 
-def test_analysed_plans_are_used(
+def test_analyzed_plans_are_used(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
-    """SPARK-20496: what the optimizer makes of a frame must not change the columns."""
+    """SPARK-20496: optimization of a frame must not change the columns."""
     topic = make_topic()
     frame = spark.range(10).selectExpr("struct(cast(id as string) as value, 'x' as other) as s")
     write(frame.selectExpr("s.value").filter("value >= 5").orderBy("value"), topic=topic)
@@ -212,7 +212,7 @@ def test_analysed_plans_are_used(
     assert sorted(found) == sorted([*range(5, 10), *range(10)])
 
 
-def test_a_stamp_tells_who_wrote_a_record(
+def test_a_stamp_identifies_the_task_of_a_record(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -228,22 +228,22 @@ def test_a_null_topic(spark: SparkSession, write: Callable[..., None], make_topi
     frame = spark.createDataFrame(rows, "value string, topic string").coalesce(1)
     with pytest.raises(PythonException) as caught:
         write(frame)
-    assert told(caught.value).startswith(
+    assert package_error_line(caught.value).startswith(
         "ColumnError: The Kafka message data sent to the producer contains a null topic."
     )
-    assert told(caught.value).endswith("row 1 of the task")
+    assert package_error_line(caught.value).endswith("row 1 of the task")
 
 
-def test_an_unknown_topic_is_not_made(spark: SparkSession, write: Callable[..., None], kafka: EmbeddedKafka) -> None:
-    began = time.monotonic()
+def test_an_unknown_topic_is_not_created(spark: SparkSession, write: Callable[..., None], kafka: EmbeddedKafka) -> None:
+    started_at = time.monotonic()
     with pytest.raises(PythonException) as caught:
-        write(spark.range(3).selectExpr("cast(id as string) value"), topic="never-made")
-    assert told(caught.value).startswith(
-        "TopicNotFoundError: topic 'never-made' does not exist, and writing creates no topics"
+        write(spark.range(3).selectExpr("cast(id as string) value"), topic="missing-topic")
+    assert package_error_line(caught.value).startswith(
+        "TopicNotFoundError: Topic 'missing-topic' does not exist, and writing does not create topics"
     )
-    assert time.monotonic() - began < 30
-    with pytest.raises(AssertionError, match="there is no topic never-made"):
-        values(kafka.bootstrap_servers, "never-made")
+    assert time.monotonic() - started_at < 30
+    with pytest.raises(AssertionError, match="there is no topic missing-topic"):
+        values(kafka.bootstrap_servers, "missing-topic")
 
 
 def test_a_partition_that_the_topic_does_not_have(
@@ -252,7 +252,7 @@ def test_a_partition_that_the_topic_does_not_have(
     frame = spark.createDataFrame([("a", 0), ("b", 2)], "value string, partition int").coalesce(1)
     with pytest.raises(PythonException) as caught:
         write(frame, topic=make_topic(2))
-    assert told(caught.value).startswith(
+    assert package_error_line(caught.value).startswith(
         "ColumnError: Row 1 names partition 2, but the topic has the partitions 0 to 1."
     )
 
@@ -261,12 +261,12 @@ def test_a_record_that_is_too_large(spark: SparkSession, write: Callable[..., No
     frame = spark.range(1).selectExpr("repeat('x', 2000000) value")
     with pytest.raises(PythonException) as caught:
         write(frame, topic=make_topic())
-    assert told(caught.value).startswith("RecordTooLargeError: ")
-    assert "max.request.size" in told(caught.value)
+    assert package_error_line(caught.value).startswith("RecordTooLargeError: ")
+    assert "max.request.size" in package_error_line(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "words"),  # columns beside: v, a string
+    ("columns", "options", "words"),  # the frame has a string column v
     [
         (["v value"], {}, "ColumnError: topic option required when no 'topic' attribute is present"),
         (["v body"], TO, "ColumnError: Required attribute 'value' not found among the columns body"),
@@ -281,7 +281,7 @@ def test_a_record_that_is_too_large(spark: SparkSession, write: Callable[..., No
         (["v value"], {**TO, "kafka_acks": "most"}, "OptionError: kafka.acks must be all, -1, 1 or 0, got 'most'"),
     ],
 )
-def test_refused_before_any_task_starts(
+def test_invalid_writes_are_rejected_before_any_task_starts(
     spark: SparkSession, write: Callable[..., None], columns: list[str], options: dict[str, str], words: str
 ) -> None:
     def unreached(batches: Any) -> Any:
@@ -290,7 +290,7 @@ def test_refused_before_any_task_starts(
     frame = spark.range(1).mapInArrow(unreached, "v string").selectExpr(*columns)
     with pytest.raises(AnalysisException) as caught:
         write(frame, **options)
-    assert told(caught.value).startswith(words)
+    assert package_error_line(caught.value).startswith(words)
     assert "Traceback" not in str(caught.value)
 
 
@@ -299,17 +299,17 @@ def test_modes(spark: SparkSession, write: Callable[..., None], make_topic: Make
     frame = spark.range(3).selectExpr("cast(id as string) value")
     with pytest.raises(AnalysisException) as caught:
         write(frame, "overwrite", topic=topic)
-    assert told(caught.value).startswith("OptionError: mode overwrite cannot be used")
+    assert package_error_line(caught.value).startswith("OptionError: mode overwrite is not supported")
     for mode in ("error", "ignore"):
         with pytest.raises(AnalysisException) as caught:
             write(frame, mode, topic=topic)
         assert caught.value.getCondition() == "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 
 
-def test_a_task_that_fails_is_run_again_and_nothing_is_lost(
+def test_a_failed_write_can_be_repeated_without_loss(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
-    """At least once: local tasks are not run again, so the user does it."""
+    """At least once: local tasks are not retried, so the user repeats the write."""
     topic = make_topic()
     frame = spark.range(0, 20_000, 1, 1).selectExpr("cast(if(id = 15000, raise_error('half-way'), id) as string) value")
     with pytest.raises(Exception, match="half-way"):
@@ -320,10 +320,10 @@ def test_a_task_that_fails_is_run_again_and_nothing_is_lost(
     assert {int(each.value or b"") for each in read(topic)} == set(range(20_000))
 
 
-def test_a_thread_of_ones_own_needs_an_active_session(
+def test_a_user_thread_needs_an_active_session(
     spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
 ) -> None:
-    """Spark looks a Python sink up in the thread's active session; docs/sink.md says how a thread gets one."""
+    """Spark resolves a Python sink in the thread's active session; docs/sink.md explains how a thread gets one."""
     topic = make_topic()
     frame = spark.range(1).selectExpr("'v' AS value")
     with ThreadPoolExecutor(1) as thread:

@@ -1,6 +1,6 @@
-"""Change the format name: what Spark's own sink wrote, ``kafka-direct`` writes to the same places.
+"""After a change of the format name from ``kafka`` to ``kafka-direct``, rows are written to the same places.
 
-The real JVM connector takes part, and with it Kafka's Java client.
+Compares with the JVM connector, and with it Kafka's Java client.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE, produce
 from tests.integration.test_stream_migration import CONNECTOR, DIRECT, JVM
 
-from pyspark_kafka_direct.broker._jars import jars
+from pyspark_kafka_direct.broker.maven import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,10 +42,10 @@ def placed(kafka: EmbeddedKafka, topic: str) -> list[tuple[int, bytes | None, by
     return [(each.partition, each.key, each.value) for each in consume(kafka.bootstrap_servers, topic)]
 
 
-def test_rows_land_where_the_java_client_puts_them(
+def test_rows_are_partitioned_as_by_the_java_client(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic
 ) -> None:
-    """Keys of all lengths, texts and bytes; a partition of its own for some rows."""
+    """Keys of all lengths, strings and bytes; some rows name their partition."""
     topics = {form: make_topic(7) for form in FORMATS}
     keys = "case when id % 3 = 0 then encode(repeat(cast(id as string), cast(id % 9 as int)), 'utf-8') "
     keys += "when id % 3 = 1 then unhex(sha2(cast(id as string), 256)) else encode(concat('klíč ', id), 'utf-8') end"
@@ -61,7 +61,7 @@ def test_rows_land_where_the_java_client_puts_them(
     assert {partition for partition, _, _ in jvm} == set(range(7))
 
 
-def test_columns_mean_the_same(session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+def test_columns_have_the_same_meaning(session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
     topics = {form: make_topic() for form in FORMATS}
     frame = session.range(0, 50, 1, 1).selectExpr(
         "if(id % 5 = 0, null, cast(id as string)) as value",
@@ -78,7 +78,7 @@ def test_columns_mean_the_same(session: SparkSession, kafka: EmbeddedKafka, make
 
 
 @pytest.mark.parametrize("formats", [[JVM, DIRECT, JVM], [DIRECT, JVM, DIRECT]])
-def test_a_query_goes_on_with_the_other_sink(
+def test_a_query_continues_with_the_other_sink(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, formats: list[str]
 ) -> None:
     source, topic = make_topic(), make_topic()

@@ -1,4 +1,4 @@
-"""``df.writeStream.format("kafka-direct")``: topics, output modes, progress, refusals. Read back by kafka-python."""
+"""``df.writeStream.format("kafka-direct")``: topics, output modes, progress, errors. Read back by kafka-python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
-from tests.integration.exactly_once import told
+from tests.integration.exactly_once import package_error_line
 from tests.integration.read_back import consume, values
 from tests.integration.stream_queries import DEADLINE
 from tests.integration.waiting import wait_until
@@ -32,7 +32,7 @@ def source(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put
 
 
 class Source:
-    """A stream of the numbers that are put into it, as texts in the column ``value``."""
+    """A stream of the numbers passed to ``put``, as strings in the column ``value``."""
 
     def __init__(self, spark: SparkSession, kafka: EmbeddedKafka, topic: str, put: Callable[..., None]) -> None:
         self._topic, self._put = topic, put
@@ -46,7 +46,7 @@ class Source:
 
 @pytest.fixture
 def run(kafka: EmbeddedKafka, tmp_path: Path) -> Callable[..., StreamingQuery]:
-    """Writes all there is: ``run(frame, topic="t")``; again with the same ``name`` goes on."""
+    """Runs a query with ``availableNow``: ``run(frame, topic="t")``; the same ``name`` resumes its checkpoint."""
 
     def run(frame: DataFrame, mode: str = "append", name: str = "query", /, **options: str) -> StreamingQuery:
         given = {each.replace("_", "."): text for each, text in options.items()}
@@ -60,14 +60,14 @@ def run(kafka: EmbeddedKafka, tmp_path: Path) -> Callable[..., StreamingQuery]:
     return run
 
 
-def refusal(run: Callable[..., Any], *given: Any, **options: str) -> str:
+def error_of_run(run: Callable[..., Any], *given: Any, **options: str) -> str:
     with pytest.raises(StreamingQueryException) as caught:
         run(*given, **options)
-    return told(caught.value)
+    return package_error_line(caught.value)
 
 
 @pytest.mark.smoke
-def test_the_topic_may_be_a_column_or_an_option_which_comes_first(
+def test_the_topic_may_be_a_column_or_an_option_which_takes_precedence(
     source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic
 ) -> None:
     column, option, both = make_topic(), make_topic(), make_topic()
@@ -101,13 +101,13 @@ def test_complete_writes_the_whole_result_again(
     assert found == [(b"1", b"2"), (b"1", b"2"), (b"2", b"1"), (b"2", b"2")]
 
 
-def test_update_is_refused_by_spark_and_goes_by_foreach_batch(
+def test_update_mode_is_rejected_by_spark_and_works_with_foreach_batch(
     source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic()
     counts = source.frame.groupBy("value").count().selectExpr("value key", "cast(count as string) value")
     source.put(1, 1, 2)
-    assert "kafka-direct does not support Update mode" in refusal(run, counts, "update", topic=topic)
+    assert "kafka-direct does not support Update mode" in error_of_run(run, counts, "update", topic=topic)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic, "stampBatch": "true"}
     to_kafka = pyspark_kafka_direct.foreach_batch_writer(options)
     writer = counts.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "update"))
@@ -122,12 +122,12 @@ def test_update_is_refused_by_spark_and_goes_by_foreach_batch(
     assert {stamp["spark.batch.id"] for stamp in stamps} == {b"0", b"1"}
 
 
-def test_the_helper_looks_at_its_options_at_once() -> None:
+def test_foreach_batch_writer_validates_its_options_at_once() -> None:
     with pytest.raises(pyspark_kafka_direct.OptionError, match=r"kafka\.acks must be"):
         pyspark_kafka_direct.foreach_batch_writer({"kafka.bootstrap.servers": "b:1", "kafka.acks": "2"})
 
 
-def test_a_stamp_names_query_and_batch(
+def test_a_stamp_identifies_query_and_batch(
     source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -146,10 +146,10 @@ def test_a_stamp_names_query_and_batch(
     assert [each.headers for each in consume(kafka.bootstrap_servers, topic)] == wanted
 
 
-def test_a_batch_that_runs_again_is_written_again(
+def test_a_rerun_batch_is_written_again(
     source: Source, run: Callable[..., StreamingQuery], kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """At least once: what the driver did not log as done is written again, and nothing is left out."""
+    """At least once: batches that are missing in the commit log are written again, and none is skipped."""
     topic = make_topic()
     source.put(1, 2)
     run(source.frame, topic=topic)
@@ -161,7 +161,7 @@ def test_a_batch_that_runs_again_is_written_again(
     assert values(kafka.bootstrap_servers, topic) == ["1", "1", "2", "2", "3"]
 
 
-def test_what_was_written_is_told(
+def test_written_records_are_reported(
     spark: SparkSession,
     source: Source,
     run: Callable[..., StreamingQuery],
@@ -191,20 +191,24 @@ def test_what_was_written_is_told(
     assert (place, part.first_offset, part.next_offset) == (TopicPartition(topic, 0), 10, 17)
 
 
-def test_refusals(source: Source, run: Callable[..., StreamingQuery], make_topic: MakeTopic) -> None:
+def test_invalid_writes_fail_the_query(
+    source: Source, run: Callable[..., StreamingQuery], make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     source.put(1)
 
-    def refused(*columns: str, **options: str) -> str:
-        return refusal(run, source.frame.selectExpr(*columns), **options)
+    def error_of(*columns: str, **options: str) -> str:
+        return error_of_run(run, source.frame.selectExpr(*columns), **options)
 
-    assert refused("value").startswith("ColumnError: topic option required when no 'topic' attribute is present")
-    assert refused("value key", topic=topic).startswith("ColumnError: Required attribute 'value' not found")
-    assert "topic must be a(n) string" in refused("1 topic", "value")
-    assert "value must be a(n) string or binary" in refused("1 value", topic=topic)
-    assert "key must be a(n) string or binary" in refused("1 key", "value", topic=topic)
-    assert "partition must be a(n) int" in refused("value", "value partition", topic=topic)
-    assert refused("value", topic="never-made").startswith("TopicNotFoundError: topic 'never-made' does not exist")
+    assert error_of("value").startswith("ColumnError: topic option required when no 'topic' attribute is present")
+    assert error_of("value key", topic=topic).startswith("ColumnError: Required attribute 'value' not found")
+    assert "topic must be a(n) string" in error_of("1 topic", "value")
+    assert "value must be a(n) string or binary" in error_of("1 value", topic=topic)
+    assert "key must be a(n) string or binary" in error_of("1 key", "value", topic=topic)
+    assert "partition must be a(n) int" in error_of("value", "value partition", topic=topic)
+    assert error_of("value", topic="missing-topic").startswith(
+        "TopicNotFoundError: Topic 'missing-topic' does not exist"
+    )
     for name in ("key", "value"):
-        said = refused("value", topic=topic, **{f"kafka_{name}_serializer": "foo"})
-        assert said.startswith(f"OptionError: the option kafka.{name}.serializer cannot be used here")
+        message = error_of("value", topic=topic, **{f"kafka_{name}_serializer": "foo"})
+        assert message.startswith(f"OptionError: the option kafka.{name}.serializer cannot be used here")

@@ -1,4 +1,4 @@
-"""The data source on real clusters: executors are other processes, with Python environments of their own."""
+"""The data source on clusters, where executors are other processes with their own Python environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from tests.documentation import fenced
-from tests.integration.standalone import PACKAGE, SMALL, standalone_cluster
+from tests.integration.standalone import PACKAGE, SMALL_EXECUTORS, standalone_cluster
 
 import pyspark_kafka_direct
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-# Besides the session of pytest's process there are masters and workers, and its JVM is started anew for some tests.
+# Tests start masters and workers in addition to the session of pytest, and restart its JVM.
 pytestmark = pytest.mark.spark_app
 
 RECORDS = 5_000
 
-# What the package needs on an executor; PySpark itself comes with Spark.
+# Dependencies on executors; Spark provides PySpark.
 DEPENDENCIES = ("pyarrow", "google_crc32c", "cryptography", "cffi", "_cffi_backend", "numpy")
-# Of these what takes long to pack and unpack, and is not needed.
-LEFT_OUT = ("libarrow_flight*", "libarrow_s3*", "include", "tests", "__pycache__")
+# Parts of them that are large and not needed.
+EXCLUDED = ("libarrow_flight*", "libarrow_s3*", "include", "tests", "__pycache__")
 
 
 @pytest.fixture(scope="module")
@@ -49,31 +49,31 @@ def topic(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> str:
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A standalone master with two workers, which know nothing of the driver's environment."""
+    """A standalone master with two workers, which do not inherit the environment of the driver."""
     with standalone_cluster(tmp_path_factory.mktemp("standalone"), ("127.0.0.2", "127.0.0.3")) as url:
         yield url
 
 
 def test_local_cluster(make_spark: Any, kafka: EmbeddedKafka, topic: str) -> None:
     settings = {"spark.executorEnv.PYTHONPATH": str(PACKAGE.parent)}
-    _check(make_spark(settings, master="local-cluster[2,1,1024]"), kafka, topic, where_from="files")
+    _check(make_spark(settings, master="local-cluster[2,1,1024]"), kafka, topic, inspect="files")
 
 
 def test_standalone_master_with_two_workers(make_spark: Any, kafka: EmbeddedKafka, topic: str, standalone: str) -> None:
     settings = {
-        **SMALL,
+        **SMALL_EXECUTORS,
         "spark.executorEnv.PYTHONPATH": str(PACKAGE.parent),
-        # So that both workers take part: nothing runs before there are two cores.
+        # No task starts before both workers are registered, so both run tasks.
         "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "150s",
     }
     spark = make_spark(settings, master=standalone)
-    hosts = _check(spark, kafka, topic, where_from="hosts")
+    hosts = _check(spark, kafka, topic, inspect="hosts")
     assert hosts == {"127.0.0.2", "127.0.0.3"}
 
 
-def test_executors_get_the_package_by_an_archive(
+def test_executors_get_the_package_from_an_archive(
     make_spark: Any,
     kafka: EmbeddedKafka,
     topic: str,
@@ -82,18 +82,18 @@ def test_executors_get_the_package_by_an_archive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environment = _environment(tmp_path / "environment", with_package=True)
-    archive = tmp_path / "environment.tar.gz"  # what `venv-pack` makes of an environment, without its download
+    archive = tmp_path / "environment.tar.gz"  # like the output of `venv-pack`
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(environment, arcname=".")
-    # The driver's planner runs the same interpreter path, so the environment lies there under the same name.
+    # The planner on the driver uses the same interpreter path, so the environment has the same name there.
     monkeypatch.chdir(tmp_path)
     with _interpreter(make_spark, monkeypatch, "./environment/bin/python"):
-        spark = make_spark({**SMALL, "spark.archives": f"{archive}#environment"}, master=standalone)
-        files = _check(spark, kafka, topic, where_from="files")
+        spark = make_spark({**SMALL_EXECUTORS, "spark.archives": f"{archive}#environment"}, master=standalone)
+        files = _check(spark, kafka, topic, inspect="files")
     assert all("/work-127.0.0." in file and "/environment/" in file for file in files), files
 
 
-def test_py_files_carry_no_native_code_so_decoding_is_in_python(
+def test_py_files_contain_no_native_code_so_decoding_uses_python(
     make_spark: Any,
     kafka: EmbeddedKafka,
     topic: str,
@@ -103,20 +103,20 @@ def test_py_files_carry_no_native_code_so_decoding_is_in_python(
 ) -> None:
     bare = _environment(tmp_path / "bare", with_package=False)
     monkeypatch.chdir(tmp_path)
-    made: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     [recipe] = [block.text for block in fenced("docs/deployment.md") if "make_archive" in block.text]
-    exec(recipe, made)
+    exec(recipe, namespace)
     with _interpreter(make_spark, monkeypatch, str(bare / "bin" / "python")):
-        spark = make_spark(SMALL, master=standalone)
-        spark.sparkContext.addPyFile(made["archive"])
-        # Spark looks for sources in its environments only, and this one is in none of them.
+        spark = make_spark(SMALL_EXECUTORS, master=standalone)
+        spark.sparkContext.addPyFile(namespace["archive"])
+        # Spark finds data sources only in installed packages, which this one is not.
         spark.dataSource.register(pyspark_kafka_direct.DefaultSource)
-        assert _check(spark, kafka, topic, where_from="decoders") == {"python"}
+        assert _check(spark, kafka, topic, inspect="decoders") == {"python"}
 
 
 @contextlib.contextmanager
 def _interpreter(make_spark: Any, monkeypatch: pytest.MonkeyPatch, python: str) -> Iterator[None]:
-    """A JVM of its own: Spark reads the interpreter's path from the environment, once."""
+    """Restart the JVM, because Spark reads the path of the interpreter from the environment once."""
     make_spark.stop_jvm()
     monkeypatch.setenv("PYSPARK_PYTHON", python)
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON")
@@ -125,7 +125,7 @@ def _interpreter(make_spark: Any, monkeypatch: pytest.MonkeyPatch, python: str) 
     make_spark.stop_jvm()
 
 
-def _check(spark: SparkSession, kafka: EmbeddedKafka, topic: str, where_from: str = "hosts") -> set[str]:
+def _check(spark: SparkSession, kafka: EmbeddedKafka, topic: str, inspect: str = "hosts") -> set[str]:
     df = (
         spark.read.format("kafka-direct")
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
@@ -133,11 +133,11 @@ def _check(spark: SparkSession, kafka: EmbeddedKafka, topic: str, where_from: st
         .load()
     )
     assert sorted(int(row.value) for row in df.select("value").collect()) == list(range(RECORDS))
-    return _seen_by_executors(spark, df, where_from)
+    return _inspect_executors(spark, df, inspect)
 
 
-def _seen_by_executors(spark: SparkSession, df: DataFrame, what: str) -> set[str]:
-    def look(_: Any) -> Iterator[str]:
+def _inspect_executors(spark: SparkSession, df: DataFrame, inspect: str) -> set[str]:
+    def describe(_: Any) -> Iterator[str]:
 
         import pyspark_kafka_direct
         from pyspark_kafka_direct import records
@@ -146,20 +146,20 @@ def _seen_by_executors(spark: SparkSession, df: DataFrame, what: str) -> set[str
             "hosts": os.environ["SPARK_LOCAL_IP"],
             "files": pyspark_kafka_direct.__file__,
             "decoders": records.IMPLEMENTATION,
-        }[what]
+        }[inspect]
 
-    return set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(look).collect())
+    return set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(describe).collect())
 
 
 def _environment(folder: Path, *, with_package: bool) -> Path:
-    """A Python environment with copies of the dependencies, and of the package if wanted."""
+    """Create a Python environment with copies of the dependencies, and optionally of the package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     target = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     source = Path(sysconfig.get_paths()["purelib"])
     for entry in source.iterdir():
         if entry.name.split(".")[0] in DEPENDENCIES:
             if entry.is_dir():
-                shutil.copytree(entry, target / entry.name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+                shutil.copytree(entry, target / entry.name, ignore=shutil.ignore_patterns(*EXCLUDED))
             else:
                 shutil.copy2(entry, target / entry.name)
     if with_package:

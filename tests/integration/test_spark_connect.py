@@ -25,47 +25,47 @@ RECORDS = [str(number) for number in range(10)]
 
 @pytest.fixture(scope="module")
 def topics(kafka: EmbeddedKafka, make_topic: MakeTopic) -> tuple[str, str]:
-    """One with five records in each of two partitions, and an empty one."""
+    """A topic with five records in each of two partitions, and an empty topic."""
     topic = make_topic(2, prefix="connect")
     produce(kafka.bootstrap_servers, topic, RECORDS)
     return topic, make_topic(prefix="connected")
 
 
 @pytest.fixture(scope="module")
-def seen(kafka: EmbeddedKafka, topics: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the application has seen."""
+def results(kafka: EmbeddedKafka, topics: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results of the application."""
     folder = tmp_path_factory.mktemp("connect")
     app = Path(__file__).with_name("connect_app.py")
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, str(app), kafka.bootstrap_servers, *topics, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr[-5000:]
-    read: dict[str, Any] = json.loads((folder / "seen.json").read_text("utf-8"))
-    assert read["session"].startswith("pyspark.sql.connect.")
-    return read
+    loaded: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
+    assert loaded["session"].startswith("pyspark.sql.connect.")
+    return loaded
 
 
-def test_a_batch(seen: dict[str, Any]) -> None:
-    assert seen["batch"] == RECORDS
-    assert seen["filtered"] == 5
+def test_a_batch(results: dict[str, Any]) -> None:
+    assert results["batch"] == RECORDS
+    assert results["filtered"] == 5
 
 
-def test_writing(kafka: EmbeddedKafka, topics: tuple[str, str], seen: dict[str, Any]) -> None:
+def test_writing(kafka: EmbeddedKafka, topics: tuple[str, str], results: dict[str, Any]) -> None:
     assert values(kafka.bootstrap_servers, topics[1]) == RECORDS
 
 
-def test_a_wrong_option_is_named(seen: dict[str, Any]) -> None:
-    assert "did you mean 'startingOffsets'?" in seen["refused"]
+def test_an_unknown_option_is_an_error(results: dict[str, Any]) -> None:
+    assert "did you mean 'startingOffsets'?" in results["error"]
 
 
-def test_a_stream(seen: dict[str, Any]) -> None:
-    assert seen["stream"] == RECORDS
+def test_a_stream(results: dict[str, Any]) -> None:
+    assert results["stream"] == RECORDS
 
 
-def test_lag(topics: tuple[str, str], seen: dict[str, Any]) -> None:
-    assert seen["lag"] == [[topics[0], 0, 5, 0], [topics[0], 1, 5, 0]]
+def test_lag(topics: tuple[str, str], results: dict[str, Any]) -> None:
+    assert results["lag"] == [[topics[0], 0, 5, 0], [topics[0], 1, 5, 0]]
 
 
-def test_foreach_batch(seen: dict[str, Any]) -> None:
-    assert [len(batch) for batch in seen["each"]] == [4, 4, 2]
-    assert sorted(text for batch in seen["each"] for text in batch) == RECORDS
+def test_foreach_batch(results: dict[str, Any]) -> None:
+    assert [len(batch) for batch in results["each"]] == [4, 4, 2]
+    assert sorted(text for batch in results["each"] for text in batch) == RECORDS

@@ -1,4 +1,4 @@
-"""Topics and records that go while a query runs or is stopped."""
+"""Topics and records that are deleted while a query runs or is stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def admin(kafka: EmbeddedKafka) -> Admin:
     return Admin(kafka.bootstrap_servers)
 
 
-def test_a_pattern_goes_on_when_a_topic_is_deleted_and_another_created(
+def test_a_pattern_continues_when_a_topic_is_deleted_and_another_created(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
 ) -> None:
     first = make_topic(2, prefix="deleted-pattern")
@@ -52,8 +52,8 @@ def test_no_empty_offset_is_written_when_the_only_topic_is_deleted(
     admin.delete(topic)
     running = query.query
     assert running is not None
-    asked = time.monotonic()
-    query.wait(lambda: time.monotonic() > asked + 5, "a few looks at nothing")
+    started_at = time.monotonic()
+    query.wait(lambda: time.monotonic() > started_at + 5, "a few refreshes without topics")
     query.stop()
     offsets = [file.read_text() for file in (query.folder / "checkpoint" / "offsets").glob("[0-9]*")]
     assert offsets
@@ -79,7 +79,7 @@ def test_a_topic_recreated_with_fewer_records_while_the_query_was_stopped(
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_topic_recreated_while_the_query_runs_is_known_by_its_id(
+def test_a_topic_recreated_while_the_query_runs_is_detected_by_its_id(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
 ) -> None:
     topic = make_topic(prefix="recreated-id")
@@ -116,21 +116,21 @@ def recreate_between_batches(query: Stream, change: Callable[[], None]) -> tuple
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_partitions_that_become_unavailable_under_available_now(
+def test_partitions_that_become_unavailable_with_available_now(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
 ) -> None:
     topic = make_topic(5, prefix="now-partitions")
     put(topic, range(15))
     query = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5", failOnDataLoss=fail)
     _, error = recreate_between_batches(query, lambda: admin.recreate(topic, 3))
-    said = str(error)
-    assert "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW" in said
-    assert f"topic-partitions for latest offset: {topic}-0, {topic}-1, {topic}-2, topic-partitions" in said
-    assert f"topic-partitions for end offset: {topic}-0, {topic}-1, {topic}-2, {topic}-3, {topic}-4;" in said
+    message = str(error)
+    assert "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW" in message
+    assert f"topic-partitions for latest offset: {topic}-0, {topic}-1, {topic}-2, topic-partitions" in message
+    assert f"topic-partitions for end offset: {topic}-0, {topic}-1, {topic}-2, {topic}-3, {topic}-4;" in message
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_offsets_that_become_unavailable_under_available_now(
+def test_offsets_that_become_unavailable_with_available_now(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin, fail: str
 ) -> None:
     topic = make_topic(1, prefix="now-offsets")
@@ -142,9 +142,9 @@ def test_offsets_that_become_unavailable_under_available_now(
         put(topic, range(9))
 
     _, error = recreate_between_batches(query, change)
-    said = str(error)
-    assert "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW" in said
-    assert f'latest offset: {{"{topic}":{{"0":9}}}}, end offset: {{"{topic}":{{"0":10}}}}' in said
+    message = str(error)
+    assert "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW" in message
+    assert f'latest offset: {{"{topic}":{{"0":9}}}}, end offset: {{"{topic}":{{"0":10}}}}' in message
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
@@ -187,7 +187,7 @@ def test_a_failed_batch_is_planned_again_after_partitions_were_added(
     assert query.values == ["1", "2", "3"]
 
 
-def test_a_limit_does_not_crawl_through_what_has_aged_out(
+def test_a_limit_does_not_count_expired_records(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, admin: Admin
 ) -> None:
     topic = make_topic(prefix="aged")

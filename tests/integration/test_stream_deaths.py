@@ -1,7 +1,7 @@
-"""What dies under a running query: task workers, the broker, the planner. The output stays exact.
+"""Task workers, the broker or the planner die during a query. The output stays exact.
 
-Each death falls in the middle of a batch: a Python function behind the source holds the batch until the test has done
-the harm. The records are more than fit between the source's worker and that function, so the source is still reading.
+Each death is in the middle of a batch: a Python function after the source blocks the batch until the process is dead.
+The buffers between the source's worker and that function cannot hold all records, so the source is still reading.
 """
 
 from __future__ import annotations
@@ -31,71 +31,71 @@ COUNT = 20_000  # records of 1 kB: 20 MB, in two partitions
 
 @pytest.fixture(scope="module")
 def spark(make_spark: SparkSessions) -> SparkSession:
-    """Tasks may be tried four times: in plain ``local[2]`` a lost one ends the query.
+    """Tasks are tried four times: in plain ``local[2]`` a lost task ends the query.
 
-    The function behind the source gets a thousand records at a time, so that it has some while the source has more.
+    The function after the source gets a thousand records at a time, so it has some while the source has more.
     """
     return make_spark({"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}, master="local[2,4]")
 
 
 @pytest.fixture
-def hold(tmp_path: Path) -> Hold:
-    return Hold(tmp_path / "hold")
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path / "gate")
 
 
-class Hold:
-    """Holds the tasks of a query until they are let go, and tells when one has begun to read."""
+class Gate:
+    """Blocks the tasks of a query until they are released, and reports when one has started to read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir()
 
-    def behind(self, df: DataFrame) -> DataFrame:
-        """The numbers in ``value``, as text, held back."""
-        begun, free = str(self._folder / "begun"), str(self._folder / "free")
+    def block(self, df: DataFrame) -> DataFrame:
+        """The numbers in ``value``, blocked until release."""
+        started, released = str(self._folder / "started"), str(self._folder / "released")
 
-        # Nested, so that it is pickled as a whole: Spark's Python workers do not have the tests.
-        def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Nested, so that it is pickled by value: Spark's Python workers do not have the tests.
+        def blocked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import time
             from pathlib import Path
 
             import pyarrow as pa
 
             for batch in batches:
-                Path(begun).touch()
+                Path(started).touch()
                 until = time.monotonic() + 120
-                while not Path(free).exists():
+                while not Path(released).exists():
                     assert time.monotonic() < until
                     time.sleep(0.02)
                 numbers = [value.split(b" ")[0] for value in batch.column("value").to_pylist()]
                 yield pa.RecordBatch.from_pydict({"value": pa.array(numbers, pa.binary())})
 
-        return df.select("value").mapInArrow(held, "value binary")
+        return df.select("value").mapInArrow(blocked, "value binary")
 
     @property
-    def begun(self) -> bool:
-        """Whether a task has got its first records."""
-        return (self._folder / "begun").exists()
+    def started(self) -> bool:
+        """Whether a task has its first records."""
+        return (self._folder / "started").exists()
 
-    def let_go(self) -> None:
-        """Let all tasks run, now and later."""
-        (self._folder / "free").touch()
+    def release(self) -> None:
+        """Let all current and later tasks run."""
+        (self._folder / "released").touch()
 
 
 def padded(numbers: Iterable[int]) -> list[str]:
     return [f"{number} {PAD}" for number in numbers]
 
 
-def test_task_workers_that_are_killed_in_the_middle_of_a_batch(
-    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, hold: Hold
+def test_killed_task_workers_in_the_middle_of_a_batch(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, gate: Gate
 ) -> None:
     topic = make_topic(2)
     put(topic, padded(range(COUNT)))
     query = stream(subscribe=topic, startingOffsets="earliest")
-    query.start(hold.behind(query.load()))
-    query.wait(lambda: hold.begun, "a task that reads")
+    query.start(gate.block(query.load()))
+    query.wait(lambda: gate.started, "a task that reads")
     assert kill(task_workers(os.getpid())) >= 2, "one that reads, and the one behind it"
-    hold.let_go()
+    gate.release()
     query.wait_for(range(COUNT))
     put(topic, padded(range(COUNT, COUNT + 5)))
     query.wait_for(range(COUNT + 5))
@@ -103,26 +103,26 @@ def test_task_workers_that_are_killed_in_the_middle_of_a_batch(
     assert len(query.batches[0]) == COUNT, "it was batch 0 that the workers were killed in"
 
 
-def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
-    spark: SparkSession, topics_on: Callable[[str], MakeTopic], tmp_path: Path, hold: Hold
+def test_a_broker_killed_and_restarted_in_the_middle_of_a_batch(
+    spark: SparkSession, topics_on: Callable[[str], MakeTopic], tmp_path: Path, gate: Gate
 ) -> None:
     with EmbeddedKafka(reuse_running=False) as kafka:
         servers = kafka.bootstrap_servers
         topic = topics_on(servers)(2)
         produce(servers, topic, padded(range(COUNT)))
         options = {"subscribe": topic, "startingOffsets": "earliest"}
-        options["kafka_default_api_timeout_ms"] = "200000"  # on a busy machine a broker takes its time to start
+        options["kafka_default_api_timeout_ms"] = "200000"  # on a busy machine a broker starts slowly
         query = Stream(spark, servers, tmp_path / "query", options)
         try:
-            query.start(hold.behind(query.load()))
-            query.wait(lambda: hold.begun, "a task that reads")
+            query.start(gate.block(query.load()))
+            query.wait(lambda: gate.started, "a task that reads")
             kafka.kill_broker(1)
-            hold.let_go()
+            gate.release()
             kafka.start_broker(1)
             query.wait_for(range(COUNT))
             produce(servers, topic, padded(range(COUNT, COUNT + 5)))
             query.wait_for(range(COUNT + 5))
-            kafka.kill_broker(1)  # while the planner asks for more, ten times a second
+            kafka.kill_broker(1)  # while the planner polls ten times a second
             kafka.start_broker(1)
             produce(servers, topic, padded(range(COUNT + 5, COUNT + 9)))
             query.wait_for(range(COUNT + 9))
@@ -130,24 +130,24 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
             query.stop()
 
 
-def test_a_planner_that_is_killed_ends_the_query_and_a_restart_goes_on(
-    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, hold: Hold
+def test_a_killed_planner_ends_the_query_and_a_restart_resumes(
+    stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, gate: Gate
 ) -> None:
     topic = make_topic(2)
     put(topic, padded(range(COUNT)))
     query = stream(subscribe=topic, startingOffsets="earliest")
-    running = query.start(hold.behind(query.load()))
-    query.wait(lambda: hold.begun, "a task that reads")
+    running = query.start(gate.block(query.load()))
+    query.wait(lambda: gate.started, "a task that reads")
     assert kill(planners(os.getpid())) == 1
-    hold.let_go()
+    gate.release()
     until = time.monotonic() + DEADLINE
     while running.isActive:
         assert time.monotonic() < until, "the query lives on, or hangs, without its planner"
         time.sleep(0.02)
     failure = running.exception()
     assert failure is not None
-    assert "STREAM_FAILED" in str(failure), "Spark knows no more; its log has an EOFException and whose it is"
-    assert query.values == sorted(map(str, range(COUNT))), "the batch under way needs no planner any more"
+    assert "STREAM_FAILED" in str(failure), "Spark reports no more; its log has an EOFException"
+    assert query.values == sorted(map(str, range(COUNT))), "the batch in flight does not need the planner"
     put(topic, padded(range(COUNT, COUNT + 5)))
-    query.run(hold.behind(query.load()))
+    query.run(gate.block(query.load()))
     assert query.values == sorted(map(str, range(COUNT + 5)))

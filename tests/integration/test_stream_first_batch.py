@@ -1,4 +1,4 @@
-"""``kill -9`` of the driver within batch 0, before which a Python source has nothing in the checkpoint."""
+"""``kill -9`` of the driver in batch 0, before which a Python source has nothing in the checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 
 @pytest.mark.spark_app
 @pytest.mark.timeout(600)
-def test_a_driver_killed_within_batch_0_has_its_start_afterwards(
+def test_a_driver_killed_in_batch_0_keeps_its_start(
     kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:
     latest, timestamp, earliest, aged = (make_topic(prefix=f"first-{number}") for number in range(4))
@@ -45,8 +45,8 @@ def test_a_driver_killed_within_batch_0_has_its_start_afterwards(
     try:
         until = time.monotonic() + DEADLINE
         while not all((tmp_path / f"{name}-in-0").exists() for name in sources):
-            assert driver.alive, driver.last_words()
-            assert time.monotonic() < until, driver.last_words()
+            assert driver.alive, driver.log_tail()
+            assert time.monotonic() < until, driver.log_tail()
             time.sleep(0.05)
     finally:
         driver.kill()
@@ -62,14 +62,14 @@ def test_a_driver_killed_within_batch_0_has_its_start_afterwards(
 
     for topic in (latest, timestamp, earliest, aged):
         put(topic, range(3, 6), timestamp=YESTERDAY if topic == timestamp else TODAY)
-    Admin(kafka.bootstrap_servers).delete_records(aged, 2)  # retention, while the query was dead
+    Admin(kafka.bootstrap_servers).delete_records(aged, 2)  # retention, while the query was down
     driver = Driver(tmp_path, options, to_the_end=True, app=APP)
     try:
-        assert driver.wait(DEADLINE) == 0, driver.last_words()
+        assert driver.wait(DEADLINE) == 0, driver.log_tail()
     finally:
         driver.kill()
     assert {name: offsets(tmp_path, name, 0) for name in sources} == first_ends
-    assert output(tmp_path, "latest") == [[], ["3", "4", "5"]], "from where it first began"
+    assert output(tmp_path, "latest") == [[], ["3", "4", "5"]], "from its first start"
     assert output(tmp_path, "timestamp") == [[], ["0", "1", "2", "3", "4", "5"]]
     assert output(tmp_path, "earliest") == [["0", "1", "2"], ["3", "4", "5"]]
     assert output(tmp_path, "aged") == [["2"], ["3", "4", "5"]], "what is left, and no error: docs/guarantees.md"

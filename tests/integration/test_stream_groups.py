@@ -1,4 +1,4 @@
-"""``commitGroupId`` and ``startingOffsets=committed``: what tools see, and where a query starts from it."""
+"""``commitGroupId`` and ``startingOffsets=committed``: offsets for tools, and starts from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.stream_queries import DEADLINE
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.structured.source import KafkaDirectSource
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tests.integration.stream_queries import Stream
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+    from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
 
 @pytest.fixture(scope="module")
 def spark(make_spark: Callable[..., SparkSession]) -> SparkSession:
-    """A session of its own: that of other modules may have the listener of ``enable(spark)``, which would commit."""
+    """A separate session: that of other modules may have the listener of ``enable(spark)``, which would commit."""
     return make_spark().newSession()
 
 
@@ -35,7 +35,7 @@ def committed(kafka: EmbeddedKafka, group: str) -> dict[int, int]:
 
 
 def run_until_committed(query: Stream, kafka: EmbeddedKafka, group: str, offsets: dict[int, int]) -> None:
-    """Run to the end; again if a busy machine took longer for the last commit than the half second it has."""
+    """Run to the end; again if the last commit took longer than half a second on a busy machine."""
 
     def committed_by_a_run() -> bool:
         query.run()
@@ -47,7 +47,7 @@ def run_until_committed(query: Stream, kafka: EmbeddedKafka, group: str, offsets
 STAGES = [{}, {0: 2, 1: 2}, {0: 4, 1: 4}, {0: 5, 1: 5}]
 
 
-def test_every_finished_batch_is_committed_the_last_one_too(
+def test_every_finished_batch_is_committed_including_the_last_one(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:
     for _ in range(5):
@@ -55,14 +55,14 @@ def test_every_finished_batch_is_committed_the_last_one_too(
         assert all(found in STAGES[: number + 1] for number, found in enumerate(seen)), "never before the sink is done"
         if seen == STAGES:
             break
-        # A batch waits half a second for the commit of the one before, and on a busy machine that may be too short.
+        # A batch waits half a second for the previous commit, which may be too short on a busy machine.
     assert seen == STAGES
 
 
 def commits_of_three_batches(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> list[dict[int, int]]:
-    """What is committed during each batch of a query, and after it."""
+    """The committed offsets during each batch of a query, and after it."""
     topic = make_topic(2)
     group = f"query-{topic}"
     put(topic, range(10))
@@ -133,27 +133,27 @@ def test_a_query_starts_from_committed_offsets(
 
 
 @pytest.mark.parametrize("recreated", [True, False])
-def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
+def test_a_resumed_query_is_warned_if_its_group_has_no_offsets_of_the_topic(
     recreated: bool, make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = make_topic()
     group = f"query-{topic}"
     put(topic, range(3))
 
-    def reader() -> KafkaStreamReader:
+    def reader() -> KafkaMicroBatchStream:
         given = {"subscribe": topic, "startingOffsets": "earliest", "commitGroupId": group}
-        source = KafkaDirectSource({**given, "kafka.bootstrap.servers": kafka.bootstrap_servers})
+        source = KafkaSourceProvider({**given, "kafka.bootstrap.servers": kafka.bootstrap_servers})
         return source.streamReader(source.schema())  # type: ignore[return-value]
 
-    def plan(stream: KafkaStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    def plan(stream: KafkaMicroBatchStream, start: dict[str, Any]) -> dict[str, Any]:
         return stream.latestOffset(start, stream.getDefaultReadLimit())
 
     first = reader()
     end = plan(first, first.initialOffset())
     assert plan(first, end) == end == {topic: {"0": 3}}
-    told = f"this query has read {topic} before, but the group '{group}' (commitGroupId) has no offsets of it"
+    warning = f"this query has read {topic} before, but the group '{group}' (commitGroupId) has no offsets of it"
     wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
-    assert told not in caplog.text, "a new query has nothing to miss"
+    assert warning not in caplog.text, "a new query cannot miss offsets"
     if recreated:
         Admin(kafka.bootstrap_servers).recreate(topic, 1)
         wait_until(lambda: committed(kafka, group) == {}, seconds=DEADLINE)
@@ -161,13 +161,13 @@ def test_a_query_that_goes_on_is_told_when_its_group_has_forgotten_the_topic(
     end = plan(reader(), end)
     assert end == {topic: {"0": 5 if recreated else 3}}
     wait_until(lambda: committed(kafka, group) == {0: 3}, seconds=DEADLINE)
-    assert (told in caplog.text) == recreated
+    assert (warning in caplog.text) == recreated
 
 
-def test_progress_that_is_tracked_asynchronously_repeats_what_the_checkpoint_lacks(
+def test_asynchronous_progress_tracking_repeats_records_that_the_checkpoint_lacks(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:
-    """Spark writes its logs seldom then, and a batch that is planned anew has other records."""
+    """Spark then writes its logs rarely, and a batch that is planned again has other records."""
     topic = make_topic(prefix="async")
     group = f"query-{topic}"
     put(topic, [1])
@@ -179,7 +179,7 @@ def test_progress_that_is_tracked_asynchronously_repeats_what_the_checkpoint_lac
             .writeStream.foreachBatch(query._collect)
             .option("checkpointLocation", str(query.folder / "checkpoint"))
         )
-        # Only noop, console, memory and Spark's own Kafka sink may have it; the last switch is that of Spark's tests.
+        # Only noop, console, memory and Spark's own Kafka sink support it; the last setting is one of Spark's tests.
         query.query = writer.options(
             asyncProgressTrackingEnabled="true",
             asyncProgressTrackingCheckpointIntervalMs="3600000",
@@ -207,4 +207,4 @@ def test_progress_that_is_tracked_asynchronously_repeats_what_the_checkpoint_lac
         "asyncProgressTrackingEnabled", "true"
     )
     with pytest.raises(Exception, match="does not support async progress tracking"):
-        sink.option("checkpointLocation", str(query.folder / "refused")).start()
+        sink.option("checkpointLocation", str(query.folder / "rejected")).start()

@@ -1,4 +1,4 @@
-"""The short form of ``make soak``: a query that is killed three times has read each record exactly once."""
+"""The short form of ``make soak``: a query that is killed three times reads each record exactly once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.soak.plan import Plan, Round
-from tests.soak.query import SoakQuery
+from tests.soak.stream_run import SoakQuery
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +23,10 @@ ROUNDS = (
 @pytest.mark.smoke
 @pytest.mark.spark_app
 @pytest.mark.timeout(600)
-def test_each_record_is_there_once_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_each_record_is_read_once_after_three_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     plan = Plan(seed=0, start="latest", rounds=ROUNDS, grows=1, deletes=2)
     outcome = SoakQuery(plan, kafka.bootstrap_servers, tmp_path / "query", None, print).run()
     assert outcome.kills.total() == len(ROUNDS)
     assert outcome.extras == {"task worker": 1}
-    assert outcome.changes == {"created": 1, "deleted and created anew": 1}
+    assert outcome.changes == {"created": 1, "deleted and recreated": 1}
     assert outcome.records > 0

@@ -1,6 +1,6 @@
 """Change the format name, keep the checkpoint: between Spark's own ``kafka`` source and ``kafka-direct``, both ways.
 
-The real JVM connector takes part, so its jars are fetched once (3 MB and what they need).
+The tests use the real JVM connector, so its jars are downloaded once (3 MB and their dependencies).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
 
-from pyspark_kafka_direct.broker._jars import jars
+from pyspark_kafka_direct.broker.maven import jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-# The newest of each line that there is: PySpark has had releases since, of which there is no connector.
+# The newest connector of each release line; some later PySpark releases have none.
 VERSIONS = {"4.0": "4.0.4", "4.1": "4.1.3"}
 VERSION = VERSIONS.get(".".join(pyspark.__version__.split(".")[:2]), "4.2.0")
 CONNECTOR = (
@@ -50,7 +50,7 @@ def session(make_spark: SparkSessions) -> Iterator[SparkSession]:
 @pytest.mark.smoke
 @pytest.mark.parametrize("formats", [[JVM, DIRECT, JVM, DIRECT], [DIRECT, JVM, DIRECT, JVM]])
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_checkpoint_moves_both_ways(
+def test_a_checkpoint_can_move_both_ways(
     session: SparkSession,
     kafka: EmbeddedKafka,
     make_topic: MakeTopic,
@@ -58,7 +58,7 @@ def test_a_checkpoint_moves_both_ways(
     formats: list[str],
     start: str,
 ) -> None:
-    topic = make_topic(12)  # enough for partitions that sort differently as texts
+    topic = make_topic(12)  # enough for partitions that sort differently as strings
     numbers = itertools.count()
     written: list[int] = []
 
@@ -82,7 +82,7 @@ def test_a_checkpoint_moves_both_ways(
 
 
 @pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])
-def test_a_pattern_means_the_same_topics_to_both(
+def test_a_pattern_selects_the_same_topics_in_both_sources(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str, second: str
 ) -> None:
     words = [f"flights-{uuid.uuid4().hex}" for _ in range(2)]
@@ -101,7 +101,7 @@ def test_a_pattern_means_the_same_topics_to_both(
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(("first", "second"), [(JVM, DIRECT), (DIRECT, JVM)])
-def test_a_batch_that_was_planned_and_not_finished_is_read_by_the_other_source(
+def test_the_other_source_reads_a_planned_unfinished_batch(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str, second: str
 ) -> None:
     topic = make_topic(3)
@@ -151,7 +151,7 @@ def test_a_stateful_query_keeps_its_state(
 
 
 def die_in_first_batch(stream: Stream) -> dict[str, Any]:
-    """Start a query whose sink fails in batch 0: its checkpoint is as if the driver had died there. Returns its end."""
+    """Start a query whose sink fails in batch 0, as if the driver had died there, and return the batch's end."""
 
     def fail(batch: DataFrame, number: int) -> None:
         raise RuntimeError("died in batch 0")
@@ -166,13 +166,13 @@ def die_in_first_batch(stream: Stream) -> dict[str, Any]:
 
 
 def forget_first_batch(stream: Stream) -> None:
-    """As if it had died before batch 0 was planned, when only ``sources/0/0`` was written."""
+    """Restore the state before batch 0 was planned, when only ``sources/0/0`` was written."""
     for name in ("0", ".0.crc"):
         (stream.folder / "checkpoint" / "offsets" / name).unlink()
 
 
 def initial_offsets(stream: Stream) -> str:
-    """What the JVM source keeps of a query's start: a zero byte, a line with a version, and the offsets."""
+    """The start of a query as the JVM source stores it: a zero byte, a line with a version, and the offsets."""
     text = (stream.folder / "checkpoint" / "sources" / "0" / "0").read_text()
     assert text.startswith("\0v1\n")
     return text.splitlines()[-1]
@@ -182,9 +182,9 @@ def initial_offsets(stream: Stream) -> str:
 def jvm_start(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> Callable[[str, bool], tuple[Stream, str]]:
-    """A query of the JVM source that died in its first batch (``planned``) or before that; 3 records follow its start.
+    """A query of the JVM source that died in its first batch (``planned``) or before; 3 records follow its start.
 
-    Its start is behind 4 records but for ``earliest``; ``timestamp`` is that of the 3.
+    4 records precede its start, except with ``earliest``; ``timestamp`` is that of the 3.
     """
 
     def make(start: str, planned: bool) -> tuple[Stream, str]:
@@ -212,28 +212,28 @@ def jvm_start(
 
 @pytest.mark.parametrize("planned", [True, False], ids=["in batch 0", "before it"])
 @pytest.mark.parametrize("start", ["earliest", "timestamp", "latest"])
-def test_a_query_of_the_jvm_source_that_died_in_its_first_batch_is_read_from_its_start(
+def test_a_query_that_died_in_its_first_batch_with_the_jvm_source_is_read_from_its_start(
     jvm_start: Callable[[str, bool], tuple[Stream, str]], start: str, planned: bool
 ) -> None:
     stream, topic = jvm_start(start, planned)
     produce(stream.servers, topic, range(3, 5), timestamp=1_700_000_001_000)
     if start == "latest":
         if planned:
-            with pytest.raises(Exception, match=r"where it began is not known.* last line of .*sources/0/0"):
+            with pytest.raises(Exception, match=r"Its start is not known.* last line of .*sources/0/0"):
                 stream.run()
         stream.options["startingOffsets"] = initial_offsets(stream)
     stream.run()
     first = -4 if start == "earliest" else 0
     assert stream.values == sorted(map(str, range(first, 5)))
     if planned:
-        assert stream.batches[0] == sorted(map(str, range(first, 3))), "the batch that was under way"
+        assert stream.batches[0] == sorted(map(str, range(first, 3))), "the unfinished batch"
 
 
 @pytest.mark.parametrize("first", [JVM, DIRECT])
-def test_a_first_batch_that_failed_is_read_although_a_partition_was_added_since(
+def test_a_failed_first_batch_is_read_although_a_partition_was_added(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, first: str
 ) -> None:
-    """The start names one partition only, so a new query would be refused; this one is not new."""
+    """The start names one partition only, so a new query would be rejected; this one is not new."""
     topic = make_topic()
     produce(kafka.bootstrap_servers, topic, range(-4, 3))
     options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 4}})}
@@ -243,14 +243,14 @@ def test_a_first_batch_that_failed_is_read_although_a_partition_was_added_since(
     produce(kafka.bootstrap_servers, topic, [3, 4], partition=1)
     stream.format = DIRECT
     stream.run()
-    assert stream.batches[0] == ["0", "1", "2"], "the batch that was under way"
+    assert stream.batches[0] == ["0", "1", "2"], "the unfinished batch"
     assert stream.values == ["0", "1", "2", "3", "4"]
     stream.folder = tmp_path / "new"
     with pytest.raises(Exception, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
         stream.run()
 
 
-def test_the_jvm_source_refuses_our_unfinished_first_batch_if_records_came_since(
+def test_the_jvm_source_rejects_our_unfinished_first_batch_if_records_arrived_since(
     session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic()

@@ -1,6 +1,6 @@
-"""The planner against real brokers that stop, come back, lose their leaders, or never answer.
+"""The planner with real brokers that stop, restart, lose partition leaders, or never respond.
 
-The reader is asked as Spark asks it, offsets travelling as JSON, but without Spark: what brokers do is the point here.
+The tests call the reader as Spark does, with offsets as JSON, but without Spark: the brokers' behaviour matters here.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from pyspark.sql.datasource import InputPartition
 from tests.integration.stream_queries import produce
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.errors import BrokerError, DataLossError
-from pyspark_kafka_direct.structured.source import KafkaDirectSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import MakeTopic
 
-    from pyspark_kafka_direct.structured.stream import KafkaStreamReader
+    from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 
-# Spark before 4.2 has no limits, and another reader.
+# Spark before 4.2 has no limits and another reader.
 _limits = pytest.importorskip("pyspark.sql.streaming.datasource")
 ReadAllAvailable, ReadMaxRows = _limits.ReadAllAvailable, _limits.ReadMaxRows
 
 
-HANG = 50.0  # seconds after which a wait is a hang; by default brokers are asked for 60
+HANG = 50.0  # seconds after which a wait counts as a hang; requests time out after 60 s by default
 
 
-def reader(servers: str, topic: str, **options: str) -> KafkaStreamReader:
-    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
-    source = KafkaDirectSource({**given, **{name.replace("_", "."): text for name, text in options.items()}})
+def reader(servers: str, topic: str, **options: str) -> KafkaMicroBatchStream:
+    fixed_options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    source = KafkaSourceProvider({**fixed_options, **{name.replace("_", "."): text for name, text in options.items()}})
     return source.streamReader(source.schema())  # type: ignore[return-value]
 
 
-def following(stream: KafkaStreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    """The next end that is not the start, as Spark gets it."""
+def next_end(stream: KafkaMicroBatchStream, start: dict[str, Any]) -> dict[str, Any]:
+    """The next end after the start, as Spark gets it."""
     deadline = time.monotonic() + 60
     while True:
         end: dict[str, Any] = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
@@ -52,12 +52,12 @@ def following(stream: KafkaStreamReader, start: dict[str, Any]) -> dict[str, Any
         time.sleep(0.02)
 
 
-def read(stream: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+def read(stream: KafkaMicroBatchStream, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     batches = [batch for task in stream.partitions(start, end) for batch in stream.read(task)]
     return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
 
 
-def test_making_a_reader_asks_nobody_and_it_travels(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
+def test_creating_a_reader_sends_no_request_and_it_can_be_pickled(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
     stream = reader("127.0.0.1:1", "t")
     assert list(pickle.loads(pickle.dumps(stream)).read(InputPartition(None))) == []
     stream = reader(kafka.bootstrap_servers, make_topic())
@@ -65,14 +65,14 @@ def test_making_a_reader_asks_nobody_and_it_travels(make_topic: MakeTopic, kafka
     assert list(pickle.loads(pickle.dumps(stream)).read(InputPartition(None))) == []
 
 
-def test_the_default_limit_tells_trigger_once_apart() -> None:
+def test_the_default_limit_distinguishes_trigger_once() -> None:
     assert reader("127.0.0.1:1", "t").getDefaultReadLimit() == ReadAllAvailable()
     assert reader("127.0.0.1:1", "t", maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
     assert isinstance(reader("127.0.0.1:1", "t", minOffsetsPerTrigger="7").getDefaultReadLimit(), ReadMaxRows)
     assert isinstance(reader("127.0.0.1:1", "t", startingOffsets="latest").getDefaultReadLimit(), ReadMaxRows)
 
 
-def test_offsets_leave_sorted_and_an_idle_answer_is_the_very_same_text(
+def test_offsets_are_sorted_and_an_idle_result_is_the_identical_json(
     make_topic: MakeTopic, kafka: EmbeddedKafka
 ) -> None:
     topics = [make_topic(12), make_topic(2)]
@@ -82,22 +82,22 @@ def test_offsets_leave_sorted_and_an_idle_answer_is_the_very_same_text(
     assert list(start[topics[0]]) == [str(number) for number in range(12)]
     for topic in topics:
         produce(kafka.bootstrap_servers, topic, range(12))
-    end = following(stream, start)
+    end = next_end(stream, start)
     assert list(end) == sorted(topics)
-    # As Spark's own source may have written it: in another order.
-    foreign = {topic: dict(reversed(offsets.items())) for topic, offsets in reversed(end.items())}
-    assert json.dumps(stream.latestOffset(foreign, ReadAllAvailable())) == json.dumps(foreign)
-    assert stream.partitions(foreign, end) == []
+    # In another order, as Spark's own source may have written it.
+    unsorted_end = {topic: dict(reversed(offsets.items())) for topic, offsets in reversed(end.items())}
+    assert json.dumps(stream.latestOffset(unsorted_end, ReadAllAvailable())) == json.dumps(unsorted_end)
+    assert stream.partitions(unsorted_end, end) == []
 
 
 def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str], MakeTopic]) -> None:
     with EmbeddedKafka() as kafka:
         topic = topics_on(kafka.bootstrap_servers)(2)
-        options = {"failOnDataLoss": "true", "kafka_default_api_timeout_ms": "200000"}  # a start may take a while
+        options = {"failOnDataLoss": "true", "kafka_default_api_timeout_ms": "200000"}  # a restart may take a while
         stream = reader(kafka.bootstrap_servers, topic, **options)
         produce(kafka.bootstrap_servers, topic, range(10))
         start = stream.initialOffset()
-        end = following(stream, start)
+        end = next_end(stream, start)
         assert read(stream, start, end) == list(range(10))
         kafka.stop_broker(1)
         back = threading.Timer(2.0, kafka.start_broker, [1])
@@ -105,7 +105,7 @@ def test_the_planner_survives_a_restart_of_the_broker(topics_on: Callable[[str],
         assert stream.latestOffset(end, ReadAllAvailable()) == end, "waits until the broker is back"
         back.join()
         produce(kafka.bootstrap_servers, topic, range(10, 15))
-        last = following(stream, end)
+        last = next_end(stream, end)
         assert read(stream, end, last) == list(range(10, 15))
 
 
@@ -115,12 +115,12 @@ def test_the_planner_survives_the_death_of_a_leader(topics_on: Callable[[str], M
         stream = reader(kafka.bootstrap_servers, topic, kafka_default_api_timeout_ms="200000")
         produce(kafka.bootstrap_servers, topic, range(9))
         start = stream.initialOffset()
-        end = following(stream, start)
+        end = next_end(stream, start)
         kafka.kill_broker(3)
         assert stream.latestOffset(end, ReadAllAvailable()) == end
         assert read(stream, start, end) == list(range(9)), "planned with leaders of before"
         produce(kafka.bootstrap_servers, topic, range(9, 12))
-        last = following(stream, end)
+        last = next_end(stream, end)
         assert read(stream, end, last) == [9, 10, 11]
 
 
@@ -131,24 +131,24 @@ def test_a_dead_broker_is_an_error_in_time(topics_on: Callable[[str], MakeTopic]
         start = stream.initialOffset()
         servers = kafka.bootstrap_servers
         kafka.kill_broker(1)
-        began = time.monotonic()
+        started_at = time.monotonic()
         with pytest.raises(BrokerError, match="127"):
             stream.latestOffset(start, ReadAllAvailable())
-        assert time.monotonic() - began < HANG
+        assert time.monotonic() - started_at < HANG
     with pytest.raises(BrokerError):
         reader(servers, topic, kafka_default_api_timeout_ms="1000").initialOffset()
 
 
-def test_a_broker_that_accepts_and_never_answers_is_an_error_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        stream = reader(f"127.0.0.1:{silent.getsockname()[1]}", "t", kafka_default_api_timeout_ms="1000")
-        began = time.monotonic()
+def test_an_unresponsive_broker_is_an_error_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unresponsive:
+        stream = reader(f"127.0.0.1:{unresponsive.getsockname()[1]}", "t", kafka_default_api_timeout_ms="1000")
+        started_at = time.monotonic()
         with pytest.raises(BrokerError):
             stream.initialOffset()
-        assert time.monotonic() - began < HANG
+        assert time.monotonic() - started_at < HANG
 
 
-def test_a_topic_that_is_left_out_by_a_new_selection_is_not_called_gone(
+def test_a_topic_that_is_not_selected_any_more_is_not_reported_as_deleted(
     make_topic: MakeTopic, kafka: EmbeddedKafka
 ) -> None:
     topics = [make_topic(2), make_topic()]
@@ -158,22 +158,22 @@ def test_a_topic_that_is_left_out_by_a_new_selection_is_not_called_gone(
     with pytest.raises(DataLossError, match=rf"{topics[0]}-0, {topics[0]}-1 are not selected any more"):
         one.latestOffset(start, ReadAllAvailable())
     start["deleted"] = {"0": 5}
-    with pytest.raises(DataLossError, match="deleted-0 are gone"):
+    with pytest.raises(DataLossError, match="deleted-0 do not exist any more"):
         both.latestOffset(start, ReadAllAvailable())
 
 
-def test_an_idle_planner_asks_about_ten_times_a_second(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
+def test_an_idle_planner_refreshes_about_ten_times_a_second(make_topic: MakeTopic, kafka: EmbeddedKafka) -> None:
     stream = reader(kafka.bootstrap_servers, make_topic())
     start = stream.initialOffset()
     stream.latestOffset(start, ReadAllAvailable())
-    view = stream._view()
-    asked: list[float] = []
-    assigned = view.assigned
-    view.assigned = lambda *, strict: asked.append(time.monotonic()) or assigned(strict=strict)  # type: ignore
-    began = time.monotonic()
+    offset_reader = stream._offset_reader()
+    refreshes: list[float] = []
+    assigned = offset_reader.assigned
+    offset_reader.assigned = lambda *, strict: refreshes.append(time.monotonic()) or assigned(strict=strict)  # type: ignore
+    started_at = time.monotonic()
     calls = 0
-    while calls < 100 or time.monotonic() < began + 1:
+    while calls < 100 or time.monotonic() < started_at + 1:
         stream.latestOffset(start, ReadAllAvailable())
         calls += 1
-    assert len(asked) <= 1 + 10 * (time.monotonic() - began)
-    assert calls > 5 * len(asked), "in between it answers at once"
+    assert len(refreshes) <= 1 + 10 * (time.monotonic() - started_at)
+    assert calls > 5 * len(refreshes), "calls in between return immediately"

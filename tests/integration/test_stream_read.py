@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 
-def selection(strategy: str, topic: str) -> dict[str, str]:
+def subscription(strategy: str, topic: str) -> dict[str, str]:
     return {
         "assign": {"assign": f'{{"{topic}":[0,1,2,3,4]}}'},
         "subscribe": {"subscribe": topic},
@@ -34,7 +34,7 @@ def test_from_latest_offsets(
 ) -> None:
     topic = make_topic(5, prefix=f"latest-{strategy}-{fail}")
     put(topic, ["old"] * 5)
-    query = stream(**selection(strategy, topic), startingOffsets="latest", failOnDataLoss=fail)
+    query = stream(**subscription(strategy, topic), startingOffsets="latest", failOnDataLoss=fail)
     query.start()
     query.wait(lambda: query.committed >= 0, "the empty batch that makes the start durable")
     put(topic, [1, 2, 3])
@@ -56,7 +56,7 @@ def test_from_earliest_offsets_with_partitions_added_while_stopped(
 ) -> None:
     topic = make_topic(5, prefix=f"earliest-{strategy}")
     put(topic, range(10))
-    query = stream(**selection(strategy, topic), startingOffsets="earliest")
+    query = stream(**subscription(strategy, topic), startingOffsets="earliest")
     assert query.run() == [10]
     assert query.run() == []
     put(topic, range(10, 15))
@@ -90,11 +90,11 @@ def test_from_timestamps(stream: Callable[..., Stream], make_topic: MakeTopic, p
     options = {"startingOffsetsByTimestamp": each} if form == "each" else {"startingTimestamp": "1700000003000"}
     query = stream(subscribe=topic, **options)
     query.run()
-    wanted = ["0-2", "0-3", "0-4", "1-4"] if form == "each" else ["0-3", "0-4", "1-3", "1-4"]
-    assert query.values == wanted
+    expected = ["0-2", "0-3", "0-4", "1-4"] if form == "each" else ["0-3", "0-4", "1-3", "1-4"]
+    assert query.values == expected
     put(topic, ["later"])
     query.run()
-    assert query.values == [*wanted, "later"]
+    assert query.values == [*expected, "later"]
 
 
 @pytest.mark.parametrize("strategy", ["error", "latest"])
@@ -130,7 +130,7 @@ def test_available_now_makes_three_batches_of_five(
     assert stream(subscribe=one, startingOffsets="earliest", maxOffsetsPerTrigger="5").run() == [5, 5, 5]
 
 
-def test_the_limit_in_proportion_across_a_restart_and_not_for_once(
+def test_the_limit_is_proportional_across_a_restart_and_ignored_by_once(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic(3)
@@ -138,7 +138,7 @@ def test_the_limit_in_proportion_across_a_restart_and_not_for_once(
     put(topic, range(10, 21), partition=1)
     put(topic, [1], partition=2)
     query = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="10")
-    query.start(processingTime="1 second")  # so that there is something left when it is stopped
+    query.start(processingTime="1 second")  # so that records remain when it is stopped
     query.wait(lambda: query.committed >= 1, "two batches")
     query.stop()
     assert query.batches[0] == sorted(map(str, [*range(100, 108), 10, 1]))
@@ -155,7 +155,7 @@ def test_the_limit_in_proportion_across_a_restart_and_not_for_once(
 def test_no_group_is_registered(
     stream: Callable[..., Stream], kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
 ) -> None:
-    """groupIdPrefix and kafka.group.id have no effect, and a group of the query's run, as Spark has it, isn't made."""
+    """groupIdPrefix and kafka.group.id have no effect, and no group of the query's run is created as in Spark."""
     topic = make_topic()
     put(topic, range(3))
     options = {"groupIdPrefix": f"prefix-{topic}", "kafka_group_id": f"group-{topic}", "kafka_client_id": topic}
@@ -195,15 +195,15 @@ def test_a_minimum_waits_and_its_delay_ends_the_wait(
     query.stop()
 
 
-def test_once_with_a_start_that_moves_is_refused(
+def test_once_with_a_start_that_can_change_is_rejected(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic()
-    with pytest.raises(Exception, match=r"whose start moves .* cannot begin as a single batch"):
+    with pytest.raises(Exception, match=r"whose start can change .* cannot start with a single batch"):
         stream(subscribe=topic).run(once=True)
     beside = stream(subscribe=topic)
     rate = beside.spark.readStream.format("rate").load().selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value")
-    with pytest.raises(Exception, match=r"AvailableNow where another source of the query does not know that trigger"):
+    with pytest.raises(Exception, match=r"AvailableNow if another source of the query does not support that trigger"):
         beside.run(beside.load().select("value").union(rate), availableNow=True)
     put(topic, range(4))
     assert stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="1").run(once=True) == [4]
@@ -217,7 +217,7 @@ def test_starting_and_stopping_on_a_topic_without_records(
     for _ in range(2):
         running = query.start()
         query.wait(lambda: query.committed >= 0, "the first batch")
-        # The second time that is there before the query has begun, and Spark dislikes being stopped while it begins.
+        # The second time this is reported before the query has started, and Spark may fail if stopped while it starts.
         query.wait(lambda: running.status["message"] == "Waiting for data to arrive", "idleness")  # noqa: B023
         query.stop()
     put(topic, [1])
@@ -240,8 +240,8 @@ def test_a_driver_that_died_in_its_first_batch(
     assert query.values == (["old"] if start == "earliest" else []) + ["while it was dead"]
 
 
-def test_bad_options_are_refused(stream: Callable[..., Stream]) -> None:
-    for options, said in [
+def test_bad_options_are_rejected(stream: Callable[..., Stream]) -> None:
+    for options, message in [
         ({"subscribe": "t", "endingOffsets": "latest"}, "endingOffsets cannot be used here: a stream has no end"),
         ({"subscribe": "t", "endingOffsetsByTimestamp": "{}"}, "endingOffsetsByTimestamp cannot be used here"),
         ({}, "exactly one of the options"),
@@ -254,5 +254,5 @@ def test_bad_options_are_refused(stream: Callable[..., Stream]) -> None:
         ({"subscribe": "t", "kafka_auto_offset_reset": "none"}, r"auto\.offset\.reset"),
         ({"subscribe": "t", "kafka_value_deserializer": "x"}, r"value\.deserializer"),
     ]:
-        with pytest.raises(Exception, match=said):
+        with pytest.raises(Exception, match=message):
             stream(**options).run()

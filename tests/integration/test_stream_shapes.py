@@ -1,4 +1,4 @@
-"""Queries of many shapes over a stream: joins, unions, windows, transactions, columns, tasks, progress."""
+"""Streaming queries of many kinds: joins, unions, windows, transactions, columns, tasks, progress."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_topic_twice_joined_with_itself(
 
 
 def test_one_frame_joined_with_itself(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
-    """Another plan than that of two frames: Spark sees one source twice."""
+    """A different plan than for two frames: Spark has one source twice."""
     topic = make_topic(2)
     put(topic, range(4))
     query = stream(subscribe=topic, startingOffsets="earliest")
@@ -72,7 +72,7 @@ def test_two_queries_in_one_session(stream: Callable[..., Stream], make_topic: M
         query.stop()
 
 
-def test_a_long_topic_goes_on_when_a_short_one_is_exhausted(
+def test_a_long_topic_continues_when_a_short_one_is_exhausted(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
 ) -> None:
     short, long = make_topic(), make_topic()
@@ -115,7 +115,7 @@ def test_a_batch_read_twice_in_foreach_batch(stream: Callable[..., Stream], make
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_transactions(stream: Callable[..., Stream], make_topic: MakeTopic, kafka: EmbeddedKafka, level: str) -> None:
     topic = make_topic()
-    # By default Kafka aborts what has been open for a minute, and on a busy machine that may be reached.
+    # By default Kafka aborts transactions that are open for a minute, which may happen on a busy machine.
     patient = {"transactional.id": f"{topic}-{level}", "transaction.timeout.ms": 600_000}
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **patient})
     producer.init_transactions()
@@ -137,15 +137,15 @@ def test_transactions(stream: Callable[..., Stream], make_topic: MakeTopic, kafk
     producer.commit_transaction(30)
     wait_until_stable(kafka.bootstrap_servers, topic, 6)
     sizes = query.run()
-    assert sizes == ([3, 2] if committed else [0]), "offset 5 is the marker"
+    assert sizes == ([3, 2] if committed else [0]), "offset 5 is the control record"
     write(range(6, 12), "abort")
     wait_until_stable(kafka.bootstrap_servers, topic, 13)
     assert query.run() == ([0, 0, 0] if committed else [3, 3, 0]), "aborted records are empty batches"
     write(range(20, 22), "commit")
     wait_until_stable(kafka.bootstrap_servers, topic, 16)
     query.run()
-    wanted = [*range(5), 20, 21] if committed else [*range(5), *range(6, 12), 20, 21]
-    assert query.values == sorted(map(str, wanted))
+    expected = [*range(5), 20, 21] if committed else [*range(5), *range(6, 12), 20, 21]
+    assert query.values == sorted(map(str, expected))
 
 
 def test_headers_and_a_subset_of_the_columns(
@@ -187,7 +187,7 @@ def test_more_tasks_than_partitions(stream: Callable[..., Stream], make_topic: M
     assert query.values == sorted(map(str, range(21)))
 
 
-def test_the_progress_counts_rows_and_tells_the_latest_offsets(
+def test_the_progress_report_has_row_counts_and_latest_offsets(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic(11)

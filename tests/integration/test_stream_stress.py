@@ -1,7 +1,7 @@
-"""Topics deleted and created again at random under a query with ``failOnDataLoss=false``.
+"""Topics deleted and recreated at random during a query with ``failOnDataLoss=false``.
 
-What a topic held that was deleted may be lost. Nothing may come twice, the query must go on, and what the topics hold
-that are there in the end must have been read, as the query has seen their ids while it ran.
+Records of deleted topics may be lost. No record may be read twice, the query must continue, and all records of the
+topics that exist at the end must be read, because the query has seen the topic ids while it ran.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def test_topics_deleted_and_recreated_at_random(
     draw = random.Random(seed)
     admin = Admin(kafka.bootstrap_servers)
     names = [f"stress-{seed}-{number}" for number in range(4)]
-    alive: dict[str, list[int]] = {}  # topics that are there, and what they hold
+    existing: dict[str, list[int]] = {}  # existing topics and their values
     written = itertools.count()
 
     def write(topic: str, count: int) -> None:
         values = list(itertools.islice(written, count))
         put(topic, values)
-        alive[topic] += values
+        existing[topic] += values
 
     def create(topic: str, partitions: int) -> None:
         admin.create(topic, partitions)
-        alive[topic] = []
+        existing[topic] = []
 
     query = stream(
         subscribePattern=f"stress-{seed}-.*",
@@ -56,17 +56,17 @@ def test_topics_deleted_and_recreated_at_random(
     query.wait_for(range(3))
     for number in range(OPERATIONS):
         topic = draw.choice(names)
-        if topic not in alive:
+        if topic not in existing:
             create(topic, draw.randint(1, 4))
         elif draw.random() < 0.4:
             admin.delete(topic)
-            del alive[topic]
+            del existing[topic]
             continue
         write(topic, draw.randint(1, 50))
         if number % 5 == 0:
             write(steady, 1)
-            read_all(query, alive[steady])
-    read_all(query, [value for values in alive.values() for value in values])
+            read_all(query, existing[steady])
+    read_all(query, [value for values in existing.values() for value in values])
     query.stop()
     values = query.values
     assert len(values) == len(set(values)), "a record came twice"
@@ -74,6 +74,6 @@ def test_topics_deleted_and_recreated_at_random(
 
 
 def read_all(query: Stream, values: list[int]) -> None:
-    """Wait until these, and maybe others, have been read."""
-    wanted = set(map(str, values))
-    query.wait(lambda: wanted <= set(query.values), "what the topics hold that are there")
+    """Wait until these values, and maybe others, were read."""
+    expected = set(map(str, values))
+    query.wait(lambda: expected <= set(query.values), "the records of the existing topics")

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct import offsets
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 
 _DEADLINE = 60  # seconds
 
@@ -31,7 +31,7 @@ class Admin:
             try:
                 self._client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_DEADLINE)
                 break
-            except Exception:  # the deletion of its predecessor may still be under way
+            except Exception:  # the deletion of its predecessor may still be in progress
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
         self._await_partitions(topic, partitions)
@@ -58,10 +58,10 @@ class Admin:
 
 def wait_until_stable(servers: str, topic: str, end: int) -> None:
     """Wait until the last stable offset of partition 0 is ``end``: markers come a moment after the answer."""
-    settings = connection_settings({"bootstrap.servers": servers}).connection
+    settings = parse_client_params({"bootstrap.servers": servers}).connection
     partition = offsets.TopicPartition(topic, 0)
     wanted = {partition: offsets.LATEST}
     deadline = time.monotonic() + _DEADLINE
-    while (seen := Cluster(settings).offsets(wanted, isolation_level="read_committed")[partition]) != end:
+    while (seen := ClusterClient(settings).offsets(wanted, isolation_level="read_committed")[partition]) != end:
         assert time.monotonic() < deadline, f"the last stable offset is {seen}, not {end}, after {_DEADLINE} s"
         time.sleep(0.02)

@@ -11,14 +11,13 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests import kafka_python
 from tests.integration.waiting import wait_until
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.reading.counts import ReadCounts
-from pyspark_kafka_direct.reading.range_reader import read_range
-from pyspark_kafka_direct.reading.request import RangeRequest
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.connection import Connection
-from pyspark_kafka_direct.wire.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tests.conftest import MakeTopic
 
-    from pyspark_kafka_direct.settings.client import ClientSettings
-    from pyspark_kafka_direct.wire.cluster import PartitionLeader, TopicMetadata
+    from pyspark_kafka_direct.client.cluster_client import PartitionLeader, TopicMetadata
+    from pyspark_kafka_direct.config.client_parser import ClientSettings
 
 Row = dict[str, Any]
 
@@ -90,7 +89,7 @@ class Workbench:
     def settings(self, **kafka: object) -> ClientSettings:
         """Settings under Java's names, with underscores for dots."""
         names = {name.replace("_", "."): str(value) for name, value in kafka.items()}
-        return connection_settings({"bootstrap.servers": self.bootstrap_servers} | names)
+        return parse_client_params({"bootstrap.servers": self.bootstrap_servers} | names)
 
     def ask(self, request_class: Any, **fields: Any) -> Any:
         """Sends a request that the admin client does not know, one of kafka-python's classes, to any broker."""
@@ -152,14 +151,14 @@ class Workbench:
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; returns when the brokers no longer know it."""
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-        self.wait_until(lambda: topic not in Cluster(self.settings().connection).topics([topic]), "topic deleted")
+        self.wait_until(lambda: topic not in ClusterClient(self.settings().connection).topics([topic]), "topic deleted")
 
     def recreate_topic(self, topic: str) -> None:
         """Deletes a topic and creates it again under the same name."""
         before = self.topic_id(topic)
         self.delete_topic(topic)
         self.admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
-        cluster = Cluster(self.settings().connection)
+        cluster = ClusterClient(self.settings().connection)
 
         def is_there() -> bool:
             metadata = cluster.topics([topic]).get(topic)
@@ -174,7 +173,7 @@ class Workbench:
     def known_leader(self, topic: str, partition: int = 0) -> PartitionLeader:
         """The leader as a plan holds it."""
         place = TopicPartition(topic, partition)
-        cluster = Cluster(self.settings().connection)
+        cluster = ClusterClient(self.settings().connection)
         self.wait_until(lambda: cluster.topics([topic])[topic].partitions[partition].leader is not None, "a leader")
         return cluster.known_leaders([place])[place]
 
@@ -186,7 +185,7 @@ class Workbench:
     def _metadata(self, topic: str) -> TopicMetadata:
         """Waits for the topic: the broker that is asked may hear of a new one a moment later than another."""
         found: dict[str, TopicMetadata] = {}
-        cluster = Cluster(self.settings().connection)
+        cluster = ClusterClient(self.settings().connection)
 
         def is_known() -> bool:
             found.update(cluster.topics([topic]))

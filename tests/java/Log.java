@@ -21,22 +21,22 @@ import org.apache.kafka.connect.util.KafkaBasedLog;
 import org.apache.kafka.connect.util.TopicAdmin;
 
 /**
- * Kafka Connect's own KafkaBasedLog, told by tests what to do: one JSON object a line on standard input, one on standard
+ * Kafka Connect's own KafkaBasedLog, driven by tests: one JSON object a line on standard input, one on standard
  * output for each. It ends with its input. Byte strings are base64; null stays null.
  *
  * <pre>
  * {"do":"start","log":"a","topic":"t","servers":"...","isolation":"read_committed","create":3|null}
  *                                                                    -> {"partitions":3}; creates the topic as Connect does
- * {"do":"send","log":"a","records":[[key,value]]}                    -> {"receipts":[[partition,offset,timestamp]]}
+ * {"do":"send","log":"a","records":[[key,value]]}                    -> {"sent":[[partition,offset,timestamp]]}
  * {"do":"readToEnd","log":"a"}                                       -> {}, when it is read
- * {"do":"ask","log":"a"}                                             -> {}, at once; asks to read to the end
- * {"do":"asked","log":"a"}                                           -> {"done":true|false} of what was asked last
+ * {"do":"requestRead","log":"a"}                                     -> {}, at once; requests a read to the end
+ * {"do":"readDone","log":"a"}                                        -> {"done":true|false} of the last request
  * {"do":"seen","log":"a"}                                            -> {"records":[[partition,offset,timestamp,key,value]]}
- * {"do":"onlyCompacts","log":"a"}                                    -> {"answer":true}; what Connect asks of its topics
+ * {"do":"onlyCompacts","log":"a"}                                    -> {"accepted":true} for a compacted topic
  * {"do":"stop","log":"a"}                                            -> {}
  * </pre>
  *
- * What fails answers {"error":"..."}.
+ * A failed command returns {"error":"..."}.
  */
 public final class Log {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -48,11 +48,11 @@ public final class Log {
     private final KafkaBasedLog<byte[], byte[]> log;
     private final List<ConsumerRecord<byte[], byte[]>> seen = new ArrayList<>();
     private Throwable failure;
-    private Future<Void> asked;
+    private Future<Void> requestedRead;
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        System.setOut(System.err); // whatever a library prints must not come between the answers
+        System.setOut(System.err); // output of libraries must not mix with the answers
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
             ObjectNode answer = JSON.createObjectNode();
@@ -112,30 +112,30 @@ public final class Log {
 
     private void obey(JsonNode order, ObjectNode answer) throws Exception {
         switch (order.get("do").textValue()) {
-            case "send" -> send(order.get("records"), answer.putArray("receipts"));
+            case "send" -> send(order.get("records"), answer.putArray("sent"));
             case "readToEnd" -> log.readToEnd().get(DEADLINE_S, TimeUnit.SECONDS);
-            case "ask" -> asked = log.readToEnd();
-            case "asked" -> answer.put("done", asked.isDone());
-            case "seen" -> tell(answer.putArray("records"));
-            case "onlyCompacts" -> answer.put("answer", admin.verifyTopicCleanupPolicyOnlyCompact(topic, "log", "a test"));
+            case "requestRead" -> requestedRead = log.readToEnd();
+            case "readDone" -> answer.put("done", requestedRead.isDone());
+            case "seen" -> listSeen(answer.putArray("records"));
+            case "onlyCompacts" -> answer.put("accepted", admin.verifyTopicCleanupPolicyOnlyCompact(topic, "log", "a test"));
             case "stop" -> stop();
             default -> throw new IllegalArgumentException("unknown order " + order.get("do"));
         }
     }
 
-    private void send(JsonNode records, ArrayNode receipts) throws Exception {
+    private void send(JsonNode records, ArrayNode sentRecords) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (JsonNode record : records) {
             sent.add(log.sendWithReceipt(record.get(0).binaryValue(), record.get(1).binaryValue()));
         }
         log.flush();
         for (Future<RecordMetadata> each : sent) {
-            RecordMetadata receipt = each.get(DEADLINE_S, TimeUnit.SECONDS);
-            receipts.addArray().add(receipt.partition()).add(receipt.offset()).add(receipt.timestamp());
+            RecordMetadata metadata = each.get(DEADLINE_S, TimeUnit.SECONDS);
+            sentRecords.addArray().add(metadata.partition()).add(metadata.offset()).add(metadata.timestamp());
         }
     }
 
-    private synchronized void tell(ArrayNode records) throws Exception {
+    private synchronized void listSeen(ArrayNode records) throws Exception {
         if (failure != null) {
             throw new IllegalStateException(failure);
         }

@@ -1,13 +1,13 @@
-"""How many small changes of the code its unit tests notice.
+"""Measures how many small changes of the code its unit tests detect (mutation testing).
 
-    python -m tests.mutants planning              # a sample of a room; goes on where the last run was stopped
-    python -m tests.mutants planning --again      # what was not noticed is tried again, with all tests of the room
+    python -m tests.mutants planning              # a sample of a target; continues where the last run stopped
+    python -m tests.mutants planning --again      # retries undetected changes with all tests of the target
     python -m tests.mutants planning --files ranges.py --most 1000
-    python -m tests.mutants planning --seed 2     # another sample: tests written for the first one do not know it
+    python -m tests.mutants planning --seed 2     # another sample, for which no tests were written
 
-What was tried is kept in build/mutants, until the file changes. A change that makes no difference is listed in
-tests/mutants/equivalent.txt, with the reason, and is not counted; one whose reason begins with "Accepted" makes one
-that is not worth a test, and counts as not noticed. The working tree is only read.
+Results are stored in build/mutants and are valid until the file changes. tests/mutants/equivalent.txt lists changes
+that make no difference, with the reason; they are not counted. If the reason begins with "Accepted", the difference is
+not worth a test, and the change counts as undetected. The working tree is not modified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow.compute as pc  # noqa: F401
 from tests.mutants.changes import changes, mutant
 from tests.mutants.loaded import Loaded
 from tests.mutants.reach import Watch
-from tests.mutants.rooms import PACKAGE, ROOMS, ROOT, Room
+from tests.mutants.targets import PACKAGE, ROOT, TARGETS, MutationTarget
 from tests.mutants.trial import observe, passes
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ SEED = 20261122
 
 
 class Change(NamedTuple):
-    """A change of a file, by a name that outlives changes elsewhere in it.
+    """A change of a file, with a name that stays valid when other parts of the file change.
 
     Attributes:
-        file: Below the package.
+        file: The file, relative to the package.
         text: The line.
         what: The change.
-        nth: Which of those with the same text and change, from 1 on.
-        number: Which of all changes of the file.
+        nth: Its number among those with the same text and change, from 1.
+        number: Its index among all changes of the file.
         line: The line's number.
-        version: Of the file.
+        version: The checksum of the file.
     """
 
     file: str
@@ -63,25 +63,25 @@ class Change(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in equivalent.txt."""
+        """The name in equivalent.txt."""
         return f"{self.file} :: {self.described}"
 
     @property
     def described(self) -> str:
-        """The change without its file."""
+        """The name without the file."""
         return f"{self.text} :: {self.what}".rstrip() + (f" (the {self.nth}.)" if self.nth > 1 else "")
 
     @property
     def key(self) -> str:
-        """As in the log of what was tried."""
+        """The name in the log of results."""
         return f"{self.file} {self.version:08x} {self.number} {self.what}"
 
 
 def reasons() -> dict[str, str]:
-    """Return why changes are not to be noticed, by their names.
+    """Return the reasons for undetected changes, by their names.
 
     Raises:
-        ValueError: The last ones have no reason: the indented text below those that it is for.
+        ValueError: A name has no reason. The reason is the indented text below the names that it applies to.
     """
     found: dict[str, str] = {}
     names: list[str] = []
@@ -96,16 +96,16 @@ def reasons() -> dict[str, str]:
     return found
 
 
-def sample(room: str, most: int, files: list[str] | None, seed: int = SEED) -> list[Change]:
-    """Return some of the changes that can be made to a room: the same ones, in the same order, for code and seed."""
+def sample(target: str, most: int, files: list[str] | None, seed: int = SEED) -> list[Change]:
+    """Return a random sample of the changes of a target, determined by the code and the seed."""
     every = [
-        change for file in ROOMS[room].files() if files is None or file.name in files for change in changes_of(file)
+        change for file in TARGETS[target].files() if files is None or file.name in files for change in changes_of(file)
     ]
-    return random.Random(f"{seed} {room}").sample(every, min(most, len(every)))
+    return random.Random(f"{seed} {target}").sample(every, min(most, len(every)))
 
 
 def changes_of(file: Path) -> list[Change]:
-    """Return every change of a file."""
+    """Return all changes of a file."""
     source = file.read_text("utf-8")
     lines = source.splitlines()
     name, version = str(file.relative_to(PACKAGE)), crc32(source.encode())
@@ -118,18 +118,18 @@ def changes_of(file: Path) -> list[Change]:
     return found
 
 
-def reach_of(name: str, room: Room) -> Reach:
-    """Return which tests run which functions, as a run of the room's tests has found since they last changed."""
+def reach_of(name: str, target: MutationTarget) -> Reach:
+    """Return which tests run which functions; runs the target's tests if files have changed since the last run."""
     kept = FOLDER / f"{name}.reach"
-    files = [*room.files(), *room.test_files()]
+    files = [*target.files(), *target.test_files()]
     if not kept.exists() or any(file.stat().st_mtime > kept.stat().st_mtime for file in files):
-        observe(room.arguments(), Watch(room.files()), kept)
+        observe(target.arguments(), Watch(target.files()), kept)
     reach: Reach = pickle.loads(kept.read_bytes())
     return reach
 
 
 def try_out(change: Change, reach: Reach, loaded: Loaded, every_test: bool) -> bool:
-    """Return whether tests notice a change."""
+    """Return whether tests detect a change."""
     file = PACKAGE / change.file
     tests = reach.of(file, change.line)
     if every_test:
@@ -142,8 +142,8 @@ def try_out(change: Change, reach: Reach, loaded: Loaded, every_test: bool) -> b
     return not (passes(file, tree, seconds) if passed is None else passed)
 
 
-def tell(room: str, chosen: list[Change], noticed: dict[str, bool]) -> bool:
-    """Print the score, and return whether it is as good as it must be."""
+def tell(target: str, chosen: list[Change], noticed: dict[str, bool]) -> bool:
+    """Print the score, and return whether it reaches the goal."""
     same, accepted = _listed()
     counted = [change for change in chosen if change.name not in same]
     tried = [change for change in counted if change.key in noticed]
@@ -153,33 +153,33 @@ def tell(room: str, chosen: list[Change], noticed: dict[str, bool]) -> bool:
         print(f"{change.file}:{change.line} :: {change.described}")
     for file, count in sorted(Counter(change.file for change in new).items()):
         print(f"  {file}: {count} of {sum(change.file == file for change in tried)} not noticed")
-    for gone in _gone(room, same | accepted):
+    for gone in _gone(target, same | accepted):
         print(f"listed, and no change any more: {gone}")
     share = 1 - len(survivors) / len(tried) if tried else 0.0
     left = len(counted) - len(tried)
     print(
-        f"{room}: {len(tried) - len(survivors)} of {len(tried)} noticed ({share:.1%}), {len(survivors) - len(new)} "
+        f"{target}: {len(tried) - len(survivors)} of {len(tried)} noticed ({share:.1%}), {len(survivors) - len(new)} "
         f"accepted, {len(chosen) - len(counted)} equal, {left} not tried"
     )
-    return share >= ROOMS[room].goal and not left
+    return share >= TARGETS[target].goal and not left
 
 
 def main() -> None:
-    """See the top of the file."""
-    parser = argparse.ArgumentParser(description="Mutation score of a room, by its unit tests.")
-    parser.add_argument("room", choices=ROOMS)
+    """Try the changes of a target and print the score."""
+    parser = argparse.ArgumentParser(description="Mutation score of a target, by its unit tests.")
+    parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--most", type=int, default=300, help="how many changes to try")
-    parser.add_argument("--files", nargs="+", help="of these files only, by their names without folders")
+    parser.add_argument("--files", nargs="+", help="change only these files, by their names without folders")
     parser.add_argument("--seed", type=int, default=SEED, help="which sample")
-    parser.add_argument("--minutes", type=float, default=60, help="begin with no other change after that")
-    parser.add_argument("--again", action="store_true", help="try again what was not noticed, with all tests")
-    parser.add_argument("--show", action="store_true", help="try nothing, tell what is known")
+    parser.add_argument("--minutes", type=float, default=60, help="start no further change after this time")
+    parser.add_argument("--again", action="store_true", help="retry undetected changes with all tests")
+    parser.add_argument("--show", action="store_true", help="only print the known results")
     given = parser.parse_args()
     ends = time.monotonic() + 60 * given.minutes
     FOLDER.mkdir(parents=True, exist_ok=True)
-    log = FOLDER / f"{given.room}.jsonl"
+    log = FOLDER / f"{given.target}.jsonl"
     noticed = dict(map(json.loads, log.read_text("utf-8").splitlines())) if log.exists() else {}
-    chosen = sample(given.room, given.most, given.files, given.seed)
+    chosen = sample(given.target, given.most, given.files, given.seed)
     same, _ = _listed()
     todo = [
         change
@@ -187,15 +187,15 @@ def main() -> None:
         if change.name not in same and (change.key not in noticed or (given.again and not noticed[change.key]))
     ]
     if todo and not given.show:
-        reach = reach_of(given.room, ROOMS[given.room])
-        loaded = Loaded(ROOMS[given.room].arguments())
+        reach = reach_of(given.target, TARGETS[given.target])
+        loaded = Loaded(TARGETS[given.target].arguments())
         with log.open("a", encoding="utf-8") as file:
             for change in todo:
                 if time.monotonic() > ends:
                     break
                 noticed[change.key] = try_out(change, reach, loaded, given.again)
                 print(json.dumps([change.key, noticed[change.key]]), file=file, flush=True)
-    sys.exit(not tell(given.room, chosen, noticed))
+    sys.exit(not tell(given.target, chosen, noticed))
 
 
 def _listed() -> tuple[set[str], set[str]]:
@@ -205,9 +205,9 @@ def _listed() -> tuple[set[str], set[str]]:
     return found.keys() - accepted, accepted
 
 
-def _gone(room: str, names: set[str]) -> list[str]:
-    """Return the names of changes of a room's files that cannot be made any more."""
-    files = ROOMS[room].files()
+def _gone(target: str, names: set[str]) -> list[str]:
+    """Return the names of changes of a target's files that no longer exist."""
+    files = TARGETS[target].files()
     paths = {str(file.relative_to(PACKAGE)) for file in files}
     every = {change.name for file in files for change in changes_of(file)}
     return sorted(name for name in names - every if name.partition(" :: ")[0] in paths)

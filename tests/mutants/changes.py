@@ -1,4 +1,4 @@
-"""Small changes to a module that a good test notices: comparisons, boundaries, booleans, numbers, statements."""
+"""Makes small changes to a module that tests should detect: comparisons, boundaries, booleans, numbers, statements."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Mutant(NamedTuple):
     """One changed module.
 
     Attributes:
-        line: Where, in the original file.
-        what: The change, for people.
+        line: The line in the original file.
+        what: The description of the change.
         tree: The whole changed file.
     """
 
@@ -51,7 +51,7 @@ class Mutant(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The changed file as text."""
+        """The source of the changed file."""
         return ast.unparse(self.tree) + "\n"
 
 
@@ -62,20 +62,20 @@ class _Change(NamedTuple):
 
 
 def changes(source: str) -> list[tuple[int, str]]:
-    """Line and name of every change that can be made to a file."""
+    """Return the line and description of every possible change of a file."""
     return [(change.line, change.what) for change in _changes(ast.parse(source))]
 
 
 def mutant(source: str, number: int) -> Mutant:
-    """The file with one of its ``changes``."""
-    tree = ast.parse(source)  # parsed anew, because a change is made in place
+    """Return the file with one of its ``changes``."""
+    tree = ast.parse(source)  # parsed again, because a change is made in place
     change = next(change for index, change in enumerate(_changes(tree)) if index == number)
     change.apply()
     return Mutant(change.line, change.what, ast.fix_missing_locations(tree))
 
 
 def _changes(tree: ast.Module) -> Iterator[_Change]:
-    """Lazily, and each knows nothing of the others: apply one of them at most."""
+    """Yield the changes lazily. They are independent of each other, so apply at most one of them."""
     no_code = _no_code(tree)
     for node in ast.walk(tree):
         if id(node) not in no_code:
@@ -114,7 +114,7 @@ def _of_node(node: ast.AST) -> Iterator[_Change]:
 def _of_block(node: ast.AST) -> Iterator[_Change]:
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node, field, None)
-        if not isinstance(block, list):  # a lambda's body, say
+        if not isinstance(block, list):  # for example, the body of a lambda
             continue
         for place, statement in enumerate(block):
             if isinstance(statement, _REMOVABLE) and not _is_text(statement):
@@ -135,10 +135,10 @@ def _negate(node: ast.If | ast.While | ast.IfExp, test: ast.expr) -> None:
 
 
 def _no_code(tree: ast.Module) -> set[int]:
-    """Nodes that no test can notice.
+    """Return the nodes whose changes no test can detect.
 
-    Annotations, imports for the type checker, names at the top, and how a dataclass is made: ``frozen`` is for the type
-    checker, ``slots`` for memory.
+    These are annotations, imports for the type checker, ``__all__``, and the arguments of dataclass decorators:
+    ``frozen`` is for the type checker, ``slots`` saves memory.
     """
     roots: list[ast.AST] = []
     for node in ast.walk(tree):

@@ -1,7 +1,7 @@
-"""The tests of a room, loaded once: to try a change inside functions, a fork of that process is enough.
+"""Loads the tests of a target once. A change inside functions is tried in a fork of that process.
 
-The fork gives the functions their changed code, wherever they are by now, and runs tests. What was made of a function
-as the package was imported, a table say, stays as it was: such a change needs ``trial.passes``.
+The fork replaces the code of the existing function objects and runs tests. Values that were computed while the package
+was imported, such as tables, stay unchanged: a change of these needs ``trial.passes``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-_NOT_HERE = 77  # the status of a process that cannot change the code in place
+_NOT_HERE = 77  # exit code if the code cannot be replaced in place
 
 
 class Loaded:
-    """The tests, in a process that waits for changes.
+    """A process that has loaded the tests and waits for changes.
 
     Args:
-        arguments: The tests, as pytest takes them.
+        arguments: The tests, as arguments of pytest.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -38,9 +38,9 @@ class Loaded:
         theirs.close()
 
     def passes(self, file: Path, tree: ast.Module, tests: Mapping[str, float]) -> bool | None:
-        """Return whether tests pass with another tree in the place of a file, as ``trial.passes`` does.
+        """Return whether tests pass with another tree instead of a file, as ``trial.passes`` does.
 
-        None if that can only be told by importing it anew.
+        Returns ``None`` if the file has to be imported again for the change to take effect.
         """
         self._pipe.send((str(file), tree, dict(tests)))
         status: int = self._pipe.recv()
@@ -48,10 +48,10 @@ class Loaded:
 
 
 def replace(file: str, tree: ast.Module) -> bool:
-    """Give the living functions of a file the code that they have in another tree; return whether one was changed.
+    """Replace the code of a file's existing functions with that of another tree; return whether any code changed.
 
     Raises:
-        ValueError: A function uses other variables of those around it.
+        ValueError: A function has other free variables than before.
     """
     codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(tree, file, "exec"))}
     changed = False
@@ -73,7 +73,7 @@ def _serve(ours: Connection, theirs: Connection, arguments: Sequence[str]) -> No
 
 
 class _Server:
-    """The plugin: in the place of running all tests, run those that are asked for, in forks."""
+    """A pytest plugin that runs only the requested tests, in forks."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -81,7 +81,7 @@ class _Server:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        gc.freeze()  # a collection would touch, and so copy, all of it in each fork
+        gc.freeze()  # otherwise a collection in a fork copies all memory pages
         while True:
             try:
                 file, tree, tests = self._pipe.recv()

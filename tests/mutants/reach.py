@@ -1,4 +1,4 @@
-"""Which tests run which functions: a plugin for one run of pytest, which then names the tests worth running."""
+"""Records which tests run which functions: a pytest plugin for one run, whose result selects the tests to run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """What each test costs, and which functions it runs.
+    """The CPU time of each test, and the functions that it runs.
 
     Attributes:
-        seconds: By the id of the test.
-        tests: By file and first line of a function; a module itself is line 0. Ids of tests, or files of tests that run
-            it as they are imported.
+        seconds: CPU time by test id.
+        tests: Tests by file and first line of a function; line 0 stands for the module itself. A test is an id, or a
+            test file that runs the function while it is imported.
     """
 
     seconds: dict[str, float]
     tests: dict[tuple[str, int], set[str]]
 
     def of(self, file: Path, line: int) -> list[str]:
-        """Return the tests that may notice a change of a line, the quick ones first.
+        """Return the tests that may detect a change of a line, the fastest ones first.
 
-        Of a module's own lines all tests may: those come first that run its functions, but a table may have none.
+        For lines of the module itself these are all tests, first those that run functions of the module.
         """
         place = _function_at(file, line)
         found = self.tests.get((str(file), place), set())
@@ -42,16 +42,16 @@ class Reach(NamedTuple):
         return list(chosen | dict.fromkeys(quick) if place == 0 else chosen)
 
     def imports_run(self, file: Path, line: int) -> bool:
-        """Return whether a line is run as files are imported, and not only by tests."""
+        """Return whether a line also runs while files are imported, not only in tests."""
         place = _function_at(file, line)
         return place == 0 or any("::" not in name for name in self.tests.get((str(file), place), set()))
 
 
 class Watch:
-    """The plugin.
+    """The pytest plugin.
 
     Args:
-        files: Whose functions are watched.
+        files: The files whose functions are observed.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -61,20 +61,20 @@ class Watch:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
-        """Note what a test file runs when it is imported."""
+        """Record what a test file runs when it is imported."""
         with _Traced(self, collector.nodeid.split("::")[0]):
             yield
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Note what a test runs."""
+        """Record what a test runs."""
         started = time.process_time()
         with _Traced(self, item.nodeid):
             yield
         self.reach.seconds[item.nodeid] = time.process_time() - started
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Take a call, as ``sys.settrace`` tells it."""
+        """Record a call; this is a trace function for ``sys.settrace``."""
         code = frame.f_code
         if self._current is not None and code.co_filename in self._files:
             line = 0 if code.co_name == "<module>" else code.co_firstlineno
@@ -97,7 +97,7 @@ class _Traced:
 
 
 def _function_at(file: Path, line: int) -> int:
-    """Return where the innermost function around a line begins, as its code object tells it; 0 where there is none."""
+    """Return the first line (``co_firstlineno``) of the innermost function around a line; 0 if there is none."""
     place = 0
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= line <= (node.end_lineno or line):

@@ -1,7 +1,7 @@
-"""One run of tests in a process of its own, with one module of the package changed.
+"""Runs tests in a separate process with one module of the package changed.
 
-Whoever calls has imported what is large and not ours (pytest, Arrow, hypothesis), so a fork begins with it. The package
-itself is imported after the fork: so a change counts wherever it stands, in a table or a default as in a function.
+The caller has imported the large libraries (pytest, Arrow, hypothesis), so a fork need not import them. The package
+itself is imported after the fork, so a change takes effect everywhere: in a table or a default as in a function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from tests.mutants.rooms import PACKAGE
+from tests.mutants.targets import PACKAGE
 
 if TYPE_CHECKING:
     import ast
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from tests.mutants.reach import Watch
 
 OPTIONS = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-_SECONDS = 5.0  # that every test may need, however quick it is
+_SECONDS = 5.0  # allowance for every test
 _IMPORTS = 3.0
-_MEMORY = 8 << 30  # bytes; a change may make a list endless
+_MEMORY = 8 << 30  # bytes; a change may cause an endless list
 
 
 class Quick:
-    """The plugin for fewer examples, always the same, and no smaller ones: whether a test fails is all that counts."""
+    """A plugin for fewer, fixed hypothesis examples without shrinking, because only the outcome of a test counts."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -51,7 +51,7 @@ class Quick:
 
 
 class _Chosen:
-    """Runs the chosen tests in their order, with limits of their time."""
+    """Runs the selected tests in their order, with time limits."""
 
     def __init__(self, tests: Mapping[str, float]) -> None:
         self._seconds = tests
@@ -89,13 +89,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def passes(file: Path, source: str | ast.Module, tests: Mapping[str, float]) -> bool:
-    """Return whether tests pass with another source in the place of a file.
+    """Return whether tests pass with another source instead of a file.
 
     Args:
-        file: Of the package.
-        source: What it has instead, as text or tree.
-        tests: Seconds by ids of tests. Who takes far more of the processor's time does not pass; nor does who waits
-            for ever.
+        file: A file of the package.
+        source: The other source, as text or tree.
+        tests: CPU seconds by test id. A test fails if it takes much more CPU time, or blocks.
     """
 
     def run() -> int:
@@ -109,12 +108,12 @@ def passes(file: Path, source: str | ast.Module, tests: Mapping[str, float]) -> 
 
 
 def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
-    """Run tests as they are, and write what was seen to a file.
+    """Run tests on the unchanged code, and write what they reach to a file.
 
     Args:
         arguments: The tests.
-        watch: Looks on.
-        answer: Gets its reach, pickled.
+        watch: The plugin that observes the run.
+        answer: The file for the pickled result.
 
     Raises:
         RuntimeError: The tests fail.
@@ -132,28 +131,28 @@ def observe(arguments: Sequence[str], watch: Watch, answer: Path) -> None:
 
 
 def limit(seconds: float) -> None:
-    """Let the process be killed when it needs five times so much of the processor's time from now on."""
+    """Limit the CPU time of the process from now on: an allowance and five times the given seconds."""
     most = time.process_time() + _SECONDS + 5 * seconds
     resource.setrlimit(resource.RLIMIT_CPU, (int(most) + 1, resource.RLIM_INFINITY))
 
 
 def let_wait(item: pytest.Item, seconds: float) -> None:
-    """Let a test fail that takes far more than so many seconds, on a busy machine."""
+    """Set a timeout for a test that allows for a busy machine."""
     item.add_marker(pytest.mark.timeout(20 + 20 * seconds))
 
 
 def limit_memory() -> None:
-    """Let the process have no more memory than tests need."""
+    """Limit the memory of the process."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 
-def in_child(run: Callable[[], int], patience: float, log: Path = Path(os.devnull)) -> int:
-    """Return the status, as ``waitpid`` does, of a function in a process of its own.
+def in_child(run: Callable[[], int], timeout: float, log: Path = Path(os.devnull)) -> int:
+    """Run a function in a separate process, and return the status as ``waitpid`` does.
 
     Args:
-        run: The function; what it has started is ended with it.
-        patience: Seconds after which it is killed.
-        log: Gets what it prints.
+        run: The function. Processes that it started are killed when it ends.
+        timeout: Seconds after which the process is killed.
+        log: The file for its output.
     """
     sys.stdout.flush()
     child = os.fork()
@@ -169,7 +168,7 @@ def in_child(run: Callable[[], int], patience: float, log: Path = Path(os.devnul
             os._exit(status)
     descriptor = os.pidfd_open(child)
     try:
-        select.select([descriptor], [], [], patience)
+        select.select([descriptor], [], [], timeout)
     finally:
         os.close(descriptor)
         with contextlib.suppress(ProcessLookupError):

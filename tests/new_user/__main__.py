@@ -1,10 +1,10 @@
-"""As a new user would: a clean environment, the wheel, README's first screen word by word, and a stream that is killed.
+"""Follows README's first screen in a clean environment with the wheel, then kills and restarts a stream.
 
     python -m tests.new_user --wheels dist --spark 4.2 --python python3.12
 
-What README says runs in an empty folder, where nothing is on the path but this Python, Java and the shell: no compiler,
-and no checkout. Where README says ``pip install``, the wheel comes from the folder of wheels. ``--port`` is for
-machines where 9092 is taken; it alone is then not README's.
+README's commands run unchanged in an empty folder. The path has only Python, Java and shell tools: no compiler and no
+checkout. ``pip install`` takes the wheel from the folder of wheels. ``--port`` is for machines on which port 9092 is in
+use; only the port then differs from README.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
-ENVIRONMENT: Final = "kafka-direct"  # as README calls it
+ENVIRONMENT: Final = "kafka-direct"  # the name in README
 
 _TOOLS: Final = (
     "bash sh env java dirname basename uname hostname id whoami cat sed awk grep expr ps kill sleep nice setsid ls "
@@ -36,13 +36,13 @@ _TOOLS: Final = (
 )
 _KEPT: Final = ("HOME", "LANG", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "PYSPARK_KAFKA_DIRECT_IVY_SETTINGS", "SSL_CERT_FILE")
 _FORBIDDEN: Final = ("cargo", "rustc", "gcc", "cc", "clang")
-_MINUTES: Final = 10.0  # for each step: the machine may be busy
+_MINUTES: Final = 10.0  # for each step, because the machine may be busy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do it; return the exit code."""
+    """Follow README and return the exit code."""
     asked = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it ends what it has started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all started processes are ended
     shell, python = first_screen((ROOT / "README.md").read_text(encoding="utf-8"))
     if asked.port != 9092:
         shell = shell.replace("--sample flights", f"--sample flights --port {asked.port}")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def first_screen(readme: str) -> tuple[str, str]:
-    """Return the first two blocks of README's first section: what a shell gets, and what Python gets."""
+    """Return the first shell block and the first Python block of README's first section."""
     section = readme.split("\n## ")[1]
     shell = re.search(r"(?:^ {4}.*\n)+", section, re.MULTILINE)
     python = re.search(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
@@ -69,13 +69,13 @@ def first_screen(readme: str) -> tuple[str, str]:
 
 
 class User:
-    """Someone with a folder, a Python, Java and a shell."""
+    """A user who has a folder, Python, Java and a shell."""
 
     def __init__(self, folder: Path, python: str, wheels: Path, spark: str | None) -> None:
         self._folder = folder
         tools = folder / "tools"
         shutil.rmtree(tools, ignore_errors=True)
-        shutil.rmtree(folder / "copies.checkpoint", ignore_errors=True)  # its Kafka is gone
+        shutil.rmtree(folder / "copies.checkpoint", ignore_errors=True)  # its Kafka cluster no longer exists
         tools.mkdir(parents=True)
         for tool in _TOOLS.split():
             found = shutil.which(tool)
@@ -96,11 +96,11 @@ class User:
             assert shutil.which(tool, path=str(tools)) is None
 
     def follow(self, shell: str, python: str, port: int) -> None:
-        """Follow README, then kill a stream and start it again."""
+        """Follow README, then kill a stream and restart it."""
         assert not _answers(port), f"Port {port} is taken: --port names another one."
         print(f"$ {shell.strip()}", flush=True)
         with self._running("broker", shell) as broker:
-            broker.wait_for(lambda told: "flights a second" in told)
+            broker.wait_for(lambda told: "more per second" in told)
             print(self._told(self._activated(_VERSIONS)), flush=True)
             with self._running("paste", self._activated("exec python -i"), python) as paste:
                 paste.wait_for(lambda told: len(totals(told)) >= 2)
@@ -144,7 +144,7 @@ class User:
 
 
 class Program:
-    """A script that a shell runs, with all that it starts."""
+    """A script that a shell runs, and all processes that it starts."""
 
     def __init__(self, output: Path, script: str, typed: str, folder: Path, environment: dict[str, str]) -> None:
         self._output, self._errors = output, output.with_suffix(".err")
@@ -163,33 +163,33 @@ class Program:
         self._process.stdin.flush()
 
     def told(self) -> str:
-        """Return what it has printed."""
+        """Return its standard output."""
         return self._output.read_text(errors="replace")
 
     def everything(self) -> str:
-        """Return what it has printed, errors too."""
+        """Return its standard output and standard error."""
         return self.told() + self._errors.read_text(errors="replace")
 
     def first_table(self) -> str:
-        """Return the first table that Spark has shown."""
+        """Return the first table that Spark printed."""
         found = re.search(r"(?:^[+|].*\n)+", self.told(), re.MULTILINE)
         return found[0] if found else ""
 
     def wait_for(self, there: Callable[[str], bool]) -> None:
-        """Wait until it has printed something."""
+        """Wait until the output fulfils a condition."""
         self._wait(lambda: there(self.everything()), can_end=False)
 
     def wait_for_end(self) -> None:
-        """Wait until it has ended well."""
+        """Wait until it has ended successfully."""
         self._wait(lambda: self._process.poll() is not None, can_end=True)
         assert self._process.returncode == 0, f"exit code {self._process.returncode}"
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to it and all that it has started."""
+        """Send a signal to the script and all processes that it started."""
         os.killpg(self._process.pid, number)
 
     def end(self) -> None:
-        """Type Ctrl-D, then Ctrl-C, then do what always helps."""
+        """End it with Ctrl-D, SIGINT, SIGTERM or SIGKILL, whichever succeeds first."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -211,7 +211,7 @@ class Program:
 
 
 _NEW_TOPIC: Final = """python - <<'END'
-from pyspark_kafka_direct.cli.topics import create_topics, parse_topics
+from pyspark_kafka_direct.cli.topic_arguments import create_topics, parse_topics
 create_topics("{servers}", parse_topics(["copies:3"]))
 END"""
 
@@ -223,7 +223,7 @@ END"""
 
 
 def totals(told: str) -> list[int]:
-    """Return how many flights each table of carriers has."""
+    """Return the number of flights in each table of carriers."""
     tables = re.findall(r"\|carrier\|flights\|.*\n\+.*\n((?:\|.*\n)+)\+", told)
     return [sum(int(row.split("|")[2]) for row in table.splitlines()) for table in tables]
 
@@ -241,10 +241,10 @@ def _script(file: Path, text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.new_user", description="Follow README's first screen.")
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="folder with the wheel (default: dist)")
-    parser.add_argument("--spark", help="the PySpark to install, as 4.2; without it the newest that is allowed")
+    parser.add_argument("--spark", help="the PySpark version to install, such as 4.2 (default: the newest supported)")
     parser.add_argument("--python", default=sys.executable, help="the user's Python (default: this one)")
-    parser.add_argument("--folder", type=Path, help="where to work, and to find what an earlier run has installed")
-    parser.add_argument("--port", type=int, default=9092, help="of Kafka (default: README's, 9092)")
+    parser.add_argument("--folder", type=Path, help="the working folder; reuses the installation of an earlier run")
+    parser.add_argument("--port", type=int, default=9092, help="port of Kafka (default: README's, 9092)")
     return parser
 
 

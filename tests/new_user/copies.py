@@ -1,8 +1,8 @@
-"""A user's program: copy the flights exactly once, in small batches; with ``check``, compare the copies.
+"""A user's program: it copies the flights exactly once, in small batches; with ``check`` it compares the copies.
 
     python copies.py SERVERS FOLDER go|finish|check
 
-It knows the installed package only, and runs with every version of Spark that the package works with.
+It imports the installed package only, and runs with every supported version of Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT = 1500  # records of a batch
 
 
 def main(servers: str, folder: str, what: str) -> None:
-    """Do one of the three."""
+    """Run one of the three commands."""
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if what == "check":
@@ -30,7 +30,7 @@ def main(servers: str, folder: str, what: str) -> None:
 
 
 def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) -> None:
-    """Copy flights to topic ``copies``; tell each batch."""
+    """Copy flights to the topic ``copies`` and print each batch."""
     flights = (
         spark.readStream.format("kafka-direct")
         .option("kafka.bootstrap.servers", servers)
@@ -44,20 +44,20 @@ def copy(spark: SparkSession, servers: str, folder: str, *, to_the_end: bool) ->
         .writeStream.format("kafka-direct")
         .option("kafka.bootstrap.servers", servers)
         .option("topic", "copies")
-        .option("delivery", "exactly-once")
+        .option("deliveryGuarantee", "exactly-once")
         .option("transactionalIdPrefix", "copies")
         .option("checkpointLocation", f"{folder}/copies.checkpoint")
     )
     if not to_the_end:
         follow(writer.trigger(processingTime="1 second").start())
         return
-    # Spark before 4.2 ends such a run after one batch; one that is not nearly full has come to the end.
+    # Spark before 4.2 ends an available-now query after one batch. A batch that is at most half full is the last one.
     while follow(writer.trigger(availableNow=True).start()) > LIMIT // 2:
         pass
 
 
 def follow(query: StreamingQuery) -> int:
-    """Tell each batch of a query until it ends; return how many rows the last one had."""
+    """Print each batch of a query until it ends; return the number of rows of the last one."""
     told = -1
     while query.isActive:
         query.awaitTermination(1)
@@ -71,7 +71,7 @@ def follow(query: StreamingQuery) -> int:
 
 
 def check(spark: SparkSession, servers: str) -> None:
-    """Compare what was copied with what there was, up to the end of the copies of each partition."""
+    """Compare the copies of each partition with its flights, up to the last copied offset."""
     copied = records(spark, servers, "copies").select(
         functions.split(functions.col("value").cast("string"), ":").alias("place")
     )
@@ -90,7 +90,7 @@ def check(spark: SparkSession, servers: str) -> None:
 
 
 def records(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    """Return what is in a topic."""
+    """Return the records of a topic."""
     return (
         spark.read.format("kafka-direct")
         .option("kafka.bootstrap.servers", servers)

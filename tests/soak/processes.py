@@ -1,4 +1,4 @@
-"""The Python processes that Spark starts: finding them below a driver, and killing them."""
+"""The processes that Spark starts below a driver."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 def task_workers(root: int) -> list[psutil.Process]:
-    """The processes that run tasks, below a process: those that PySpark's daemon has forked."""
+    """Return the Python workers below a process, which PySpark's daemon forks."""
     return [each for each in _below(root) if _runs(each, _DAEMON) and _is_forked(each)]
 
 
 def planners(root: int) -> list[psutil.Process]:
-    """The processes that plan batches, below a process: one for each source of a streaming query."""
+    """Return the processes that plan batches, one for each source of a streaming query."""
     return [each for each in _below(root) if _runs(each, _PLANNER)]
 
 
 def executors(root: int) -> list[psutil.Process]:
-    """The executors of ``local-cluster``, below a process."""
+    """Return the executors of ``local-cluster``."""
     return [each for each in _below(root) if _runs(each, _EXECUTOR)]
 
 
 def executor_of(process: int) -> psutil.Process | None:
-    """The executor that a process belongs to, if it belongs to one."""
     try:
         return next((each for each in psutil.Process(process).parents() if _runs(each, _EXECUTOR)), None)
     except psutil.NoSuchProcess:
@@ -39,7 +38,7 @@ def executor_of(process: int) -> psutil.Process | None:
 
 
 def kill(processes: list[psutil.Process]) -> int:
-    """``kill -9`` them; returns how many were still there."""
+    """``kill -9`` the processes; return how many still existed."""
     killed = 0
     for process in processes:
         try:
@@ -50,18 +49,18 @@ def kill(processes: list[psutil.Process]) -> int:
     return killed
 
 
-def wait_until_gone(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Wait until processes have ended; returns those that have not.
+def wait_until_ended(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until processes have ended; return the remaining ones.
 
-    ``psutil.wait_procs`` fails where the system says of a process that has just ended that there is no such file.
+    ``psutil.wait_procs`` raises if a process has just ended and the system reports a missing file.
     """
     deadline = time.monotonic() + seconds
-    while (left := [each for each in processes if _runs_still(each)]) and time.monotonic() < deadline:
+    while (left := [each for each in processes if _is_running(each)]) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left
 
 
-def _runs_still(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -84,7 +83,7 @@ def _runs(process: psutil.Process, module: str) -> bool:
 
 
 def _is_forked(process: psutil.Process) -> bool:
-    """Whether it is a worker, which the daemon forked, and not the daemon, which the JVM started."""
+    """Return whether it is a worker, which the daemon forked, and not the daemon itself, which the JVM started."""
     try:
         parent = process.parent()
     except psutil.Error:

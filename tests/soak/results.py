@@ -1,4 +1,4 @@
-"""What a query left behind: its checkpoint and its output, and whether the output is what it must be."""
+"""Reads the checkpoint and the output of a query, and checks the output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A record as the sink has it."""
+    """A record in the sink."""
 
     topic: str
     partition: int
@@ -24,15 +24,15 @@ class Row(NamedTuple):
 
 
 def last_batch(folder: Path, log: str) -> int:
-    """The last batch in a log of the checkpoint (``offsets`` or ``commits``), -1 if there is none."""
+    """Return the last batch in a log of the checkpoint (``offsets`` or ``commits``), or -1."""
     return max((int(file.name) for file in (folder / "checkpoint" / log).glob("[0-9]*")), default=-1)
 
 
 def ends_of(folder: Path, batch: int) -> dict[tuple[str, int], int] | None:
-    """The end offsets that the checkpoint has for a batch, by topic and partition; ``None`` while it has none.
+    """Return the end offsets of a batch in the checkpoint, or ``None`` if it is not there.
 
-    The file is ``v1``, a line of metadata, and a line for each source: ``{"topic":{"0":123}}``. What is not a number by
-    partition in it is a mark of the source's own.
+    The file is ``v1``, a line of metadata, and a line for each source: ``{"topic":{"0":123}}``. Other keys are flags
+    of the source.
     """
     file = folder / "checkpoint" / "offsets" / str(batch)
     if not file.exists():
@@ -47,16 +47,12 @@ def ends_of(folder: Path, batch: int) -> dict[tuple[str, int], int] | None:
 
 
 def read_output(folder: Path) -> list[Row]:
-    """All rows of the sink.
-
-    Raises:
-        AssertionError: A batch's folder is not whole.
-    """
+    """Return all rows of the sink; every batch folder must be complete."""
     import pyarrow.parquet as pq
 
     rows: list[Row] = []
     for batch in sorted((folder / "output").iterdir()):
-        assert (batch / "_SUCCESS").exists(), f"{batch} is not whole"
+        assert (batch / "_SUCCESS").exists(), f"{batch} is incomplete"
         for file in sorted(batch.glob("*.parquet")):
             columns = pq.ParquetFile(file).read(["topic", "partition", "offset", "key", "value"]).to_pydict()
             rows += map(Row, *columns.values())
@@ -64,24 +60,26 @@ def read_output(folder: Path) -> list[Row]:
 
 
 def faults(rows: Iterable[Row], expected: Iterable[Logged]) -> list[str]:
-    """What is wrong with an output; nothing if each of the expected records is there once, and no other."""
-    wanted = {Row(*record[:5]) for record in expected}
+    """Compare an output with the expected records, each of which must occur once; return the differences."""
+    expected_rows = {Row(*record[:5]) for record in expected}
     counts = Counter(rows)
-    kinds = {
-        "missing": sorted(wanted - counts.keys()),
-        "not asked for": sorted(counts.keys() - wanted),
+    differences = {
+        "missing": sorted(expected_rows - counts.keys()),
+        "unexpected": sorted(counts.keys() - expected_rows),
         "more than once": sorted(row for row, count in counts.items() if count > 1),
     }
     return [
-        f"{len(found)} records {kind}: {[tuple(row) for row in found[:5]]}" for kind, found in kinds.items() if found
+        f"{len(found)} records {difference}: {[tuple(row) for row in found[:5]]}"
+        for difference, found in differences.items()
+        if found
     ]
 
 
 def offsets_at(log: Iterable[Logged], timestamp: int) -> dict[tuple[str, int], int]:
-    """The first offset of each partition whose record is as new as ``timestamp``, in milliseconds."""
-    found: dict[tuple[str, int], int] = {}
+    """Return the first offset of each partition with this timestamp or a later one, in milliseconds."""
+    offsets: dict[tuple[str, int], int] = {}
     for record in log:
         if record.timestamp >= timestamp:
-            place = (record.topic, record.partition)
-            found[place] = min(record.offset, found.get(place, record.offset))
-    return found
+            partition = (record.topic, record.partition)
+            offsets[partition] = min(record.offset, offsets.get(partition, record.offset))
+    return offsets

@@ -1,4 +1,4 @@
-"""Writes numbered records while the query is killed, and reads back with another client what the log then holds."""
+"""Writes numbered records during a soak, and reads topics with librdkafka."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _DEADLINE = 120.0
 
 
 class Logged(NamedTuple):
-    """A record as the log has it."""
+    """A record in a topic."""
 
     topic: str
     partition: int
@@ -33,18 +32,12 @@ class Logged(NamedTuple):
 
 
 class Writer:
-    """Writes at a steady rate until it is closed. Each record is acknowledged and is in a log once (KIP-98).
-
-    Args:
-        servers: Bootstrap servers.
-        topics: Where to, in turn; keys decide on the partition. Each record is a number, and no two are the same.
-        rate: Records a second.
-    """
+    """Writes unique numbers at a constant rate until it is closed. Each record is written once (KIP-98)."""
 
     def __init__(self, servers: str, topics: Sequence[str], rate: int) -> None:
         self._topics = list(topics)
-        self._changing = threading.Lock()
-        self._at_a_time = max(1, round(rate * _PAUSE))
+        self._lock = threading.Lock()
+        self._records_per_burst = max(1, round(rate * _PAUSE))
         self._servers = servers
         self._producer = self._connect()
         self._ended = threading.Event()
@@ -62,11 +55,7 @@ class Writer:
         self._thread.join(_DEADLINE)
 
     def close(self) -> int:
-        """Stop, wait until all is acknowledged, and tell how many records that were.
-
-        Raises:
-            AssertionError: A record was not acknowledged: the run says nothing then.
-        """
+        """Stop, wait until all records are acknowledged, and return their number."""
         self.__exit__()
         left = self._producer.flush(_DEADLINE)
         assert not self._failures, f"records were not written: {self._failures[:3]}"
@@ -75,24 +64,21 @@ class Writer:
         return self._written
 
     def add(self, topic: str) -> None:
-        """Write to this one too."""
-        with self._changing:
+        with self._lock:
             self._topics.append(topic)
 
     def remove(self, topic: str) -> None:
-        """Write to this one no more; all that was written is in its log.
+        """Stop writing to a topic; all written records are acknowledged.
 
-        A new producer goes on: should the topic come back, the sequence numbers of the old one, by which a broker knows
-        what was sent twice, mean nothing to the new log.
+        A new producer continues, because the sequence numbers of the old one do not apply to a recreated topic.
         """
-        with self._changing:
+        with self._lock:
             self._topics.remove(topic)
             assert self._producer.flush(_DEADLINE) == 0
             self._producer = self._connect()
 
     @property
     def acknowledged(self) -> int:
-        """How many records are known to be in the log."""
         return self._acknowledged
 
     def _connect(self) -> Producer:
@@ -105,8 +91,8 @@ class Writer:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            with self._changing:
-                for _ in range(self._at_a_time):
+            with self._lock:
+                for _ in range(self._records_per_burst):
                     number = self._written
                     topic = self._topics[number % len(self._topics)]
                     key = b"key-%d" % (number // len(self._topics) % _KEYS)
@@ -125,39 +111,34 @@ class Writer:
 def create_topic(
     servers: str, topic: str, partitions: int, replicas: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create it, with a client that is gone afterwards: a broker that dies later is no trouble of its."""
+    """Create a topic with a temporary client, which is not affected by later broker kills."""
     admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())
     deadline = time.monotonic() + _DEADLINE
     while True:
         try:
-            wanted = NewTopic(topic, partitions, replicas, config=dict(config or {}))
-            admin.create_topics([wanted], operation_timeout=30)[topic].result(30)
+            new_topic = NewTopic(topic, partitions, replicas, config=dict(config or {}))
+            admin.create_topics([new_topic], operation_timeout=30)[topic].result(30)
             return
-        except KafkaException:  # one of this name may still be on its way out
+        except KafkaException:  # the deletion of a topic of this name may be in progress
             assert time.monotonic() < deadline, f"{topic} could not be created"
             time.sleep(0.2)
 
 
 def delete_topic(servers: str, topic: str) -> None:
-    """Delete it."""
-    admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())  # has to live until the answer is there
+    admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())  # must exist until the response arrives
     admin.delete_topics([topic])[topic].result(30)
 
 
 def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
-    """All records of a topic, read with librdkafka.
-
-    Raises:
-        AssertionError: They could not be read in time.
-    """
+    """Return all records of a topic, read with librdkafka."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "soak", "enable.auto.commit": False}, logger=quiet())
     try:
-        places = [Place(topic, partition, 0) for partition in range(partitions)]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
-        consumer.assign(places)
+        assigned = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+        ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in assigned}
+        consumer.assign(assigned)
         read: list[Logged] = []
-        while len(read) < sum(ends.values()):  # no compaction, no transactions: every offset is a record
-            # No more than there are, as it waits for so many.
+        while len(read) < sum(ends.values()):  # no compaction and no transactions: every offset has a record
+            # At most the remaining number, because consume() waits until it has all of them.
             messages = consumer.consume(min(1000, sum(ends.values()) - len(read)), timeout=30)
             assert messages, f"{len(read)} of {sum(ends.values())} records of {topic} could be read"
             for message in messages:
@@ -178,7 +159,7 @@ def read_log(servers: str, topic: str, partitions: int) -> list[Logged]:
 
 
 def quiet() -> logging.Logger:
-    """A broker that is down is part of the plan; librdkafka would print a line for each try to connect."""
+    """Return a logger that drops librdkafka's lines about stopped brokers."""
     logger = logging.getLogger("tests.soak.librdkafka")
     logger.propagate = False
     logger.addHandler(logging.NullHandler())

@@ -1,10 +1,10 @@
-"""A driver on one minor version of Python, and Spark's own Python processes on another.
+"""Runs a driver on one minor version of Python, and Spark's own Python processes on another.
 
     python -m tests.two_pythons --wheels dist --workers python3.12
 
-The driver is this Python. The other one gets an environment of its own with the wheel and no PySpark: that comes from
-the driver, as on a cluster. What must work is tried with a real broker, and so is what PySpark itself refuses.
-docs/install.md says what of it is promised.
+The driver runs on this Python. The other Python gets a separate environment with the wheel but without PySpark, which
+comes from the driver, as on a cluster. With a real broker, the program checks what must work and what PySpark itself
+rejects. docs/install.md has the supported combinations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import SparkSession
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.cli.topics import create_topics, parse_topics
+from pyspark_kafka_direct.cli.topic_arguments import create_topics, parse_topics
 from pyspark_kafka_direct.direct import KafkaUtils
 from pyspark_kafka_direct.offsets import OffsetRange
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 RECORDS: Final = 1000
 
-_SECONDS: Final = 300  # a busy machine is slow, not wrong
+_SECONDS: Final = 300  # long, because a busy machine is slow
 _VERSION: Final = "import platform; print(platform.python_version())"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do it; return the exit code."""
+    """Run all checks and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.two_pythons", description="Mix minor versions of Python.")
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="folder with the wheel (default: dist)")
     parser.add_argument("--workers", required=True, help="Python of the planner and the workers, as python3.12")
@@ -56,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Job:
-    """What a user's job does.
+    """The queries of a user's job.
 
     Args:
         servers: The broker.
-        folder: Where its checkpoints are.
+        folder: The folder of its checkpoints.
     """
 
     def __init__(self, servers: str, folder: Path) -> None:
@@ -76,25 +76,25 @@ class Job:
         self._kafka(numbers.write).option("topic", "numbers").mode("append").save()
 
     def read(self, topic: str) -> int:
-        """Return how many different records a topic has."""
+        """Return the number of distinct records in a topic."""
         reader = self._kafka(self._spark.read).option("kafka.isolation.level", "read_committed")
         frame: DataFrame = reader.option("subscribe", topic).load()
         return frame.selectExpr("cast(value as string)").distinct().count()
 
     def copy(self) -> None:
-        """Copy the topic by a stream, exactly once."""
+        """Copy the topic with an exactly-once stream."""
         writer = self._kafka(self._numbers().select("value").writeStream).option("topic", "copies")
-        writer = writer.option("delivery", "exactly-once").option("transactionalIdPrefix", "copies")
+        writer = writer.option("deliveryGuarantee", "exactly-once").option("transactionalIdPrefix", "copies")
         self._run(writer, "copy")
 
     def count_batches(self) -> int:
-        """Return how many records ``foreachBatch`` was given."""
+        """Return the number of records that ``foreachBatch`` received."""
         counts: list[int] = []
         self._run(self._numbers().writeStream.foreachBatch(lambda batch, _: counts.append(batch.count())), "count")
         return sum(counts)
 
     def refusal(self) -> str:
-        """Return how PySpark refuses a ``KafkaRDD`` whose function is the driver's; empty: it does not."""
+        """Return PySpark's error for a ``KafkaRDD`` with a function of the driver; empty if there is none."""
         ranges = [OffsetRange("numbers", 0, 0, RECORDS)]
         rdd: Any = KafkaUtils.createRDD(self._spark.sparkContext, {"bootstrap.servers": self._servers}, ranges)
         try:

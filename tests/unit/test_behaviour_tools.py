@@ -1,4 +1,4 @@
-"""What records and compares behaviour: it notices differences, and changes to code are real changes."""
+"""The tools that record and compare behaviour report differences, and each mutant has one change."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.behaviour import imports, inventory, requests, settings, store
+from tests.behaviour import (
+    collected_tests,
+    differences,
+    imports,
+    option_outcomes,
+    requests,
+)
 from tests.behaviour.cases import Case
-from tests.behaviour.contexts import given, written
+from tests.behaviour.contexts import given_options, spelled_name
 from tests.mutants.changes import changes, mutant
 
 if TYPE_CHECKING:
@@ -19,39 +25,39 @@ LINE = {
     "values": [["5"]],
     "context": "plain",
     "spelled": "k n",
-    "doors": "batch direct",
+    "apis": "batch direct",
     "seen": {
-        "= ConnectionSettings.fetch_min_bytes=5": "batch",
-        "= KafkaParameters.settings.fetch_min_bytes=5": "direct",
+        "= FetchSettings.fetch_min_bytes=5": "batch",
+        "= KafkaParameters.fetch.fetch_min_bytes=5": "direct",
     },
 }
 
 
-def test_a_setting_that_behaves_otherwise_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(settings, "FILE", tmp_path / "settings.jsonl")
-    monkeypatch.setattr(settings, "all_cases", lambda: [Case("client.id", "plain", ("x",), "k", "batch")])
+def test_an_option_with_another_outcome_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(option_outcomes, "FILE", tmp_path / "options.jsonl")
+    monkeypatch.setattr(option_outcomes, "all_cases", lambda: [Case("client.id", "plain", ("x",), "k", "batch")])
     seen = {
-        "= ConnectionSettings.fetch_min_bytes=5": "batch",
-        "= KafkaParameters.settings.fetch_min_bytes=5": "direct:k",
+        "= FetchSettings.fetch_min_bytes=5": "batch",
+        "= KafkaParameters.fetch.fetch_min_bytes=5": "direct:k",
         "= as without": "direct:n",
     }
-    settings.FILE.write_text(json.dumps({**LINE, "seen": seen}) + "\n", "utf-8")
-    differences = settings.compare()
+    option_outcomes.FILE.write_text(json.dumps({**LINE, "seen": seen}) + "\n", "utf-8")
+    differences = option_outcomes.compare()
     assert list(differences) == ["fetch.min.bytes (plain) '5' n at direct", "client.id (plain) 'x'"]
     assert "was = as without" in differences["fetch.min.bytes (plain) '5' n at direct"]
     assert differences["client.id (plain) 'x'"] == "not recorded"
 
 
-def test_a_setting_as_recorded_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(settings, "FILE", tmp_path / "settings.jsonl")
-    monkeypatch.setattr(settings, "all_cases", list)
-    settings.FILE.write_text(json.dumps(LINE) + "\n", "utf-8")
-    assert settings.compare() == {}
+def test_an_option_with_the_recorded_outcome_is_no_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(option_outcomes, "FILE", tmp_path / "options.jsonl")
+    monkeypatch.setattr(option_outcomes, "all_cases", list)
+    option_outcomes.FILE.write_text(json.dumps(LINE) + "\n", "utf-8")
+    assert option_outcomes.compare() == {}
 
 
 def test_other_bytes_are_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(requests, "FILE", tmp_path / "requests.json")
-    monkeypatch.setattr(requests, "record", lambda: {"Fetch": {"4": "00", "5": "01"}})
+    monkeypatch.setattr(requests, "sent_requests", lambda: {"Fetch": {"4": "00", "5": "01"}})
     requests.FILE.write_text('{"Fetch": {"4 5": "00", "6": "00"}}', "utf-8")
     assert list(requests.compare()) == ["Fetch 5", "Fetch 6"]
 
@@ -61,51 +67,58 @@ def test_other_imports_are_differences(monkeypatch: pytest.MonkeyPatch, tmp_path
     imports.write({"read": {"ours": ["a", "b"], "others": []}})
     imports.write({"plan": {"ours": ["c"], "others": []}})
     assert imports.compare({"plan": {"ours": ["c"], "others": []}}) == {}
-    found = {"read": {"ours": ["a"], "others": ["kafka"]}}
-    assert imports.compare(found) == {"read, b": "no longer imported", "read, kafka": "not imported before"}
+    changed = {"read": {"ours": ["a"], "others": ["kafka"]}}
+    assert imports.compare(changed) == {"read, b": "no longer imported", "read, kafka": "not imported before"}
 
 
-def test_tests_that_are_gone_or_weaker_are_differences(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(inventory, "FILE", tmp_path / "tests.json")
-    monkeypatch.setattr(inventory, "assertions", lambda: {"tests/unit/a.py": {"same": 2, "weaker": 1, "new": 0}})
-    record = {"tests/unit/a.py": {"same": [2, "x", "y"], "weaker": [2], "gone": [1, "z"]}}
-    inventory.FILE.write_text(json.dumps(record), "utf-8")
-    assert inventory.compare_functions() == {
+def test_missing_and_weaker_tests_are_differences(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(collected_tests, "FILE", tmp_path / "tests.json")
+    counts = {"tests/unit/a.py": {"same": 2, "weaker": 1, "new": 0}}
+    monkeypatch.setattr(collected_tests, "assertion_counts", lambda: counts)
+    record = {"tests/unit/a.py": {"same": [2, "x", "y"], "weaker": [2], "missing": [1, "z"]}}
+    collected_tests.FILE.write_text(json.dumps(record), "utf-8")
+    assert collected_tests.compare_functions() == {
         "tests/unit/a.py::weaker": "had 2 assertions, has 1",
-        "tests/unit/a.py::gone": "is gone",
+        "tests/unit/a.py::missing": "is missing",
     }
     collected = ["tests/unit/a.py::same[x]", "tests/unit/a.py::same[new]", "tests/unit/a.py::weaker"]
-    assert list(inventory.compare_ids(collected, "tests/unit")) == ["tests/unit/a.py::same[y]"]
-    assert inventory.compare_ids(collected, "tests/integration") == {}
+    assert list(collected_tests.compare_ids(collected, "tests/unit")) == ["tests/unit/a.py::same[y]"]
+    assert collected_tests.compare_ids(collected, "tests/integration") == {}
 
 
 def test_a_difference_is_allowed_with_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(store, "ALLOWED", tmp_path / "allowed.txt")
-    store.ALLOWED.write_text("# why\n\nsettings: acks (plain) * -- it is a setting for the sink now\n", "utf-8")
-    found = {"acks (plain) '1' k at batch": "", "retries (plain) '1' k at batch": "other"}
-    said = store.complaint("settings", found)
-    assert said.startswith("1 differences")
-    assert "retries" in said
-    assert "acks" not in said
-    assert store.complaint("requests", {"acks (plain) 1": ""})
-    assert not store.complaint("settings", dict(list(found.items())[:1]))
-    store.ALLOWED.write_text("settings: acks (plain) *\n", "utf-8")
+    monkeypatch.setattr(differences, "ALLOWED", tmp_path / "allowed.txt")
+    differences.ALLOWED.write_text("# why\n\noptions: acks (plain) * -- it is a sink option now\n", "utf-8")
+    changed = {"acks (plain) '1' k at batch": "", "retries (plain) '1' k at batch": "other"}
+    message = differences.report("options", changed)
+    assert message.startswith("1 differences")
+    assert "retries" in message
+    assert "acks" not in message
+    assert differences.report("requests", {"acks (plain) 1": ""})
+    assert not differences.report("options", dict(list(changed.items())[:1]))
+    differences.ALLOWED.write_text("options: acks (plain) *\n", "utf-8")
     with pytest.raises(AssertionError, match="no reason"):
-        store.complaint("settings", found)
+        differences.report("options", changed)
 
 
-def test_how_a_setting_is_written() -> None:
-    ways = [written("fetch.min.bytes", way) for way in ("n", "k", "N", "K", "_", "k_", "p", "t", "=other")]
-    assert ways[:3] == ["fetch.min.bytes", "kafka.fetch.min.bytes", "FETCH.MIN.BYTES"]
-    assert ways[3:6] == ["KAFKA.FETCH.MIN.BYTES", "fetch_min_bytes", "kafka.fetch_min_bytes"]
-    assert ways[6:] == [" fetch.min.bytes ", "fetch.min.byte", "other"]
+def test_spellings_of_a_name() -> None:
+    spellings = [
+        spelled_name("fetch.min.bytes", spelling) for spelling in ("n", "k", "N", "K", "_", "k_", "p", "t", "=other")
+    ]
+    assert spellings[:3] == ["fetch.min.bytes", "kafka.fetch.min.bytes", "FETCH.MIN.BYTES"]
+    assert spellings[3:6] == ["KAFKA.FETCH.MIN.BYTES", "fetch_min_bytes", "kafka.fetch_min_bytes"]
+    assert spellings[6:] == [" fetch.min.bytes ", "fetch.min.byte", "other"]
 
 
-def test_the_context_makes_room_for_the_setting() -> None:
+def test_the_option_replaces_itself_in_the_context() -> None:
     brokers = {"bootstrap.servers": "b:9092"}
-    assert given("direct", "plain", "client.id", "n+N", ("a", "b")) == {**brokers, "client.id": "a", "CLIENT.ID": "b"}
-    assert given("direct", "plain", "metadata.broker.list", "n", ("a:1",)) == {"metadata.broker.list": "a:1"}
-    assert given("batch", "plain", "subscribe") == {"kafka.bootstrap.servers": "b:9092"}
+    assert given_options("direct", "plain", "client.id", "n+N", ("a", "b")) == {
+        **brokers,
+        "client.id": "a",
+        "CLIENT.ID": "b",
+    }
+    assert given_options("direct", "plain", "metadata.broker.list", "n", ("a:1",)) == {"metadata.broker.list": "a:1"}
+    assert given_options("batch", "plain", "subscribe") == {"kafka.bootstrap.servers": "b:9092"}
 
 
 SOURCE = '''"""Text."""
@@ -117,7 +130,7 @@ def check(number: int = 3) -> bool:
 '''
 
 
-def test_each_change_changes_one_thing() -> None:
+def test_each_mutant_has_one_change() -> None:
     assert sorted(changes(SOURCE)) == [
         (2, "3 to 2"),
         (2, "3 to 4"),
@@ -138,9 +151,9 @@ def test_each_change_changes_one_thing() -> None:
         (6, "True to False"),
         (6, "removed: return True"),
     ]
-    made = [mutant(SOURCE, number) for number in range(len(changes(SOURCE)))]
-    assert len({each.source for each in made}) == len(made)
-    by_name = {each.what: each.source for each in made}
-    assert "number <= 5 and (not number == 2)" in by_name["Lt to LtE"]
-    assert "not (number < 5 and (not number == 2))" in by_name["condition negated: number < 5 and (not number == 2)"]
-    assert "number += 1" not in by_name["removed: number += 1"]
+    mutants = [mutant(SOURCE, number) for number in range(len(changes(SOURCE)))]
+    assert len({each.source for each in mutants}) == len(mutants)
+    by_change = {each.what: each.source for each in mutants}
+    assert "number <= 5 and (not number == 2)" in by_change["Lt to LtE"]
+    assert "not (number < 5 and (not number == 2))" in by_change["condition negated: number < 5 and (not number == 2)"]
+    assert "number += 1" not in by_change["removed: number += 1"]

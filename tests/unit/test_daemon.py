@@ -1,4 +1,4 @@
-"""The warm daemon has imported all that its workers need of this package."""
+"""The daemon has imported all modules that its workers need."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from zipimport import zipimporter
 
 import pytest
 
-from pyspark_kafka_direct.daemon import forget_archives
+from pyspark_kafka_direct.daemon import clear_zip_importers
 
-PROGRAM = """
+PLAN_AND_READ = """
 import pickle, sys
 from pyspark import cloudpickle
-from pyspark_kafka_direct.daemon import import_needed
+from pyspark_kafka_direct.daemon import preload_modules
 
-import_needed()
+preload_modules()
 before = set(sys.modules)
 
 from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.errors import KafkaDirectError
-from pyspark_kafka_direct.runtime.range_task import RangeTask
-from pyspark_kafka_direct.structured._range import RangePartition
-from pyspark_kafka_direct.structured.source import KafkaDirectSource
+from pyspark_kafka_direct.spark.range_task import RangeTask
+from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 
 options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "300"}
-source = KafkaDirectSource(options | {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200"})
+source = KafkaSourceProvider(options | {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200"})
 reader = source.reader(source.schema())
 try:
     reader.partitions()
@@ -37,13 +37,13 @@ except KafkaDirectError:
     print("planned")
 reader = pickle.loads(cloudpickle.dumps(reader))
 try:
-    list(reader.read(RangePartition(RangeTask(OffsetRange("t", 0, 0, 10)))))
+    list(reader.read(KafkaInputPartition(RangeTask(OffsetRange("t", 0, 0, 10)))))
 except KafkaDirectError:
     print("read")
 print(sorted(set(sys.modules) - before))
 """
 
-CHANCE = """
+RANDOM_NUMBERS = """
 import os, sys
 import numpy.random, random
 import pyspark.daemon
@@ -62,19 +62,19 @@ main()
 
 
 def python(code: str, *, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    command, given = [sys.executable, "-c", code], os.environ | environment
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=check, env=given)
+    command, variables = [sys.executable, "-c", code], os.environ | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=check, env=variables)
 
 
-def test_a_worker_that_plans_and_reads_imports_nothing_more() -> None:
-    run = python(PROGRAM)
+def test_a_worker_that_plans_and_reads_imports_no_further_module() -> None:
+    run = python(PLAN_AND_READ)
     assert run.stdout.splitlines() == ["planned", "read", "[]"], run.stderr
 
 
-def test_what_cannot_be_imported_fails_where_it_is_needed() -> None:
-    """All Python workers come from the daemon, also those of jobs that do without this package."""
+def test_a_failing_import_fails_where_it_is_needed() -> None:
+    """All Python workers come from the daemon, including those of jobs that do not use this package."""
     code = (
-        "from pyspark_kafka_direct.daemon import import_needed\nimport sys\nimport_needed()\n"
+        "from pyspark_kafka_direct.daemon import preload_modules\nimport sys\npreload_modules()\n"
         "print('pyspark.worker' in sys.modules)\nimport pyspark_kafka_direct.records"
     )
     run = python(code, check=False, PYSPARK_KAFKA_DIRECT_DECODER="none")
@@ -82,7 +82,7 @@ def test_what_cannot_be_imported_fails_where_it_is_needed() -> None:
     assert "OptionError: PYSPARK_KAFKA_DIRECT_DECODER must be" in run.stderr
 
 
-def test_archives_are_not_read_again_by_each_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_read_archives_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "archive.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("__init__", "one", "two"):
@@ -91,26 +91,28 @@ def test_archives_are_not_read_again_by_each_worker(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "path_importer_cache", {})
     assert importlib.import_module("in_an_archive.one").NAME == "one"
     assert any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
-    forget_archives()
+    clear_zip_importers()
     assert not any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
     importlib.invalidate_caches()
     assert importlib.import_module("in_an_archive.two").NAME == "two"
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted as Linux does")
-def test_no_thread_is_there_to_be_lost_in_a_fork() -> None:
-    """But for those of OpenBLAS, which sees to them itself."""
+def test_there_is_no_thread_that_a_fork_would_lose() -> None:
+    """Except for those of OpenBLAS, which stops them itself."""
     code = (
-        "import os\nfrom pyspark_kafka_direct.daemon import import_needed\n"
-        "import_needed()\nprint(len(os.listdir('/proc/self/task')), os.environ.get('JE_ARROW_MALLOC_CONF'))"
+        "import os\nfrom pyspark_kafka_direct.daemon import preload_modules\n"
+        "preload_modules()\nprint(len(os.listdir('/proc/self/task')), os.environ.get('JE_ARROW_MALLOC_CONF'))"
     )
     run = python(code, OPENBLAS_NUM_THREADS="1")
     assert run.stdout == "1 None\n"
 
 
-def test_each_worker_draws_random_numbers_of_its_own() -> None:
-    """NumPy before 2 is seeded when PyArrow is imported, which is before the fork."""
-    run = python(CHANCE)
-    (one, other), (of_python, others) = zip(*(line.split() for line in run.stdout.splitlines()), strict=True)
-    assert one != other
-    assert of_python != others
+def test_each_worker_has_its_own_random_numbers() -> None:
+    """Before NumPy 2, the import of PyArrow seeds it, which is before the fork."""
+    run = python(RANDOM_NUMBERS)
+    (first, second), (first_of_python, second_of_python) = zip(
+        *(line.split() for line in run.stdout.splitlines()), strict=True
+    )
+    assert first != second
+    assert first_of_python != second_of_python

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.documentation import PAGES, ROOT, Block, fenced, indented, text_of
 
-from pyspark_kafka_direct.broker.__main__ import parser as broker_parser
+from pyspark_kafka_direct.broker.__main__ import argument_parser as broker_parser
 
 LANGUAGES = {"python", "python fragment", "sh", "ini", "text"}
 MODULES = {"pyspark_kafka_direct.broker": broker_parser()}
@@ -128,6 +128,10 @@ def test_errors_are_found_on_the_page_about_them() -> None:
     said = re.sub(r'"\s*\n\s*f?"', "", sources)  # literals that Python joins
     assert len(quoted) > 10
     assert [text for text in quoted if text not in said] == []
-    for text in ("The address is the one broker", "Only the versions were answered", "and writing creates no topics"):
+    for text in (
+        "advertises this address",
+        "The broker responded to ApiVersions only",
+        "and writing does not create topics",
+    ):
         assert text in page
         assert text in said

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.mutants import __main__ as mutants
 from tests.mutants.reach import Reach
-from tests.mutants.rooms import PACKAGE, ROOMS, ROOT
+from tests.mutants.targets import PACKAGE, ROOT, TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_tests_that_run_the_function_the_quick_ones_first(file: Path) -> Non
     assert reach.of(file, 11) == ["a.py::quick", "a.py::slow"], "run when the file of tests was imported"
     assert reach.of(file, 10) == ["a.py::quick", "b.py::other"], "the innermost function counts"
     uses = ["a.py::quick", "b.py::other", "a.py::slow"]
-    assert reach.of(file, 1) == [*uses, "b.py::table"], "of the module: whoever uses its functions, then the others"
+    assert reach.of(file, 1) == [*uses, "b.py::table"], "of the module: the users of its functions, then the others"
     assert Reach(seconds, {}).of(file, 1) == ["b.py::table", *uses]
     assert [reach.imports_run(file, line) for line in (1, 6, 10, 11)] == [True, False, False, True]
     assert Reach(seconds, {}).of(file, 6) == []
@@ -64,21 +64,21 @@ def test_what_is_accepted_is_not_noticed_either(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mutants, "EQUIVALENT", tmp_path / "equivalent.txt")
-    chosen = mutants.sample("codecs", 4, None)
+    chosen = mutants.sample("protocol", 4, None)
     told = [f"{chosen[0].name}\n    It is the same.\n", f"{chosen[1].name}\n    Accepted: too dear.\n"]
     mutants.EQUIVALENT.write_text("".join(told), "utf-8")
-    assert not mutants.tell("codecs", chosen, {chosen[1].key: False, chosen[2].key: False, chosen[3].key: True})
+    assert not mutants.tell("protocol", chosen, {chosen[1].key: False, chosen[2].key: False, chosen[3].key: True})
     *survivors, _, score = capsys.readouterr().out.splitlines()
-    assert score == "codecs: 1 of 3 noticed (33.3%), 1 accepted, 1 equal, 0 not tried"
+    assert score == "protocol: 1 of 3 noticed (33.3%), 1 accepted, 1 equal, 0 not tried"
     assert len(survivors) == 1
     assert survivors[0].startswith(f"{chosen[2].file}:{chosen[2].line} :: {chosen[2].text}")
 
 
 def test_changes_that_are_alike_have_names_of_their_own() -> None:
-    for file in ROOMS["planning"].files():
+    for file in TARGETS["planning"].files():
         every = mutants.changes_of(file)
         assert len({change.name for change in every}) == len(every)
-    alike = [change for change in mutants.sample("codecs", 1000, None) if change.nth == 2]
+    alike = [change for change in mutants.sample("protocol", 1000, None) if change.nth == 2]
     assert alike
     assert all(change.name.endswith(" (the 2.)") for change in alike)
 
@@ -86,8 +86,8 @@ def test_changes_that_are_alike_have_names_of_their_own() -> None:
 def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
     assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
-    assert {change.file for change in mutants.sample("planning", 9, ["slots.py"])} == {"planning/slots.py"}
-    assert all(file.is_file() for room in ROOMS.values() for file in [*room.files(), *room.test_files()])
+    assert {change.file for change in mutants.sample("planning", 9, ["hints.py"])} == {"planning/hints.py"}
+    assert all(file.is_file() for target in TARGETS.values() for file in [*target.files(), *target.test_files()])
 
 
 TRIAL = """
@@ -95,21 +95,21 @@ import ast
 
 from tests.mutants.changes import changes, mutant
 from tests.mutants.loaded import Loaded
-from tests.mutants.rooms import PACKAGE
+from tests.mutants.targets import PACKAGE
 from tests.mutants.trial import passes
 
 file = PACKAGE / "planning" / "hints.py"
 source = file.read_text("utf-8")
-test = "tests/unit/planning/test_hints.py::test_lists_stay_short"
+test = "tests/unit/planning/test_hints.py::test_lists_are_short"
 print(passes(file, source, {test: 0.1}))
-print(passes(file, source.replace("if len(texts) > most", "if len(texts) >= most"), {test: 0.1}))
-print(passes(file, source.replace("texts = [", "any(iter(int, 1)); texts = ["), {test: 0.1}))
+print(passes(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
+print(passes(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.1}))
 print(passes(file, source, {test: 0.1}))
 
 loaded = Loaded(["tests/unit/planning/test_hints.py"])
 for before, after in [
-    ("if len(texts) > most", "if len(texts) >= most"),
-    ("if len(texts) > most", "if most < len(texts)"),
+    ("if len(strings) > limit", "if len(strings) >= limit"),
+    ("if len(strings) > limit", "if limit < len(strings)"),
     ("import difflib", "import difflib, gc"),
 ]:
     print(loaded.passes(file, ast.parse(source.replace(before, after)), {test: 0.001}))
@@ -117,7 +117,7 @@ for before, after in [
 
 
 def test_a_change_is_seen_and_does_not_stay() -> None:
-    assert (PACKAGE / "planning" / "hints.py").read_text("utf-8").count("if len(texts) > most") == 1
+    assert (PACKAGE / "planning" / "hints.py").read_text("utf-8").count("if len(strings) > limit") == 1
     # The files that are changed are this checkout's, also where the package that is tested is an installed one.
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", TRIAL], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.errors import OffsetPlanError
+from pyspark_kafka_direct.errors import InvalidOffsetsError
 from pyspark_kafka_direct.offsets import (
     MAX_OFFSET,
     OffsetRange,
@@ -41,19 +41,19 @@ def test_ranges_have_sparks_names_in_json() -> None:
     ]
 
 
-def test_ranges_that_are_nested_without_end_are_refused() -> None:
+def test_deeply_nested_ranges_are_rejected() -> None:
     with pytest.raises(ValueError, match="it is nested too deeply"):
         offset_ranges_from_json("[" * 200_000)
 
 
 @given(offset_maps, st.randoms())
-def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int], random: object) -> None:
+def test_equal_offsets_give_equal_json(offsets: dict[TopicPartition, int], random: object) -> None:
     items = list(offsets.items())
     random.shuffle(items)  # type: ignore[attr-defined]
     assert partition_offsets_to_json(dict(items)) == partition_offsets_to_json(offsets)
 
 
-def test_json_is_sparks_shape_with_partitions_in_numeric_order() -> None:
+def test_json_has_sparks_format_with_partitions_in_numeric_order() -> None:
     offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 5, TopicPartition("a", 9): -1}
     assert partition_offsets_to_json(offsets) == '{"a":{"9":-1,"10":5},"b":{"0":1}}'
 
@@ -63,7 +63,7 @@ def test_empty_offsets() -> None:
     assert partition_offsets_from_json("{}") == {}
 
 
-def test_a_number_may_be_written_as_text() -> None:
+def test_an_offset_may_be_a_string() -> None:
     assert partition_offsets_from_json('{"t":{"0":"23"}}') == {TopicPartition("t", 0): 23}
 
 
@@ -79,10 +79,10 @@ def test_a_number_may_be_written_as_text() -> None:
         ('{"t":{"zero":5}}', "not a partition number"),
         ('{"t":{"-1":5}}', "not a partition number"),
         ('{"t":{"2147483648":5}}', "not a partition number"),
-        ('{"t":{"0":1.5}}', "not a whole 64-bit number"),
-        ('{"t":{"0":true}}', "not a whole 64-bit number"),
-        ('{"t":{"0":null}}', "not a whole 64-bit number"),
-        ('{"t":{"0":9223372036854775808}}', "not a whole 64-bit number"),
+        ('{"t":{"0":1.5}}', "not a 64-bit integer"),
+        ('{"t":{"0":true}}', "not a 64-bit integer"),
+        ('{"t":{"0":null}}', "not a 64-bit integer"),
+        ('{"t":{"0":9223372036854775808}}', "not a 64-bit integer"),
         ('{"t":{"0":1},"t":{"1":1}}', "'t' occurs twice"),
         ('{"t":{"0":1,"0":2}}', "'0' occurs twice"),
         ('{"t":{"0":1,"00":2}}', "partition 0 occurs twice"),
@@ -90,17 +90,17 @@ def test_a_number_may_be_written_as_text() -> None:
         ('{"t":' * 100_000, "nested too deeply"),
     ],
 )
-def test_malformed_offsets_are_refused_with_the_reason(text: str, reason: str) -> None:
-    with pytest.raises(OffsetPlanError, match=reason):
+def test_malformed_offsets_are_rejected_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(InvalidOffsetsError, match=reason):
         partition_offsets_from_json(text)
 
 
-def test_topic_partitions_sort_by_number_and_print_as_kafka_does() -> None:
+def test_topic_partitions_sort_numerically_and_print_as_in_kafka() -> None:
     assert sorted([TopicPartition("t", 10), TopicPartition("t", 9)])[0] == TopicPartition("t", 9)
     assert str(TopicPartition("flights", 3)) == "flights-3"
 
 
-def test_range_knows_its_size_and_partition() -> None:
+def test_range_has_size_and_partition() -> None:
     offset_range = OffsetRange("t", 1, 5, 12)
     assert offset_range.count() == 7
     assert offset_range.topic_partition == TopicPartition("t", 1)
@@ -112,7 +112,7 @@ def test_range_knows_its_size_and_partition() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("", 0, 0, 1), "name of a topic"),
+        (("", 0, 0, 1), "needs a topic name"),
         (("t", -1, 0, 1), "partition must be"),
         (("t", 2**31, 0, 1), "partition must be"),
         (("t", 0, -2, 1), "from_offset must be"),
@@ -122,13 +122,13 @@ def test_range_knows_its_size_and_partition() -> None:
         (("t", 0, 5, 4), "after its end 4"),
     ],
 )
-def test_impossible_ranges_are_refused(arguments: tuple[str, int, int, int], message: str) -> None:
-    with pytest.raises(OffsetPlanError, match=message):
+def test_invalid_ranges_are_rejected(arguments: tuple[str, int, int, int], message: str) -> None:
+    with pytest.raises(InvalidOffsetsError, match=message):
         OffsetRange(*arguments)
 
 
-def test_a_refused_range_names_its_partition() -> None:
-    with pytest.raises(OffsetPlanError) as caught:
+def test_the_error_of_an_invalid_range_names_its_partition() -> None:
+    with pytest.raises(InvalidOffsetsError) as caught:
         OffsetRange("t", 3, 5, 4)
     assert (caught.value.topic, caught.value.partition) == ("t", 3)
 
@@ -137,7 +137,7 @@ def test_json_numbers_are_plain_integers() -> None:
     assert json.loads(partition_offsets_to_json({TopicPartition("t", 0): MAX_OFFSET})) == {"t": {"0": MAX_OFFSET}}
 
 
-def test_a_range_has_the_surface_of_sparks_own() -> None:
+def test_a_range_has_the_api_of_sparks_own() -> None:
     offset_range = OffsetRange.create("t", 1, 5, 12)
     assert offset_range == OffsetRange.create(TopicPartition("t", 1), 5, 12) == OffsetRange("t", 1, 5, 12)
     assert (offset_range.fromOffset, offset_range.untilOffset, offset_range.count()) == (5, 12, 7)
@@ -145,6 +145,6 @@ def test_a_range_has_the_surface_of_sparks_own() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(), (1,), (1, 2), (1, 2, 3, 4)])
-def test_a_range_of_too_few_or_too_many_parts_is_refused(numbers: tuple[int, ...]) -> None:
-    with pytest.raises(OffsetPlanError, match="an offset range is made of"):
+def test_a_range_with_too_few_or_too_many_arguments_is_rejected(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidOffsetsError, match="an offset range takes"):
         OffsetRange.create("t", *numbers)

@@ -1,4 +1,4 @@
-"""Clocks, pauses, chance, sockets and threads come from ``wire/system.py`` alone: so a simulation can replace them."""
+"""Clocks, sleeps, random numbers, sockets and threads come from ``client/system.py`` alone, which tests can replace."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "pyspark_kafka_direct"
-ROOMS = ("wire", "reading", "writing", "planning", "runtime", "structured", "direct", "continuous", "log")
-THE_ONE = "wire/system.py"
+PACKAGES = (
+    "client",
+    "protocol",
+    "consumer",
+    "producer",
+    "planning",
+    "spark",
+    "datasource",
+    "direct",
+    "continuous",
+    "log",
+)
+SYSTEM_MODULE = "client/system.py"
 
 MODULES = frozenset({"time", "random", "secrets", "select", "selectors", "sched", "asyncio", "multiprocessing"})
-"""What may not be imported at all."""
+"""Modules that must not be imported."""
 
 CALLS = {
     "socket": frozenset({"socket", "socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname"}),
@@ -27,28 +38,31 @@ CALLS = {
     "request": frozenset({"urlopen", "urlretrieve"}),
     "client": frozenset({"HTTPConnection", "HTTPSConnection"}),
 }
-"""What may not be called, by the last name of what has it. Classes may be named, as types and in except clauses."""
+"""Forbidden calls, by the last name of their object. Classes may be named, as types and in except clauses."""
+
+# `acquire` of these takes no lock: `System.acquire` waits on the system's clock, the others return a pooled resource.
+_ACQUIRES_RESOURCES = ("system", "pool", "idle_producers")
 
 ALLOWED = {
-    "continuous/_epoch_writer.py": {"threading.Condition"},  # waits for it through the system
-    "continuous/_query_state.py": {"threading.Condition"},  # waits for it through the system
-    "continuous/_spark_job.py": {"threading.Condition"},  # waits for it through the system
-    "continuous/_watch.py": {"threading.Condition"},  # waits for it through the system
-    "direct/_stopping.py": {"threading.Condition"},  # waits for it through the system
-    "direct/stream.py": {"uuid.uuid4"},  # the id of a stream in the checkpoint: unlike any other, simulated or not
-    "log/based_log.py": {"threading.Condition"},  # waits for it through the system
-    "log/table.py": {"wait_for"},  # the log's own, which waits through the system
-    "runtime/commit_choice.py": {"uuid.uuid4"},  # one planner's name among the processes of a machine
-    "runtime/committer.py": {"threading.Condition"},  # waits for it through the system
-    "writing/outbox.py": {"threading.Condition"},  # waits for it through the system
-    "runtime/stop_at_signal.py": {"threading.Thread"},  # one that the interpreter waits for before it ends
-    "runtime/shared_folder.py": {"uuid.uuid4"},  # the name of a file that no other process writes
+    "continuous/epoch_coordinator.py": {"threading.Condition"},  # waits for it through the system
+    "continuous/query_state.py": {"threading.Condition"},  # waits for it through the system
+    "continuous/query_run.py": {"threading.Condition"},  # waits for it through the system
+    "continuous/partition_discovery.py": {"threading.Condition"},  # waits for it through the system
+    "direct/stop_hooks.py": {"threading.Condition"},  # waits for it through the system
+    "direct/direct_stream.py": {"uuid.uuid4"},  # the id of a stream in its checkpoint, unique even in simulations
+    "log/kafka_based_log.py": {"threading.Condition"},  # waits for it through the system
+    "log/kafka_table.py": {"wait_for"},  # the log's own method, which waits through the system
+    "spark/commit_offer.py": {"uuid.uuid4"},  # identifies a planner among the processes of a machine
+    "spark/offset_committer.py": {"threading.Condition"},  # waits for it through the system
+    "producer/async_producer.py": {"threading.Condition"},  # waits for it through the system
+    "spark/stop_at_signal.py": {"threading.Thread"},  # a thread that the interpreter waits for at its exit
+    "spark/listener_files.py": {"uuid.uuid4"},  # a file name that no other process uses
 }
 """Reviewed exceptions."""
 
 
-def found(source: str) -> set[str]:
-    """What of the machine a file uses by itself."""
+def forbidden_uses(source: str) -> set[str]:
+    """Return what a module uses of the machine without the system."""
     uses: set[str] = set()
     forbidden = {name: f"{owner}.{name}" for owner, names in CALLS.items() for name in names}
     imported: set[str] = set()
@@ -68,7 +82,7 @@ def found(source: str) -> set[str]:
                 )
                 if name in CALLS.get(last, ()):
                     uses.add(f"{last}.{name}")
-                elif name == "acquire" and (node.args or node.keywords) and not last.endswith("system"):
+                elif name == "acquire" and (node.args or node.keywords) and not last.endswith(_ACQUIRES_RESOURCES):
                     uses.add("acquire with a timeout")
                 elif name == "wait_for":
                     uses.add("wait_for")
@@ -80,21 +94,21 @@ def found(source: str) -> set[str]:
 
 
 def files() -> list[Path]:
-    return sorted(file for room in ROOMS for file in (SOURCE / room).rglob("*.py"))
+    return sorted(file for package in PACKAGES for file in (SOURCE / package).rglob("*.py"))
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.relative_to(SOURCE).as_posix())
-def test_the_machine_is_asked_in_one_place_only(file: Path) -> None:
+def test_only_the_system_module_uses_the_machine(file: Path) -> None:
     name = file.relative_to(SOURCE).as_posix()
-    uses = found(file.read_text(encoding="utf-8"))
-    if name == THE_ONE:
+    uses = forbidden_uses(file.read_text(encoding="utf-8"))
+    if name == SYSTEM_MODULE:
         assert {"time", "random", "select", "socket.socket", "socket.getaddrinfo", "threading.Thread"} <= uses
         assert "socket.create_server" in uses
     else:
         assert uses == ALLOWED.get(name, set())
 
 
-def test_every_exception_is_one_of_a_file_that_is_there() -> None:
+def test_every_exception_names_an_existing_file() -> None:
     assert ALLOWED.keys() <= {file.relative_to(SOURCE).as_posix() for file in files()}
 
 
@@ -120,8 +134,8 @@ def test_every_exception_is_one_of_a_file_that_is_there() -> None:
         ("import os\nos.urandom(8)", "os.urandom"),
     ],
 )
-def test_another_place_would_be_seen(line: str, use: str) -> None:
-    assert found(line) == {use}
+def test_forbidden_uses_are_detected(line: str, use: str) -> None:
+    assert forbidden_uses(line) == {use}
 
 
 @pytest.mark.parametrize(
@@ -137,4 +151,4 @@ def test_another_place_would_be_seen(line: str, use: str) -> None:
     ],
 )
 def test_types_locks_and_the_system_itself_may_be_used(line: str) -> None:
-    assert found(line) == set()
+    assert forbidden_uses(line) == set()

@@ -1,4 +1,4 @@
-"""A stop that a signal asks for, with real signals."""
+"""``stop_at_signal`` with real signals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print("end")
 """
 
 
-def test_the_first_signal_stops_once_and_from_a_thread() -> None:
+def test_the_first_signal_stops_once_in_a_thread() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", APPLICATION], capture_output=True, text=True, timeout=120, check=False
     )
@@ -57,13 +57,13 @@ while not all(each.ended.wait(0.1) for each in queries):
 """
 
 
-def test_all_are_stopped_and_one_that_failed_at_the_next_signal_again() -> None:
+def test_a_stop_that_failed_is_retried_at_the_next_signal() -> None:
     ended = subprocess.run([sys.executable, "-c", SEVERAL], capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout.splitlines() == ["stop second", "stop third", "stop first", "stop first"], ended.stderr
-    assert ended.stderr.count("could not be stopped; the next signal tries again") == 1
+    assert ended.stderr.count("failed to stop; the next signal retries") == 1
     assert "RuntimeError: not now" in ended.stderr
 
 
-def test_what_has_no_stop_is_refused() -> None:
-    with pytest.raises(OptionError, match="has a method stop"):
+def test_an_object_without_stop_is_rejected() -> None:
+    with pytest.raises(OptionError, match="with a method stop"):
         stop_at_signal(7)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 //! Which batches of a fetch response belong to aborted transactions (KIP-98).
 //!
-//! With `read_committed` the broker lists, per response, the aborted transactions that overlap it: the producer and the
-//! first offset of each. From that offset on, the producer's transactional batches are dropped, up to the ABORT
-//! control record that ends the transaction.
+//! With `read_committed` the broker lists the aborted transactions of a response: producer id and first offset. From
+//! that offset on, the producer's transactional batches are skipped, up to the ABORT control record that ends the
+//! transaction.
 
 /// An entry of a fetch response's list of aborted transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,28 +11,27 @@ pub struct AbortedTransaction {
     pub first_offset: i64,
 }
 
-/// Follows the aborted transactions through the batches of one response.
+/// Tracks the aborted transactions in the batches of one response.
 #[derive(Debug, Default)]
-pub(crate) struct AbortedTransactions {
+pub(crate) struct AbortedProducers {
     /// By first offset, the latest first, so that the next one is at the end.
-    coming: Vec<AbortedTransaction>,
+    pending: Vec<AbortedTransaction>,
     open: Vec<i64>,
 }
 
-impl AbortedTransactions {
-    pub fn new(mut listed: Vec<AbortedTransaction>) -> Self {
-        listed.sort_by_key(|transaction| std::cmp::Reverse(transaction.first_offset));
-        AbortedTransactions { coming: listed, open: Vec::new() }
+impl AbortedProducers {
+    pub fn new(mut transactions: Vec<AbortedTransaction>) -> Self {
+        transactions.sort_by_key(|transaction| std::cmp::Reverse(transaction.first_offset));
+        AbortedProducers { pending: transactions, open: Vec::new() }
     }
 
-    /// Whether there is anything to follow.
     pub fn any(&self) -> bool {
-        !self.coming.is_empty() || !self.open.is_empty()
+        !self.pending.is_empty() || !self.open.is_empty()
     }
 
     /// Opens the transactions that begin at `last_offset` (of the next batch) or before.
     pub fn advance_to(&mut self, last_offset: i64) {
-        while let Some(transaction) = self.coming.pop_if(|next| next.first_offset <= last_offset) {
+        while let Some(transaction) = self.pending.pop_if(|next| next.first_offset <= last_offset) {
             if !self.open.contains(&transaction.producer_id) {
                 self.open.push(transaction.producer_id);
             }
@@ -43,7 +42,7 @@ impl AbortedTransactions {
         self.open.contains(&producer_id)
     }
 
-    /// An ABORT control record of this producer was met.
+    /// Closes a producer's transaction, at its ABORT control record.
     pub fn end(&mut self, producer_id: i64) {
         self.open.retain(|&open| open != producer_id);
     }

@@ -1,13 +1,12 @@
-//! Headers of record batches, and where the complete batches of a fetch response end. The layout is in
-//! [`crate::format`].
+//! Headers of record batches (layout: [`crate::format`]), and a scan of those in a fetch response.
 
-use crate::error::{DecodeError, Flaw};
+use crate::error::{DecodeError, KernelError};
 use crate::format::{
-    CODEC_BITS, CONTROL_BIT, HEADER, LEAST_OLD_LENGTH, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, MAGIC, NO_LEADER_EPOCH,
+    CODEC_BITS, CONTROL_BIT, HEADER, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, MAGIC, MIN_LEGACY_LENGTH, NO_LEADER_EPOCH,
     TRANSACTIONAL_BIT, UP_TO_LAST_OFFSET, UP_TO_MAGIC, at,
 };
 
-/// A format 2 header, without what nobody here needs.
+/// The used fields of a format 2 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub base_offset: i64,
@@ -24,7 +23,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header; the batch starts `bytes`, which hold at least [`HEADER`] bytes.
+    /// Reads a header; the batch starts `bytes`, which hold at min_length [`HEADER`] bytes.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let bytes = bytes.first_chunk::<HEADER>()?;
         Some(Header {
@@ -41,12 +40,12 @@ impl Header {
         })
     }
 
-    /// The last offset the batch occupies, compacted away or not.
+    /// The last offset of the batch, even if that record was compacted away.
     pub fn last_offset(&self) -> i64 {
         self.base_offset + i64::from(self.last_offset_delta)
     }
 
-    /// The codec's number, one of [`crate::format::codec`] or an unknown one.
+    /// The codec number, which [`crate::format::codec`] may not contain.
     pub fn codec(&self) -> u8 {
         (self.attributes & CODEC_BITS) as u8
     }
@@ -64,102 +63,102 @@ impl Header {
     }
 
     /// Checks the CRC of `batch`, the whole batch.
-    pub fn check_crc(&self, batch: &[u8]) -> Result<(), Flaw> {
+    pub fn check_crc(&self, batch: &[u8]) -> Result<(), KernelError> {
         let computed = crc32c::crc32c(&batch[at::ATTRIBUTES..]);
         if computed == self.crc {
             return Ok(());
         }
-        Err(Flaw::corrupt(format!(
+        Err(KernelError::corrupt(format!(
             "the CRC of the record batch does not match its bytes: it says {:#010x}, the bytes give {computed:#010x}",
             self.crc
         )))
     }
 }
 
-/// What the headers of a fetch response say, without a look at the records.
+/// The result of scanning the headers of a fetch response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Where the complete, well-headed batches end.
+    /// Where the complete batches with valid headers end.
     pub end: usize,
     /// The offset after the last of them, or the position scanned from.
     pub next_offset: i64,
-    /// Leader epoch of the last of them; -1 if there is none, or if it has none, being of an older format than 2.
+    /// Leader epoch of the last of them; -1 if there is none, or before format 2.
     pub leader_epoch: i32,
-    /// Whether one of them has a message format older than 2.
-    pub old_format: bool,
-    /// What is wrong with the header at `end`, if that is not just cut off.
+    /// Whether one of them has a message format before 2.
+    pub legacy_format: bool,
+    /// The error of the header at `end`, unless it is just incomplete.
     pub failure: Option<DecodeError>,
 }
 
-/// Walks the headers in `bytes`, up to the first batch that is cut off or malformed, or until `until` is reached.
+/// Scans the headers in `bytes`, up to the first incomplete or malformed batch, or until the offset `until`.
 ///
-/// `position` is the next offset wanted.
+/// `position` is the next wanted offset.
 pub fn scan(bytes: &[u8], position: i64, until: i64) -> Scan {
-    scan_with(bytes.len(), |at, head| head.copy_from_slice(&bytes[at..at + head.len()]), position, until)
+    scan_with(bytes.len(), |at, prefix| prefix.copy_from_slice(&bytes[at..at + prefix.len()]), position, until)
 }
 
-/// [`scan`] for `length` bytes that are not at hand: `copy` fetches a few of them, from an index on.
+/// [`scan`] for `length` bytes in other memory: `copy` copies a few of them, from an index on.
 pub fn scan_with(length: usize, mut copy: impl FnMut(usize, &mut [u8]), position: i64, until: i64) -> Scan {
-    let mut found =
-        Scan { end: 0, next_offset: position, leader_epoch: NO_LEADER_EPOCH, old_format: false, failure: None };
-    let mut head = [0; UP_TO_LAST_OFFSET];
-    while found.next_offset < until {
-        let rest = length - found.end;
-        let head = &mut head[..rest.min(UP_TO_LAST_OFFSET)];
-        copy(found.end, head);
-        match extent(head, rest) {
+    let mut scanned =
+        Scan { end: 0, next_offset: position, leader_epoch: NO_LEADER_EPOCH, legacy_format: false, failure: None };
+    let mut prefix = [0; UP_TO_LAST_OFFSET];
+    while scanned.next_offset < until {
+        let available = length - scanned.end;
+        let prefix = &mut prefix[..available.min(UP_TO_LAST_OFFSET)];
+        copy(scanned.end, prefix);
+        match extent(prefix, available) {
             Ok(None) => break,
             Ok(Some(extent)) => {
-                found.end += extent.size;
-                found.next_offset = found.next_offset.max(extent.last_offset + 1);
-                found.leader_epoch = extent.leader_epoch;
-                found.old_format |= extent.old_format;
+                scanned.end += extent.size;
+                scanned.next_offset = scanned.next_offset.max(extent.last_offset + 1);
+                scanned.leader_epoch = extent.leader_epoch;
+                scanned.legacy_format |= extent.legacy_format;
             }
-            Err(flaw) => {
-                found.failure = Some(flaw.at(found.next_offset));
+            Err(error) => {
+                scanned.failure = Some(error.at(scanned.next_offset));
                 break;
             }
         }
     }
-    found
+    scanned
 }
 
 struct Extent {
     size: usize,
     last_offset: i64,
     leader_epoch: i32,
-    old_format: bool,
+    legacy_format: bool,
 }
 
-/// The extent of the batch that starts with `head`, or `None` when it is longer than the `rest` of the bytes.
-fn extent(head: &[u8], rest: usize) -> Result<Option<Extent>, Flaw> {
-    if head.len() < UP_TO_MAGIC {
+/// The extent of the batch that starts with `prefix`, or `None` if it is longer than the `available` bytes.
+fn extent(prefix: &[u8], available: usize) -> Result<Option<Extent>, KernelError> {
+    if prefix.len() < UP_TO_MAGIC {
         return Ok(None);
     }
-    let base_offset = i64_at(head, at::BASE_OFFSET);
-    let length = i32_at(head, at::LENGTH);
-    let magic = head[at::MAGIC] as i8;
+    let base_offset = i64_at(prefix, at::BASE_OFFSET);
+    let length = i32_at(prefix, at::LENGTH);
+    let magic = prefix[at::MAGIC] as i8;
     if !(0..=MAGIC).contains(&magic) {
-        return Err(Flaw::corrupt(format!("a record batch has the unknown message format {magic}")));
+        return Err(KernelError::corrupt(format!("a record batch has the unknown message format {magic}")));
     }
-    let least = if magic == MAGIC { HEADER - LOG_OVERHEAD } else { LEAST_OLD_LENGTH };
+    let min_length = if magic == MAGIC { HEADER - LOG_OVERHEAD } else { MIN_LEGACY_LENGTH };
     let size = match usize::try_from(length) {
-        Ok(length) if length >= least => LOG_OVERHEAD + length,
-        _ => return Err(Flaw::corrupt(format!("a record batch claims an impossible length of {length} bytes"))),
+        Ok(length) if length >= min_length => LOG_OVERHEAD + length,
+        _ => return Err(KernelError::corrupt(format!("a record batch claims an impossible length of {length} bytes"))),
     };
-    if rest < size {
+    if available < size {
         return Ok(None);
     }
     let (leader_epoch, last_offset_delta) = if magic == MAGIC {
-        (i32_at(head, at::LEADER_EPOCH), i32_at(head, at::LAST_OFFSET_DELTA))
+        (i32_at(prefix, at::LEADER_EPOCH), i32_at(prefix, at::LAST_OFFSET_DELTA))
     } else {
         (NO_LEADER_EPOCH, 0)
     };
     match base_offset.checked_add(i64::from(last_offset_delta)) {
         Some(last_offset) if base_offset >= 0 && last_offset_delta >= 0 && last_offset < i64::MAX => {
-            Ok(Some(Extent { size, last_offset, leader_epoch, old_format: magic < MAGIC }))
+            Ok(Some(Extent { size, last_offset, leader_epoch, legacy_format: magic < MAGIC }))
         }
-        _ => Err(Flaw::corrupt(format!(
+        _ => Err(KernelError::corrupt(format!(
             "a record batch claims impossible offsets: base {base_offset}, last offset delta {last_offset_delta}"
         ))),
     }

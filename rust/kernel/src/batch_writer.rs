@@ -1,39 +1,37 @@
 //! A record batch under construction. The layout is in [`crate::format`], that of a record in [`crate::record`].
 
 use crate::codecs::Compressor;
-use crate::error::Flaw;
+use crate::error::KernelError;
 use crate::format::{
     HEADER, LOG_OVERHEAD, MAGIC, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, at, codec,
 };
 use crate::varint;
 
-/// The most bytes before a record's key: length, attributes, timestamp delta, offset delta.
-const LONGEST_HEAD: usize = 5 + 1 + 10 + 5;
+/// Length, attributes, timestamp delta, offset delta.
+const MAX_PREFIX_BYTES: usize = 5 + 1 + 10 + 5;
 
-/// What a record holds behind its deltas.
-pub(crate) trait Content {
-    /// Bytes of it.
+/// The fields of a record after its deltas.
+pub(crate) trait RecordContent {
     fn size(&self) -> usize;
-    /// Appends it to `out`, where there is room.
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Takes records, gives the whole batch.
+/// A record batch under construction.
 #[derive(Default)]
 pub(crate) struct BatchWriter {
-    /// Room for the header, and the records; nothing as long as there are none.
+    /// Space for the header, then the records; empty if there are none.
     bytes: Vec<u8>,
     records: i32,
     first_timestamp: i64,
     max_timestamp: i64,
 }
 
-/// How the next record would stand in its batch.
-pub(crate) struct Place {
+/// The encoding of the next record in its batch.
+pub(crate) struct RecordLayout {
     timestamp: i64,
     delta: u64,
     length: usize,
-    /// Bytes of the whole record.
+    /// Of the whole record.
     pub size: usize,
 }
 
@@ -42,49 +40,52 @@ impl BatchWriter {
         self.records
     }
 
-    /// The records' bytes, uncompressed.
-    pub fn raw_bytes(&self) -> usize {
+    pub fn uncompressed_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER)
     }
 
-    /// Where a record with `content` bytes behind its deltas would stand. Deltas wrap, as Java's do.
+    /// The layout of a next record with `content` bytes after its deltas. Deltas wrap, as in Java.
     #[inline(always)]
-    pub fn place(&self, timestamp: i64, content: usize) -> Place {
+    pub fn layout(&self, timestamp: i64, content: usize) -> RecordLayout {
         let delta = if self.records == 0 { 0 } else { varint::zigzag(timestamp.wrapping_sub(self.first_timestamp)) };
         let length = 1 + varint::size(delta) + varint::size(varint::zigzag_length(self.records as usize)) + content;
-        Place { timestamp, delta, length, size: varint::size(varint::zigzag_length(length)) + length }
+        RecordLayout { timestamp, delta, length, size: varint::size(varint::zigzag_length(length)) + length }
     }
 
-    /// Begins a batch in an empty buffer.
-    pub fn begin(&mut self, mut buffer: Vec<u8>) -> Result<(), Flaw> {
+    /// Starts a batch in an empty buffer.
+    pub fn begin(&mut self, mut buffer: Vec<u8>) -> Result<(), KernelError> {
         buffer.try_reserve(HEADER)?;
         buffer.resize(HEADER, 0);
         self.bytes = buffer;
         Ok(())
     }
 
-    /// Appends the record that [`BatchWriter::place`] was asked about, to a batch that was begun.
+    /// Appends the record of this layout.
     #[inline(always)]
-    pub fn append(&mut self, place: &Place, content: &impl Content) -> Result<(), Flaw> {
+    pub fn append(&mut self, layout: &RecordLayout, content: &impl RecordContent) -> Result<(), KernelError> {
         if self.records == 0 {
-            (self.first_timestamp, self.max_timestamp) = (place.timestamp, place.timestamp);
+            (self.first_timestamp, self.max_timestamp) = (layout.timestamp, layout.timestamp);
         }
-        self.bytes.try_reserve(place.size)?;
-        let (mut head, mut end) = ([0; LONGEST_HEAD], 0);
-        varint::write(&mut head, &mut end, varint::zigzag_length(place.length));
+        self.bytes.try_reserve(layout.size)?;
+        let (mut prefix, mut end) = ([0; MAX_PREFIX_BYTES], 0);
+        varint::write(&mut prefix, &mut end, varint::zigzag_length(layout.length));
         end += 1; // attributes
-        varint::write(&mut head, &mut end, place.delta);
-        varint::write(&mut head, &mut end, varint::zigzag_length(self.records as usize));
-        self.bytes.extend_from_slice(&head[..end]);
+        varint::write(&mut prefix, &mut end, layout.delta);
+        varint::write(&mut prefix, &mut end, varint::zigzag_length(self.records as usize));
+        self.bytes.extend_from_slice(&prefix[..end]);
         content.write(&mut self.bytes);
-        self.max_timestamp = self.max_timestamp.max(place.timestamp);
+        self.max_timestamp = self.max_timestamp.max(layout.timestamp);
         self.records += 1;
         Ok(())
     }
 
-    /// Returns the whole batch: base offset 0, no leader epoch, no producer. There has to be a record in it. What comes
-    /// with it is a buffer that is no longer needed; `scratch` is room to work in.
-    pub fn finish(&mut self, compressor: &mut Compressor, scratch: &mut Vec<u8>) -> Result<(Vec<u8>, Vec<u8>), Flaw> {
+    /// Returns the complete batch (base offset 0, no leader epoch, no producer; it needs at least one record), and a
+    /// buffer that is no longer needed. `scratch` is working memory.
+    pub fn finish(
+        &mut self,
+        compressor: &mut Compressor,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(Vec<u8>, Vec<u8>), KernelError> {
         let mut spare = Vec::new();
         let mut batch = if compressor.number() == codec::NONE {
             std::mem::take(&mut self.bytes)
@@ -99,12 +100,12 @@ impl BatchWriter {
             exact.extend_from_slice(scratch);
             exact
         };
-        self.head(&mut batch, compressor.number());
+        self.write_header(&mut batch, compressor.number());
         self.records = 0;
         Ok((batch, spare))
     }
 
-    fn head(&self, batch: &mut [u8], codec: u8) {
+    fn write_header(&self, batch: &mut [u8], codec: u8) {
         let length = (batch.len() - LOG_OVERHEAD) as i32;
         let mut put = |at: usize, bytes: &[u8]| batch[at..at + bytes.len()].copy_from_slice(bytes);
         put(at::LENGTH, &length.to_be_bytes());

@@ -1,10 +1,8 @@
 //! Arrow columns under construction.
 //!
-//! Only the columns of the wanted schema are built. The schema comes from outside (Spark's types decide it), so that it
-//! is written down once.
+//! Only the columns of the given schema are built; Python defines it once, after Spark's types.
 //!
-//! What can be large is reserved before it is filled, so that a process that may have no more memory gets an error and
-//! is not ended.
+//! Large buffers are reserved before they are filled, so that a process without memory gets an error and is not aborted.
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -19,8 +17,8 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef, TimeUnit};
 
 use crate::record::{Headers, Record};
 
-/// Buffers larger than this leave no room behind for the next batch's.
-const KEPT_BYTES: usize = 16 << 20;
+/// The next batch's buffer is only preallocated up to this size.
+const MAX_RETAINED_BYTES: usize = 16 << 20;
 
 /// A column of a Spark Kafka source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +44,8 @@ pub(crate) struct Columns {
     offsets: Option<Vec<i64>>,
     timestamps: Option<Vec<i64>>,
     headers: Option<HeaderLists>,
-    /// Timestamp type and leader epoch belong to a whole batch of records: value and number of rows. A negative one
-    /// means that there is none, and becomes null.
+    /// Timestamp type and leader epoch are the same for a whole record batch: value and number of rows. Negative values
+    /// become null.
     timestamp_types: Vec<(i32, usize)>,
     leader_epochs: Vec<(i32, usize)>,
     topics: Constant<String>,
@@ -86,7 +84,7 @@ impl Columns {
         self.headers.is_some()
     }
 
-    /// Makes room for `rows` more rows, but for what their keys, values and headers hold.
+    /// Reserves `rows` more rows, except the bytes of their keys, values and headers.
     pub fn reserve(&mut self, rows: usize) -> Result<(), TryReserveError> {
         if let Some(keys) = &mut self.key {
             keys.ends.try_reserve(rows)?;
@@ -106,8 +104,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Adds a row that [`Columns::reserve`] has made room for, or, where there is no memory for it, nothing. `timestamp`
-    /// is in microseconds, and only looked at where timestamps are wanted.
+    /// Adds a row that [`Columns::reserve`] has reserved, or nothing if there is no memory. `timestamp` is in
+    /// microseconds, and ignored unless timestamps are wanted.
     #[inline(always)]
     pub fn push(&mut self, record: &Record<'_>, offset: i64, timestamp: i64) -> Result<(), TryReserveError> {
         if let Some(keys) = &mut self.key {
@@ -135,13 +133,13 @@ impl Columns {
         Ok(())
     }
 
-    /// Says what the last `rows` rows have in common.
+    /// Sets timestamp type and leader epoch of the last `rows` rows.
     pub fn end_run(&mut self, rows: usize, timestamp_type: i32, leader_epoch: i32) {
         extend_run(&mut self.timestamp_types, timestamp_type, rows);
         extend_run(&mut self.leader_epochs, leader_epoch, rows);
     }
 
-    /// Hands out the rows pushed so far and starts anew.
+    /// Returns the rows added so far and resets the columns.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let rows = std::mem::take(&mut self.rows);
         let timestamp_types = std::mem::take(&mut self.timestamp_types);
@@ -150,14 +148,14 @@ impl Columns {
         for index in 0..self.order.len() {
             let data_type = self.schema.field(index).data_type();
             let array: ArrayRef = match self.order[index] {
-                Column::Key => Arc::new(wanted(&mut self.key)?.finish::<BinaryType>()?),
-                Column::Value => Arc::new(wanted(&mut self.value)?.finish::<BinaryType>()?),
-                Column::Offset => Arc::new(Int64Array::from(renew(wanted(&mut self.offsets)?))),
+                Column::Key => Arc::new(required(&mut self.key)?.finish::<BinaryType>()?),
+                Column::Value => Arc::new(required(&mut self.value)?.finish::<BinaryType>()?),
+                Column::Offset => Arc::new(Int64Array::from(take_with_capacity(required(&mut self.offsets)?))),
                 Column::Timestamp => {
-                    let microseconds = renew(wanted(&mut self.timestamps)?);
+                    let microseconds = take_with_capacity(required(&mut self.timestamps)?);
                     Arc::new(TimestampMicrosecondArray::from(microseconds).with_data_type(data_type.clone()))
                 }
-                Column::Headers => wanted(&mut self.headers)?.finish(data_type)?,
+                Column::Headers => required(&mut self.headers)?.finish(data_type)?,
                 Column::TimestampType => runs(&timestamp_types, rows)?,
                 Column::LeaderEpoch => runs(&leader_epochs, rows)?,
                 Column::Topic => self.topics.rows(rows, |topic, rows| repeated(topic, rows))?,
@@ -172,11 +170,11 @@ impl Columns {
     }
 }
 
-/// Variable-length values, some of them null.
+/// Nullable variable-length values.
 struct Bytes {
     ends: Vec<i32>,
     data: Vec<u8>,
-    /// Rows that are null: mostly none, or all.
+    /// Null rows: mostly none, or all.
     nulls: Vec<u32>,
 }
 
@@ -187,7 +185,7 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    /// Makes room for what a value holds; its place among the ends is reserved already.
+    /// Reserves the bytes of a value; its end offset is reserved already.
     #[inline(always)]
     fn reserve(&mut self, value: Option<&[u8]>) -> Result<(), TryReserveError> {
         match value {
@@ -199,7 +197,7 @@ impl Bytes {
     #[inline(always)]
     fn push(&mut self, value: &[u8]) {
         self.data.extend_from_slice(value);
-        // The decoder keeps a batch's bytes within 32 bits; a value that wrapped would be refused by finish().
+        // The decoder limits a batch's bytes to 32 bits; finish() would reject a value that wrapped.
         self.ends.push(self.data.len() as i32);
     }
 
@@ -214,7 +212,7 @@ impl Bytes {
         }
     }
 
-    /// Forgets the rows from `rows` on, and gives their memory back.
+    /// Removes the rows from `rows` on, and frees their memory.
     #[cold]
     fn truncate(&mut self, rows: usize) {
         self.ends.truncate(rows + 1);
@@ -233,10 +231,10 @@ impl Bytes {
         if i32::try_from(self.data.len()).is_err() {
             return Err(ArrowError::OffsetOverflowError(self.data.len()));
         }
-        let nulls = null_buffer(&renew(&mut self.nulls), self.len())?;
-        let ends = renew(&mut self.ends);
+        let nulls = null_buffer(&take_with_capacity(&mut self.nulls), self.len())?;
+        let ends = take_with_capacity(&mut self.ends);
         self.ends.push(0);
-        let data = renew(&mut self.data);
+        let data = take_with_capacity(&mut self.data);
         GenericByteArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), Buffer::from_vec(data), nulls)
     }
 }
@@ -244,7 +242,7 @@ impl Bytes {
 /// U+FFFD in UTF-8.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
-/// Headers: a list of (key, value) a row, null where there is none.
+/// Headers: a list of (key, value) for each row, null if it has none.
 struct HeaderLists {
     ends: Vec<i32>,
     nulls: Vec<u32>,
@@ -259,7 +257,7 @@ impl Default for HeaderLists {
 }
 
 impl HeaderLists {
-    /// Adds a row's headers, or, where there is no memory for them, nothing.
+    /// Adds a row's headers, or nothing if there is no memory.
     #[inline(always)]
     fn push(&mut self, headers: Headers<'_>) -> Result<(), TryReserveError> {
         if headers.count == 0 {
@@ -282,7 +280,7 @@ impl HeaderLists {
         self.values.ends.try_reserve(headers.count)?;
         for (key, value) in headers {
             self.values.reserve(value)?;
-            // Java's String(bytes, UTF_8), which Kafka's client uses, puts U+FFFD for what is no UTF-8.
+            // Like Java's String(bytes, UTF_8) in Kafka's client, replace invalid UTF-8 by U+FFFD.
             for chunk in key.utf8_chunks() {
                 self.keys.data.try_reserve(chunk.valid().len() + REPLACEMENT.len())?;
                 self.keys.data.extend_from_slice(chunk.valid().as_bytes());
@@ -300,8 +298,8 @@ impl HeaderLists {
         let (Some(element), Some(fields)) = (list_element(data_type), header_fields(data_type)) else {
             return Err(ArrowError::SchemaError(format!("headers cannot have the type {data_type}")));
         };
-        let nulls = null_buffer(&renew(&mut self.nulls), self.ends.len() - 1)?;
-        let ends = renew(&mut self.ends);
+        let nulls = null_buffer(&take_with_capacity(&mut self.nulls), self.ends.len() - 1)?;
+        let ends = take_with_capacity(&mut self.ends);
         self.ends.push(0);
         let keys = Arc::new(self.keys.finish::<Utf8Type>()?);
         let values = Arc::new(self.values.finish::<BinaryType>()?);
@@ -311,7 +309,7 @@ impl HeaderLists {
     }
 }
 
-/// A column with the same value in every row: built once, handed out as slices.
+/// A column with the same value in every row: built once, returned as slices.
 struct Constant<T> {
     value: T,
     built: Option<ArrayRef>,
@@ -333,7 +331,7 @@ impl<T> Constant<T> {
     }
 }
 
-/// The column of a field, if name and type are ones that are built here.
+/// The column of a field, if its name and type are supported.
 fn column(field: &Field) -> Result<Column, ArrowError> {
     let data_type = field.data_type();
     let (column, fits) = match field.name().as_str() {
@@ -379,16 +377,16 @@ fn header_fields(data_type: &DataType) -> Option<&Fields> {
     }
 }
 
-fn wanted<T>(builder: &mut Option<T>) -> Result<&mut T, ArrowError> {
+fn required<T>(builder: &mut Option<T>) -> Result<&mut T, ArrowError> {
     builder.as_mut().ok_or_else(|| ArrowError::SchemaError("a column has no builder".to_owned()))
 }
 
-/// Takes a vector's content and leaves room for about as much, where there is: one batch is like the last.
-fn renew<T>(values: &mut Vec<T>) -> Vec<T> {
+/// Takes a vector's content and reserves about as much: one batch is like the last.
+fn take_with_capacity<T>(values: &mut Vec<T>) -> Vec<T> {
     let mut next = Vec::new();
-    let room = values.len() + values.len() / 16;
-    if room * size_of::<T>() <= KEPT_BYTES {
-        let _ = next.try_reserve_exact(room); // without it, the next batch asks again
+    let capacity = values.len() + values.len() / 16;
+    if capacity * size_of::<T>() <= MAX_RETAINED_BYTES {
+        let _ = next.try_reserve_exact(capacity); // if it fails, the next batch reserves again
     }
     std::mem::replace(values, next)
 }
@@ -401,7 +399,7 @@ fn extend_run(runs: &mut Vec<(i32, usize)>, value: i32, rows: usize) {
 }
 
 fn runs(runs: &[(i32, usize)], rows: usize) -> Result<ArrayRef, ArrowError> {
-    let mut values = roomy(rows)?;
+    let mut values = with_capacity(rows)?;
     let mut valid = NullBufferBuilder::new(rows);
     for &(value, count) in runs {
         values.resize(values.len() + count, value.max(0));
@@ -414,12 +412,12 @@ fn runs(runs: &[(i32, usize)], rows: usize) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(Int32Array::new(ScalarBuffer::from(values), valid.finish())))
 }
 
-fn repeated(text: &str, rows: usize) -> Result<ArrayRef, ArrowError> {
-    let mut data = roomy(text.len() * rows)?;
-    let mut ends: Vec<i32> = roomy(rows + 1)?;
+fn repeated(value: &str, rows: usize) -> Result<ArrayRef, ArrowError> {
+    let mut data = with_capacity(value.len() * rows)?;
+    let mut ends: Vec<i32> = with_capacity(rows + 1)?;
     ends.push(0);
     for _ in 0..rows {
-        data.extend_from_slice(text.as_bytes());
+        data.extend_from_slice(value.as_bytes());
         ends.push(data.len() as i32);
     }
     let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
@@ -438,13 +436,13 @@ fn null_buffer(nulls: &[u32], rows: usize) -> Result<Option<NullBuffer>, ArrowEr
 }
 
 fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>, ArrowError> {
-    let mut values = roomy(count)?;
+    let mut values = with_capacity(count)?;
     values.resize(count, value);
     Ok(values)
 }
 
-/// An empty vector with room for `count` values.
-fn roomy<T>(count: usize) -> Result<Vec<T>, ArrowError> {
+/// An empty vector with capacity for `count` values.
+fn with_capacity<T>(count: usize) -> Result<Vec<T>, ArrowError> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|error| ArrowError::MemoryError(error.to_string()))?;
     Ok(values)

@@ -3,20 +3,19 @@
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 
-use crate::aborted::{AbortedTransaction, AbortedTransactions};
+use crate::aborted::{AbortedProducers, AbortedTransaction};
 use crate::batch::{Header, scan};
-use crate::codecs::{Codecs, Plain};
+use crate::codecs::{Codecs, DecompressedBuffer};
 use crate::columns::Columns;
-use crate::error::{DecodeError, ErrorKind, Flaw};
+use crate::error::{DecodeError, ErrorKind, KernelError};
 use crate::format::{ABORT_MARKER, CREATE_TIME, HEADER, LOG_APPEND_TIME, codec};
-use crate::record::{self, Head};
+use crate::record::{self, RecordPrefix};
 
-/// Microseconds in the milliseconds Kafka counts in.
-const MICROSECONDS: i64 = 1000;
+const MICROSECONDS_PER_MILLISECOND: i64 = 1000;
 
-/// The wanted offsets: `from` up to, not including, `until`.
+/// The wanted offsets, `from` inclusive to `until` exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct OffsetRange {
     pub from: i64,
     pub until: i64,
 }
@@ -25,56 +24,56 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub rows: usize,
-    /// Bytes of records as they are in their batch, decompressed, with what their headers take more as columns. A
-    /// single larger record comes alone.
+    /// Decompressed bytes of records, with the additional size of their headers as columns. A single larger record is
+    /// returned alone.
     pub bytes: usize,
-    /// Bytes that a batch may decompress to, and a record may take: larger ones are refused. Less than 2 GiB, so that no
-    /// column outgrows Arrow's 32-bit offsets.
+    /// Decompressed bytes of a batch, and bytes of a record. Less than 2 GiB, so that no column exceeds Arrow's 32-bit
+    /// offsets.
     pub batch: usize,
 }
 
-/// What has been decoded so far.
+/// Counters of the decoded part of the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records handed out.
+    /// Returned records.
     pub records: i64,
-    /// Their bytes, decompressed.
+    /// Decompressed bytes of the returned records.
     pub bytes: i64,
-    /// Control records passed over.
+    /// Skipped control records.
     pub control: i64,
-    /// Records of aborted transactions passed over.
+    /// Skipped records of aborted transactions.
     pub aborted: i64,
-    /// Offsets of the range that no batch had a record for.
-    pub holes: i64,
+    /// Offsets of the range without a record.
+    pub gaps: i64,
 }
 
 /// Decodes one range of one partition.
 pub struct Decoder {
-    range: Range,
+    range: OffsetRange,
     limits: Limits,
     check_crcs: bool,
     columns: Columns,
     codecs: Codecs,
-    aborted: AbortedTransactions,
+    aborted: AbortedProducers,
 
-    /// The complete batches fed, up to `input_end`; longer than that, since it is re-used.
+    /// The complete batches fed, up to `input_end`; longer than that, because it is reused.
     input: Vec<u8>,
     input_end: usize,
     /// Where the next batch starts.
     at: usize,
-    /// The batch being read, if it is not finished.
-    open: Option<OpenBatch>,
-    /// The records of the open batch that are decompressed and not yet read, if they were compressed.
-    plain: Plain,
+    /// The batch being read.
+    open_batch: Option<OpenBatch>,
+    /// The records of the open batch that are decompressed and not yet read.
+    decompressed: DecompressedBuffer,
 
-    /// The next offset to hand out: all before it are dealt with.
+    /// The next offset to return: all before it were returned or skipped.
     position: i64,
     next_offset: i64,
     counts: Counts,
-    /// Offsets dealt with elsewhere, see [`Decoder::advance_to`].
-    elsewhere: i64,
-    /// What is wrong behind the last good batch.
-    tail: Option<DecodeError>,
+    /// Offsets decoded by another decoder, see [`Decoder::advance_to`].
+    decoded_elsewhere: i64,
+    /// The error behind the last good batch.
+    trailing_error: Option<DecodeError>,
     /// The error that ended the decoding.
     failure: Option<DecodeError>,
 }
@@ -83,36 +82,32 @@ pub struct Decoder {
 struct OpenBatch {
     header: Header,
     compressed: bool,
-    /// Whether all of its records are at hand: there is nothing left to decompress.
+    /// Whether all of its records are decompressed.
     ended: bool,
     /// Where the batch's records start in the input, and where the batch ends.
     start: usize,
     end: usize,
-    /// Where the next record starts, in the plain bytes or in the batch's records.
+    /// Where the next record starts, in the decompressed bytes or in the batch's records.
     at: usize,
     remaining: i32,
     last_delta: i32,
 }
 
-enum Stop {
-    /// The batch has no more records for us.
-    Finished,
-    /// More has to be decompressed.
-    Starved,
-    /// The limits of this read are reached.
-    Full,
+enum ReadOutcome {
+    /// The batch has no more records in the range.
+    BatchEnd,
+    /// More of the batch must be decompressed.
+    NeedsDecompression,
+    LimitReached,
 }
 
 impl Decoder {
-    /// Makes a decoder.
-    ///
-    /// # Errors
-    /// The schema has columns that Kafka records do not, or of other types.
+    /// Creates a decoder; the schema may only have columns of Kafka records, with their types.
     pub fn new(
         schema: SchemaRef,
         topic: String,
         partition: i32,
-        range: Range,
+        range: OffsetRange,
         limits: Limits,
         check_crcs: bool,
     ) -> Result<Decoder, ArrowError> {
@@ -122,72 +117,67 @@ impl Decoder {
             limits,
             check_crcs,
             codecs: Codecs::default(),
-            aborted: AbortedTransactions::default(),
+            aborted: AbortedProducers::default(),
             input: Vec::new(),
             input_end: 0,
             at: 0,
-            open: None,
-            plain: Plain::new(limits.batch),
+            open_batch: None,
+            decompressed: DecompressedBuffer::new(limits.batch),
             position: range.from,
             next_offset: range.from,
             counts: Counts::default(),
-            elsewhere: 0,
-            tail: None,
+            decoded_elsewhere: 0,
+            trailing_error: None,
             failure: None,
         })
     }
 
-    /// The buffer to fill with `length` bytes of records before [`Decoder::feed`].
-    ///
-    /// # Errors
-    /// There is no memory for it.
+    /// Returns the buffer to fill with `length` bytes of records before [`Decoder::feed`].
     pub fn input(&mut self, length: usize) -> Result<&mut [u8], DecodeError> {
         self.discard();
-        let held = self.input.len();
-        if held < length {
-            self.input.try_reserve_exact(length - held).map_err(|error| Flaw::from(error).at(self.next_offset))?;
+        let previous = self.input.len();
+        if previous < length {
+            self.input
+                .try_reserve_exact(length - previous)
+                .map_err(|error| KernelError::from(error).at(self.next_offset))?;
             self.input.resize(length, 0);
         }
         Ok(&mut self.input[..length])
     }
 
-    /// Takes the records of one fetch response, `length` bytes that [`Decoder::input`] was filled with.
+    /// Adds the records of one fetch response, the `length` bytes of [`Decoder::input`].
     ///
-    /// Returns false, and takes nothing, when there are batches of message format 0 or 1 among them.
+    /// Returns false, and adds nothing, if there are batches of message format 0 or 1 among them.
     pub fn feed(&mut self, length: usize, aborted: Vec<AbortedTransaction>) -> bool {
         self.discard();
-        let found = scan(&self.input[..length.min(self.input.len())], self.next_offset, self.range.until);
-        if found.old_format {
+        let scanned = scan(&self.input[..length.min(self.input.len())], self.next_offset, self.range.until);
+        if scanned.legacy_format {
             return false;
         }
-        self.input_end = found.end;
-        self.next_offset = found.next_offset;
-        self.tail = found.failure;
-        self.aborted = AbortedTransactions::new(aborted);
+        self.input_end = scanned.end;
+        self.next_offset = scanned.next_offset;
+        self.trailing_error = scanned.failure;
+        self.aborted = AbortedProducers::new(aborted);
         true
     }
 
     /// Returns the next rows, or `None` when the bytes fed are used up.
     ///
-    /// Rows that were decoded before an error are handed out first; the error comes with the next call, and with every
-    /// one after it.
-    ///
-    /// # Errors
-    /// Malformed or unsupported records, records that are too large, or a timestamp that does not fit.
+    /// Rows before an error are returned first; the next call returns the error, and so does every later one.
     pub fn read(&mut self) -> Result<Option<RecordBatch>, DecodeError> {
-        let first = self.position;
+        let batch_start = self.position;
         if self.failure.is_none()
             && let Err(error) = self.fill()
         {
             self.failure = Some(error);
-            // Where memory is short, the rows that are there may need it.
+            // If memory is short, the decoded rows may need it.
             self.input = Vec::new();
-            self.plain = Plain::new(0);
+            self.decompressed = DecompressedBuffer::new(0);
         }
         if self.columns.rows() > 0 {
             match self.columns.finish() {
                 Ok(batch) => return Ok(Some(batch)),
-                Err(error) => self.failure = Some(unfit(&error).at(first)),
+                Err(error) => self.failure = Some(arrow_error(&error).at(batch_start)),
             }
         }
         match &self.failure {
@@ -201,60 +191,60 @@ impl Decoder {
         self.next_offset
     }
 
-    /// The next offset to hand out.
+    /// The next offset to return.
     pub fn position(&self) -> i64 {
         self.position
     }
 
-    /// Whether all of the range has been handed out.
+    /// Whether all records of the range were returned.
     pub fn done(&self) -> bool {
         self.next_offset >= self.range.until && !self.buffered()
     }
 
-    /// Whether there is something that [`Decoder::read`] has not looked at yet.
+    /// Whether [`Decoder::read`] has not processed all input yet.
     pub fn buffered(&self) -> bool {
-        self.open.is_some() || self.at < self.input_end || self.tail.is_some() || self.failure.is_some()
+        self.open_batch.is_some() || self.at < self.input_end || self.trailing_error.is_some() || self.failure.is_some()
     }
 
     pub fn counts(&self) -> Counts {
-        let passed = self.position.min(self.range.until) - self.range.from - self.elsewhere;
-        let known = self.counts.records + self.counts.control + self.counts.aborted;
-        Counts { holes: (passed - known).max(0), ..self.counts }
+        let processed = self.position.min(self.range.until) - self.range.from - self.decoded_elsewhere;
+        let counted = self.counts.records + self.counts.control + self.counts.aborted;
+        Counts { gaps: (processed - counted).max(0), ..self.counts }
     }
 
-    /// Continues at `offset`: someone else decoded what is before it.
+    /// Resumes at `offset`: another decoder has decoded what is before it.
     pub fn advance_to(&mut self, offset: i64) {
         self.discard();
         let from = self.position.min(self.range.until);
         self.position = self.position.max(offset);
         self.next_offset = self.next_offset.max(offset);
-        self.elsewhere += self.position.min(self.range.until) - from;
+        self.decoded_elsewhere += self.position.min(self.range.until) - from;
     }
 
     fn discard(&mut self) {
-        self.open = None;
+        self.open_batch = None;
         self.at = 0;
         self.input_end = 0;
-        self.tail = None;
+        self.trailing_error = None;
     }
 
     /// Decodes until the limits are reached or the input is used up.
     fn fill(&mut self) -> Result<(), DecodeError> {
-        let mut bytes = 0;
+        let mut cost = 0;
         loop {
-            if self.open.is_none() && !self.open_batch()? {
+            if self.open_batch.is_none() && !self.open_next_batch()? {
                 return Ok(());
             }
-            match self.read_records(&mut bytes)? {
-                Stop::Full => return Ok(()),
-                Stop::Starved => self.decompress()?,
-                Stop::Finished => self.open = None,
+            match self.read_records(&mut cost)? {
+                ReadOutcome::LimitReached => return Ok(()),
+                ReadOutcome::NeedsDecompression => self.decompress()?,
+                ReadOutcome::BatchEnd => self.open_batch = None,
             }
         }
     }
 
-    /// Opens the next batch that has records for us; false when there is none.
-    fn open_batch(&mut self) -> Result<bool, DecodeError> {
+    /// Opens the next batch with records to return; false if there is none.
+    fn open_next_batch(&mut self) -> Result<bool, DecodeError> {
         while self.at < self.input_end {
             let input = &self.input[..self.input_end];
             let Some(header) = Header::parse(&input[self.at..]) else { break };
@@ -268,46 +258,46 @@ impl Decoder {
             let last_offset = header.last_offset();
             self.aborted.advance_to(last_offset);
             // A marker before the wanted offset may still end a transaction.
-            let marker = header.is_control() && self.aborted.any();
-            if last_offset < self.position && !marker {
+            let may_end_transaction = header.is_control() && self.aborted.any();
+            if last_offset < self.position && !may_end_transaction {
                 continue;
             }
-            let at_batch = |flaw: Flaw| flaw.at(header.base_offset);
+            let at_batch = |error: KernelError| error.at(header.base_offset);
             if self.check_crcs {
                 header.check_crc(batch).map_err(at_batch)?;
             }
             if header.count < 0 {
-                let flaw = Flaw::corrupt(format!("a record batch claims {} records", header.count));
-                return Err(at_batch(flaw));
+                let error = KernelError::corrupt(format!("a record batch claims {} records", header.count));
+                return Err(at_batch(error));
             }
-            // What a batch that is passed over counts for: its records, as far as its part of the range goes.
-            let after = (last_offset + 1).min(self.range.until).max(self.position);
-            let passed = i64::from(header.count).min((after - self.position.max(header.base_offset)).max(0));
+            // A skipped batch counts its records, limited to the part of the range that it covers.
+            let end_position = (last_offset + 1).min(self.range.until).max(self.position);
+            let skipped = i64::from(header.count).min((end_position - self.position.max(header.base_offset)).max(0));
             if header.is_control() {
-                if marker
+                if may_end_transaction
                     && header.count > 0
-                    && is_abort(&header, batch, &mut self.codecs, &mut self.plain).map_err(at_batch)?
+                    && is_abort_marker(&header, batch, &mut self.codecs, &mut self.decompressed).map_err(at_batch)?
                 {
                     self.aborted.end(header.producer_id);
                 }
-                self.counts.control += passed;
-                self.position = after;
+                self.counts.control += skipped;
+                self.position = end_position;
                 continue;
             }
             if header.is_transactional() && self.aborted.contains(header.producer_id) {
-                self.counts.aborted += passed;
-                self.position = after;
+                self.counts.aborted += skipped;
+                self.position = end_position;
                 continue;
             }
             if header.count == 0 {
-                self.position = after;
+                self.position = end_position;
                 continue;
             }
             let compressed = header.codec() != codec::NONE;
             if compressed {
-                self.codecs.begin(header.codec(), &mut self.plain).map_err(at_batch)?;
+                self.codecs.begin(header.codec(), &mut self.decompressed).map_err(at_batch)?;
             }
-            self.open = Some(OpenBatch {
+            self.open_batch = Some(OpenBatch {
                 compressed,
                 ended: !compressed,
                 start: self.at - header.size + HEADER,
@@ -319,7 +309,7 @@ impl Decoder {
             });
             return Ok(true);
         }
-        match self.tail.take() {
+        match self.trailing_error.take() {
             Some(error) => Err(error),
             None => Ok(false),
         }
@@ -327,31 +317,31 @@ impl Decoder {
 
     /// Decompresses more of the open batch.
     fn decompress(&mut self) -> Result<(), DecodeError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        self.plain.consume(std::mem::take(&mut open.at));
-        let more = self.codecs.more(&self.input[open.start..open.end], &mut self.plain);
-        open.ended = more.map_err(|flaw| flaw.at(open.header.base_offset))?;
+        let Some(open) = &mut self.open_batch else { return Ok(()) };
+        self.decompressed.consume(std::mem::take(&mut open.at));
+        let more = self.codecs.decompress_more(&self.input[open.start..open.end], &mut self.decompressed);
+        open.ended = more.map_err(|error| error.at(open.header.base_offset))?;
         Ok(())
     }
 
     /// Reads records of the open batch until it ends, more has to be decompressed, or the limits are reached.
-    fn read_records(&mut self, bytes: &mut usize) -> Result<Stop, DecodeError> {
-        let Some(open) = &mut self.open else { return Ok(Stop::Finished) };
-        let records = if open.compressed { self.plain.bytes() } else { &self.input[open.start..open.end] };
+    fn read_records(&mut self, cost: &mut usize) -> Result<ReadOutcome, DecodeError> {
+        let Some(open) = &mut self.open_batch else { return Ok(ReadOutcome::BatchEnd) };
+        let records = if open.compressed { self.decompressed.bytes() } else { &self.input[open.start..open.end] };
         let before = self.columns.rows();
         let from = self.position;
-        let mut walk = Walk {
+        let mut reader = RecordReader {
             records,
-            range: Range { from, ..self.range },
+            range: OffsetRange { from, ..self.range },
             limits: self.limits,
             columns: &mut self.columns,
-            bytes,
-            sizes: 0,
+            total_cost: cost,
+            record_bytes: 0,
             position: from,
         };
-        let stop = walk.run(open);
-        self.position = walk.position;
-        self.counts.bytes += walk.sizes as i64;
+        let outcome = reader.run(open);
+        self.position = reader.position;
+        self.counts.bytes += reader.record_bytes as i64;
         let rows = self.columns.rows() - before;
         self.counts.records += rows as i64;
         if rows > 0 {
@@ -359,149 +349,154 @@ impl Decoder {
             let timestamp_type = if header.is_log_append_time() { LOG_APPEND_TIME } else { CREATE_TIME };
             self.columns.end_run(rows, timestamp_type, header.leader_epoch);
         }
-        let stop = stop.map_err(|(flaw, offset)| flaw.at(offset))?;
-        if let Stop::Finished = stop {
+        let outcome = outcome.map_err(|(error, offset)| error.at(offset))?;
+        if let ReadOutcome::BatchEnd = outcome {
             self.position = self.position.max((open.header.last_offset() + 1).min(self.range.until));
         }
-        Ok(stop)
+        Ok(outcome)
     }
 }
 
-/// The inner loop, with what it needs at hand.
-struct Walk<'a> {
+/// The inner loop over the records of a batch.
+struct RecordReader<'a> {
     records: &'a [u8],
-    range: Range,
+    range: OffsetRange,
     limits: Limits,
     columns: &'a mut Columns,
-    /// What counts for the limits.
-    bytes: &'a mut usize,
+    /// Bytes that count towards the limits.
+    total_cost: &'a mut usize,
     /// The records' own bytes.
-    sizes: usize,
+    record_bytes: usize,
     position: i64,
 }
 
-impl Walk<'_> {
-    fn run(&mut self, open: &mut OpenBatch) -> Result<Stop, (Flaw, i64)> {
+impl RecordReader<'_> {
+    fn run(&mut self, open: &mut OpenBatch) -> Result<ReadOutcome, (KernelError, i64)> {
         let header = open.header;
         let wants_timestamps = self.columns.wants_timestamps();
         let wants_headers = self.columns.wants_headers();
         let append_time = header.is_log_append_time();
         let rows = (open.remaining as usize)
-            .min(1 + self.records.len() / record::LEAST)
+            .min(1 + self.records.len() / record::MIN_RECORD_BYTES)
             .min(self.limits.rows.saturating_sub(self.columns.rows()));
-        let flaw_here = |error| (Flaw::from(error), self.position);
-        self.columns.reserve(rows).map_err(flaw_here)?;
+        let at_position = |error| (KernelError::from(error), self.position);
+        self.columns.reserve(rows).map_err(at_position)?;
         while open.remaining > 0 {
-            // Until its own is known, a record's offset is the one after its predecessor's.
-            let expected = header.base_offset + i64::from(open.last_delta) + 1;
-            let head = match Head::parse(self.records, open.at) {
-                Ok(head) => head,
-                Err(flaw) => return self.cut_off(open, flaw).map_err(|flaw| (flaw, expected)),
+            // Until a record's offset is decoded, errors name the offset after its predecessor's.
+            let error_offset = header.base_offset + i64::from(open.last_delta) + 1;
+            let prefix = match RecordPrefix::parse(self.records, open.at) {
+                Ok(prefix) => prefix,
+                Err(error) => return self.incomplete_record(open, error).map_err(|error| (error, error_offset)),
             };
-            let delta = head.offset_delta;
+            let delta = prefix.offset_delta;
             if delta <= open.last_delta || delta > header.last_offset_delta {
-                return Err((out_of_order(delta, open.last_delta, header.last_offset_delta), expected));
+                return Err((out_of_order(delta, open.last_delta, header.last_offset_delta), error_offset));
             }
             let offset = header.base_offset + i64::from(delta);
             if offset >= self.range.until {
                 self.position = self.position.max(self.range.until);
-                return Ok(Stop::Finished);
+                return Ok(ReadOutcome::BatchEnd);
             }
             if offset >= self.range.from {
-                let size = head.end - open.at;
+                let size = prefix.end - open.at;
                 let rows = self.columns.rows();
                 if rows >= self.limits.rows {
-                    return Ok(Stop::Full);
+                    return Ok(ReadOutcome::LimitReached);
                 }
-                let record = head.record().map_err(|flaw| (flaw, offset))?;
-                let cost = if wants_headers { size + record.headers.extra() } else { size };
+                let record = prefix.record().map_err(|error| (error, offset))?;
+                let cost = if wants_headers { size + record.headers.extra_bytes() } else { size };
                 if cost > self.limits.batch {
                     return Err((too_large(self.limits.batch), offset));
                 }
-                if rows > 0 && *self.bytes + cost > self.limits.bytes {
-                    return Ok(Stop::Full);
+                if rows > 0 && *self.total_cost + cost > self.limits.bytes {
+                    return Ok(ReadOutcome::LimitReached);
                 }
                 let mut microseconds = 0;
                 if wants_timestamps {
                     let milliseconds = if append_time {
                         header.max_timestamp
                     } else {
-                        header.base_timestamp.wrapping_add(head.timestamp_delta)
+                        header.base_timestamp.wrapping_add(prefix.timestamp_delta)
                     };
-                    microseconds =
-                        milliseconds.checked_mul(MICROSECONDS).ok_or_else(|| (overflow(milliseconds), offset))?;
+                    microseconds = milliseconds
+                        .checked_mul(MICROSECONDS_PER_MILLISECOND)
+                        .ok_or_else(|| (overflow(milliseconds), offset))?;
                 }
-                self.columns.push(&record, offset, microseconds).map_err(|error| (Flaw::from(error), offset))?;
-                *self.bytes += cost;
-                self.sizes += size;
+                self.columns.push(&record, offset, microseconds).map_err(|error| (KernelError::from(error), offset))?;
+                *self.total_cost += cost;
+                self.record_bytes += size;
                 self.position = offset + 1;
             }
             open.last_delta = delta;
             open.remaining -= 1;
-            open.at = head.end;
+            open.at = prefix.end;
         }
         if open.at != self.records.len() {
-            let flaw = Flaw::corrupt("a record batch has bytes behind its last record");
-            return Err((flaw, header.last_offset()));
+            let error = KernelError::corrupt("a record batch has bytes after its last record");
+            return Err((error, header.last_offset()));
         }
-        // The rest of a compressed batch should be nothing, but a checksum.
-        Ok(if open.ended { Stop::Finished } else { Stop::Starved })
+        // The rest of a compressed batch should be a checksum at most.
+        Ok(if open.ended { ReadOutcome::BatchEnd } else { ReadOutcome::NeedsDecompression })
     }
 
-    /// Whether the record that cannot be read is only cut off here: more of the batch may be decompressed.
+    /// Returns the error unless the record is only incomplete, because more of the batch must be decompressed.
     #[cold]
-    fn cut_off(&self, open: &OpenBatch, flaw: Flaw) -> Result<Stop, Flaw> {
+    fn incomplete_record(&self, open: &OpenBatch, error: KernelError) -> Result<ReadOutcome, KernelError> {
         if open.ended {
-            return Err(flaw);
+            return Err(error);
         }
         let records = &self.records[open.at..];
         match record::size(records)? {
             Some(size) if size > self.limits.batch => Err(too_large(self.limits.batch)),
-            Some(size) if size <= records.len() => Err(flaw),
-            _ => Ok(Stop::Starved),
+            Some(size) if size <= records.len() => Err(error),
+            _ => Ok(ReadOutcome::NeedsDecompression),
         }
     }
 }
 
-/// Whether a control batch holds an ABORT marker.
-fn is_abort(header: &Header, batch: &[u8], codecs: &mut Codecs, plain: &mut Plain) -> Result<bool, Flaw> {
+/// Whether a control batch contains an ABORT marker.
+fn is_abort_marker(
+    header: &Header,
+    batch: &[u8],
+    codecs: &mut Codecs,
+    decompressed: &mut DecompressedBuffer,
+) -> Result<bool, KernelError> {
     let mut records = &batch[HEADER..];
     if header.codec() != codec::NONE {
-        codecs.begin(header.codec(), plain)?;
-        codecs.more(records, plain)?;
-        records = plain.bytes();
+        codecs.begin(header.codec(), decompressed)?;
+        codecs.decompress_more(records, decompressed)?;
+        records = decompressed.bytes();
     }
-    let record = Head::parse(records, 0)?.record()?;
+    let record = RecordPrefix::parse(records, 0)?.record()?;
     match record.key {
         Some(&[_, _, high, low, ..]) => Ok(i16::from_be_bytes([high, low]) == ABORT_MARKER),
-        _ => Err(Flaw::corrupt("a control record's key is shorter than its version and type")),
+        _ => Err(KernelError::corrupt("a control record's key is shorter than its version and type")),
     }
 }
 
 #[cold]
-fn out_of_order(delta: i32, last: i32, most: i32) -> Flaw {
-    Flaw::corrupt(format!(
-        "a record's offset delta {delta} is not after its predecessor's ({last}) or beyond its batch's last ({most})"
+fn out_of_order(delta: i32, last: i32, last_of_batch: i32) -> KernelError {
+    KernelError::corrupt(format!(
+        "a record's offset delta {delta} is not after its predecessor's ({last}) or beyond its batch's last ({last_of_batch})"
     ))
 }
 
 #[cold]
-fn overflow(milliseconds: i64) -> Flaw {
-    Flaw {
+fn overflow(milliseconds: i64) -> KernelError {
+    KernelError {
         kind: ErrorKind::Timestamp,
         message: format!("the timestamp {milliseconds} ms does not fit Spark's 64-bit microseconds"),
     }
 }
 
 #[cold]
-fn too_large(most: usize) -> Flaw {
-    Flaw::too_large(format!("a record takes more than {most} bytes"))
+fn too_large(max_bytes: usize) -> KernelError {
+    KernelError::too_large(format!("a record takes more than {max_bytes} bytes"))
 }
 
-/// The limits keep every column within Arrow's 32-bit offsets.
-fn unfit(error: &ArrowError) -> Flaw {
+fn arrow_error(error: &ArrowError) -> KernelError {
     match error {
-        ArrowError::MemoryError(_) => Flaw::no_memory(),
-        _ => Flaw::unsupported(format!("the records do not fit an Arrow record batch: {error}")),
+        ArrowError::MemoryError(_) => KernelError::no_memory(),
+        _ => KernelError::unsupported(format!("the records do not fit an Arrow record batch: {error}")),
     }
 }

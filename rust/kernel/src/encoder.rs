@@ -1,103 +1,103 @@
-//! Rows of one topic to record batches.
+//! Encodes rows of one topic into record batches.
 
 use arrow_array::RecordBatch;
 
-use crate::batch_writer::{BatchWriter, Content, Place};
+use crate::batch_writer::{BatchWriter, RecordContent, RecordLayout};
 use crate::codecs::Compressor;
-use crate::error::{ErrorKind, Flaw};
-use crate::murmur2::partition_of;
+use crate::error::{ErrorKind, KernelError};
+use crate::murmur2::partition_for_key;
 use crate::rows::{Row, Rows};
 
-/// What an encoder is told; sizes count records uncompressed, as in their batch.
+/// Settings of an encoder; sizes are those of uncompressed records.
 #[derive(Clone, Copy, Debug)]
 pub struct EncoderSettings {
-    /// How many partitions the topic has.
     pub partitions: i32,
-    /// The codec's number in the attributes of a batch.
+    /// The codec number in the attributes of a batch.
     pub codec: u8,
-    /// The codec's level, or its default.
+    /// `None`: the codec's default.
     pub level: Option<i32>,
-    /// Most bytes of a batch's records; a single larger record comes alone.
+    /// Maximum size of a batch's records; a single larger record gets its own batch.
     pub batch_bytes: usize,
-    /// Most bytes of a record; a larger one is an error.
     pub max_record_bytes: usize,
-    /// Whether keys have no say in the choice of a partition.
+    /// Whether the choice of a partition ignores keys.
     pub ignore_keys: bool,
-    /// The partition where rows without a key begin.
+    /// The first partition of rows without a key.
     pub first_sticky: i32,
 }
 
-/// One record batch, complete.
+/// A complete record batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedBatch {
     pub partition: i32,
     pub records: i32,
-    /// The size of its records before compression.
-    pub raw_bytes: usize,
-    /// The whole batch, header included.
+    pub uncompressed_bytes: usize,
+    /// The batch, with its header.
     pub data: Vec<u8>,
 }
 
-/// What cannot be encoded. Rows are counted from 0 over all that an encoder was given.
+/// Rows are counted from 0 over all calls of an encoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EncodeError {
-    /// The rows as a whole cannot be used: a column is missing or has another type.
+    /// A column is missing or has another type.
     Columns(String),
-    /// A partition that the topic does not have.
-    Partition { row: u64, partition: i32 },
-    /// A header without a key.
-    Header { row: u64 },
-    /// A record beyond the largest size.
-    TooLarge { row: u64, size: usize },
-    /// The process may have no more memory.
-    NoMemory { row: u64 },
+    /// The topic has no such partition.
+    Partition {
+        row: u64,
+        partition: i32,
+    },
+    /// A header has no key.
+    Header {
+        row: u64,
+    },
+    TooLarge {
+        row: u64,
+        size: usize,
+    },
+    NoMemory {
+        row: u64,
+    },
 }
 
-/// Keeps one open batch per partition, and hands it out when the next record has no room in it.
+/// Keeps one open batch for each partition, and returns it when the next record does not fit.
 pub struct Encoder {
     settings: EncoderSettings,
-    /// By partition, as far as there were rows for them.
+    /// By partition, up to the highest one with rows.
     open: Vec<BatchWriter>,
     open_bytes: usize,
     full: Vec<EncodedBatch>,
-    sticky: i32,
+    sticky_partition: i32,
     rows: u64,
     compressor: Compressor,
-    /// Where batches are compressed.
-    scratch: Vec<u8>,
-    /// Buffers for batches to come: fresh memory costs as much as filling it.
-    spare: Vec<Vec<u8>>,
+    compression_buffer: Vec<u8>,
+    /// Buffers for future batches: new memory costs as much as filling it.
+    spare_buffers: Vec<Vec<u8>>,
 }
 
-/// How many buffers are kept.
-const SPARE: usize = 4;
-/// Larger buffers, which unusual batches leave behind, are not kept.
-const KEPT_BYTES: usize = 16 << 20;
+const MAX_SPARE_BUFFERS: usize = 4;
+/// Larger buffers of unusual batches are freed.
+const MAX_RETAINED_BYTES: usize = 16 << 20;
 
 impl Encoder {
-    /// # Errors
-    /// The codec is unknown, the partition to begin with is not there, or there is no memory.
     pub fn new(settings: EncoderSettings) -> Result<Encoder, EncodeError> {
         if !(0..settings.partitions).contains(&settings.first_sticky) {
             return Err(EncodeError::Columns(format!("there is no partition {}", settings.first_sticky)));
         }
         Ok(Encoder {
-            compressor: Compressor::new(settings.codec, settings.level).map_err(|flaw| failure(flaw, 0))?,
-            sticky: settings.first_sticky,
+            compressor: Compressor::new(settings.codec, settings.level).map_err(|error| failure(error, 0))?,
+            sticky_partition: settings.first_sticky,
             open: Vec::new(),
             open_bytes: 0,
             full: Vec::new(),
             rows: 0,
-            scratch: Vec::new(),
-            spare: Vec::new(),
+            compression_buffer: Vec::new(),
+            spare_buffers: Vec::new(),
             settings,
         })
     }
 
-    /// Takes rows; returns the batches that are full now, in the order in which they were filled.
+    /// Adds rows; returns the batches that are full now, in the order in which they were filled.
     ///
-    /// # Errors
-    /// Rows that cannot be written; the encoder is of no more use then.
+    /// After an error the encoder is unusable.
     pub fn add(&mut self, rows: &RecordBatch) -> Result<Vec<EncodedBatch>, EncodeError> {
         let rows = Rows::new(rows).map_err(EncodeError::Columns)?;
         for index in 0..rows.count() {
@@ -109,9 +109,6 @@ impl Encoder {
     }
 
     /// Returns all open batches, by partition.
-    ///
-    /// # Errors
-    /// There is no memory for them.
     pub fn flush(&mut self) -> Result<Vec<EncodedBatch>, EncodeError> {
         for partition in 0..self.open.len() {
             if self.open[partition].records() > 0 {
@@ -121,70 +118,72 @@ impl Encoder {
         Ok(std::mem::take(&mut self.full))
     }
 
-    /// Takes back the buffer of a batch that is no longer needed, for another one.
+    /// Reuses the buffer of a batch that is no longer needed.
     pub fn recycle(&mut self, mut buffer: Vec<u8>) {
-        if self.spare.len() < SPARE && (1..=KEPT_BYTES / SPARE).contains(&buffer.capacity()) {
+        if self.spare_buffers.len() < MAX_SPARE_BUFFERS
+            && (1..=MAX_RETAINED_BYTES / MAX_SPARE_BUFFERS).contains(&buffer.capacity())
+        {
             buffer.clear();
-            self.spare.push(buffer);
+            self.spare_buffers.push(buffer);
         }
     }
 
-    /// Bytes of the records in open batches.
+    /// The size of the records in open batches.
     pub fn open_bytes(&self) -> usize {
         self.open_bytes
     }
 
     #[inline(always)]
     fn add_row(&mut self, row: &Row<'_>) -> Result<(), EncodeError> {
-        let named = self.partition(row)?;
-        let mut partition = named.unwrap_or(self.sticky);
-        let mut place = self.place(partition, row)?;
-        if named.is_none() && place.is_none() {
+        let explicit_partition = self.partition(row)?;
+        let mut partition = explicit_partition.unwrap_or(self.sticky_partition);
+        let mut layout = self.layout(partition, row)?;
+        if explicit_partition.is_none() && layout.is_none() {
             self.close(partition)?;
-            self.unstick();
-            partition = self.sticky;
-            place = self.place(partition, row)?;
+            self.next_sticky_partition();
+            partition = self.sticky_partition;
+            layout = self.layout(partition, row)?;
         }
-        let place = match place {
-            Some(place) => place,
+        let layout = match layout {
+            Some(layout) => layout,
             None => {
                 self.close(partition)?;
-                self.open[partition as usize].place(row.timestamp, row.size())
+                self.open[partition as usize].layout(row.timestamp, row.size())
             }
         };
-        if place.size > self.settings.max_record_bytes {
-            return Err(EncodeError::TooLarge { row: self.rows, size: place.size });
+        if layout.size > self.settings.max_record_bytes {
+            return Err(EncodeError::TooLarge { row: self.rows, size: layout.size });
         }
         let batch = &mut self.open[partition as usize];
         if batch.records() == 0 {
-            batch.begin(self.spare.pop().unwrap_or_default()).map_err(|flaw| failure(flaw, self.rows))?;
+            batch.begin(self.spare_buffers.pop().unwrap_or_default()).map_err(|error| failure(error, self.rows))?;
         }
-        batch.append(&place, row).map_err(|flaw| failure(flaw, self.rows))?;
-        self.open_bytes += place.size;
-        if batch.raw_bytes() >= self.settings.batch_bytes {
+        batch.append(&layout, row).map_err(|error| failure(error, self.rows))?;
+        self.open_bytes += layout.size;
+        if batch.uncompressed_bytes() >= self.settings.batch_bytes {
             self.close(partition)?;
-            if named.is_none() {
-                self.unstick();
+            if explicit_partition.is_none() {
+                self.next_sticky_partition();
             }
         }
         Ok(())
     }
 
-    /// The row's own partition; `None` when it goes where such rows stick.
+    /// The row's partition; `None` if it goes to the sticky partition.
     #[inline(always)]
     fn partition(&self, row: &Row<'_>) -> Result<Option<i32>, EncodeError> {
         let partitions = self.settings.partitions;
         match (row.partition, row.key) {
             (Some(partition), _) if (0..partitions).contains(&partition) => Ok(Some(partition)),
             (Some(partition), _) => Err(EncodeError::Partition { row: self.rows, partition }),
-            (None, Some(key)) if !self.settings.ignore_keys => Ok(Some(partition_of(key, partitions))),
+            (None, Some(key)) if !self.settings.ignore_keys => Ok(Some(partition_for_key(key, partitions))),
             _ => Ok(None),
         }
     }
 
-    /// The row's place in the open batch of that partition; `None` when there is no room. In an empty one there always is.
+    /// The row's layout in the open batch of that partition; `None` if it does not fit. An empty batch fits every row.
     #[inline(always)]
-    fn place(&mut self, partition: i32, row: &Row<'_>) -> Result<Option<Place>, EncodeError> {
+    fn layout(&mut self, partition: i32, row: &Row<'_>) -> Result<Option<RecordLayout>, EncodeError> {
         let index = partition as usize;
         if index >= self.open.len() {
             let more = index + 1 - self.open.len();
@@ -192,34 +191,34 @@ impl Encoder {
             self.open.resize_with(index + 1, BatchWriter::default);
         }
         let batch = &self.open[index];
-        let place = batch.place(row.timestamp, row.size());
-        let used = batch.raw_bytes();
-        Ok((used == 0 || used + place.size <= self.settings.batch_bytes).then_some(place))
+        let layout = batch.layout(row.timestamp, row.size());
+        let used = batch.uncompressed_bytes();
+        Ok((used == 0 || used + layout.size <= self.settings.batch_bytes).then_some(layout))
     }
 
     #[inline(never)]
     fn close(&mut self, partition: i32) -> Result<(), EncodeError> {
         let batch = &mut self.open[partition as usize];
-        let (records, raw_bytes) = (batch.records(), batch.raw_bytes());
-        let finished = batch.finish(&mut self.compressor, &mut self.scratch);
-        let (data, buffer) = finished.map_err(|flaw| failure(flaw, self.rows))?;
+        let (records, uncompressed_bytes) = (batch.records(), batch.uncompressed_bytes());
+        let finished = batch.finish(&mut self.compressor, &mut self.compression_buffer);
+        let (data, buffer) = finished.map_err(|error| failure(error, self.rows))?;
         self.recycle(buffer);
-        if self.scratch.capacity() > KEPT_BYTES {
-            self.scratch = Vec::new();
+        if self.compression_buffer.capacity() > MAX_RETAINED_BYTES {
+            self.compression_buffer = Vec::new();
         }
-        self.open_bytes -= raw_bytes;
-        self.full.push(EncodedBatch { partition, records, raw_bytes, data });
+        self.open_bytes -= uncompressed_bytes;
+        self.full.push(EncodedBatch { partition, records, uncompressed_bytes, data });
         Ok(())
     }
 
-    fn unstick(&mut self) {
-        self.sticky = (self.sticky + 1) % self.settings.partitions;
+    fn next_sticky_partition(&mut self) {
+        self.sticky_partition = (self.sticky_partition + 1) % self.settings.partitions;
     }
 }
 
-fn failure(flaw: Flaw, row: u64) -> EncodeError {
-    match flaw.kind {
+fn failure(error: KernelError, row: u64) -> EncodeError {
+    match error.kind {
         ErrorKind::NoMemory => EncodeError::NoMemory { row },
-        _ => EncodeError::Columns(flaw.message),
+        _ => EncodeError::Columns(error.message),
     }
 }

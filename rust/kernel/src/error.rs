@@ -1,25 +1,22 @@
-//! The one error type of the kernel.
+//! The error types of the kernel.
 
 use std::collections::TryReserveError;
 use std::fmt;
 
-/// What went wrong, as the caller tells it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Malformed bytes, or a checksum that does not fit.
+    /// Malformed bytes, or a wrong checksum.
     Corrupt,
-    /// A format or codec that is not supported.
     Unsupported,
     /// A timestamp that does not fit 64-bit microseconds.
     Timestamp,
     /// Records larger than the caller allows.
     TooLarge,
-    /// The process may have no more memory.
     NoMemory,
 }
 
 impl ErrorKind {
-    /// The name under which Python sees the kind.
+    /// The name of the kind in Python.
     pub fn name(self) -> &'static str {
         match self {
             ErrorKind::Corrupt => "corrupt",
@@ -47,28 +44,28 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// An error whose offset only the caller knows; [`Flaw::at`] adds it.
+/// An error without an offset, which [`KernelError::at`] adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Flaw {
+pub(crate) struct KernelError {
     pub kind: ErrorKind,
     pub message: String,
 }
 
-impl Flaw {
-    pub fn corrupt(message: impl Into<String>) -> Flaw {
-        Flaw { kind: ErrorKind::Corrupt, message: message.into() }
+impl KernelError {
+    pub fn corrupt(message: impl Into<String>) -> KernelError {
+        KernelError { kind: ErrorKind::Corrupt, message: message.into() }
     }
 
-    pub fn unsupported(message: impl Into<String>) -> Flaw {
-        Flaw { kind: ErrorKind::Unsupported, message: message.into() }
+    pub fn unsupported(message: impl Into<String>) -> KernelError {
+        KernelError { kind: ErrorKind::Unsupported, message: message.into() }
     }
 
-    pub fn too_large(message: impl Into<String>) -> Flaw {
-        Flaw { kind: ErrorKind::TooLarge, message: message.into() }
+    pub fn too_large(message: impl Into<String>) -> KernelError {
+        KernelError { kind: ErrorKind::TooLarge, message: message.into() }
     }
 
-    pub fn no_memory() -> Flaw {
-        Flaw { kind: ErrorKind::NoMemory, message: "there is not enough memory for the records".to_owned() }
+    pub fn no_memory() -> KernelError {
+        KernelError { kind: ErrorKind::NoMemory, message: "there is not enough memory for the records".to_owned() }
     }
 
     pub fn at(self, offset: i64) -> DecodeError {
@@ -76,8 +73,8 @@ impl Flaw {
     }
 }
 
-impl From<TryReserveError> for Flaw {
-    fn from(_: TryReserveError) -> Flaw {
-        Flaw::no_memory()
+impl From<TryReserveError> for KernelError {
+    fn from(_: TryReserveError) -> KernelError {
+        KernelError::no_memory()
     }
 }

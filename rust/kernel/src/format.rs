@@ -1,4 +1,4 @@
-//! The layout of a record batch, and the numbers in it, for all that read or write one.
+//! The layout of a record batch, and its constants.
 //!
 //! Message format 2 (KIP-98; `DefaultRecordBatch` in Kafka), big-endian:
 //!
@@ -10,19 +10,19 @@
 //! 17  crc                   uint32  CRC32C of everything from `attributes` on
 //! 21  attributes            int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control, 6 delete horizon
 //! 23  lastOffsetDelta       int32
-//! 27  baseTimestamp         int64   (the delete horizon where bit 6 is set; deltas count from it all the same)
+//! 27  baseTimestamp         int64   (the delete horizon if bit 6 is set; deltas are relative to it all the same)
 //! 35  maxTimestamp          int64
 //! 43  producerId            int64
 //! 51  producerEpoch         int16
 //! 53  baseSequence          int32
 //! 57  recordsCount          int32
-//! 61  records, compressed as a whole where there is a codec
+//! 61  records, compressed as a whole if there is a codec
 //! ```
 //!
 //! The layout of a single record is in [`crate::record`]. Message formats 0 and 1 share the first twelve bytes and the
-//! place of the magic: offset int64, size int32, crc uint32, magic int8. They are not decoded here.
+//! position of the magic: offset int64, size int32, crc uint32, magic int8. They are not decoded here.
 //!
-//! A control batch holds one record, the marker that ends a transaction. Its key is version int16, type int16.
+//! A control batch contains one record, the marker that ends a transaction. Its key is version int16, type int16.
 
 /// Where the fields of a header start.
 pub(crate) mod at {
@@ -42,7 +42,6 @@ pub(crate) mod at {
     pub const COUNT: usize = 57;
 }
 
-/// Bytes of a header.
 pub const HEADER: usize = 61;
 /// Bytes up to and including the length, which does not count them.
 pub(crate) const LOG_OVERHEAD: usize = 12;
@@ -50,10 +49,10 @@ pub(crate) const LOG_OVERHEAD: usize = 12;
 pub(crate) const UP_TO_MAGIC: usize = at::MAGIC + 1;
 /// Bytes up to and including the last offset delta.
 pub(crate) const UP_TO_LAST_OFFSET: usize = at::LAST_OFFSET_DELTA + 4;
-/// The smallest length of the older formats: crc, magic, attributes, key length, value length.
-pub(crate) const LEAST_OLD_LENGTH: usize = 14;
+/// Message formats 0 and 1: crc, magic, attributes, key length, value length.
+pub(crate) const MIN_LEGACY_LENGTH: usize = 14;
 
-/// The message format of this page.
+/// The message format of this layout.
 pub(crate) const MAGIC: i8 = 2;
 
 pub(crate) const CODEC_BITS: i16 = 0x07;
@@ -61,7 +60,7 @@ pub(crate) const LOG_APPEND_TIME_BIT: i16 = 0x08;
 pub(crate) const TRANSACTIONAL_BIT: i16 = 0x10;
 pub(crate) const CONTROL_BIT: i16 = 0x20;
 
-/// What the codec bits say.
+/// The values of the codec bits.
 pub(crate) mod codec {
     pub const NONE: u8 = 0;
     pub const GZIP: u8 = 1;
@@ -70,7 +69,7 @@ pub(crate) mod codec {
     pub const ZSTD: u8 = 4;
 }
 
-/// Spark's numbers for a record's timestamp type.
+/// Spark's values of `timestampType`.
 pub(crate) const CREATE_TIME: i32 = 0;
 pub(crate) const LOG_APPEND_TIME: i32 = 1;
 

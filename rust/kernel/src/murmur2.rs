@@ -4,9 +4,9 @@ const SEED: u32 = 0x9747_b28c;
 const MULTIPLIER: u32 = 0x5bd1_e995;
 const SHIFT: u32 = 24;
 
-/// The partition for a key: where the Java client would put it.
+/// The partition that the Java client would choose for a key.
 #[inline]
-pub(crate) fn partition_of(key: &[u8], partitions: i32) -> i32 {
+pub(crate) fn partition_for_key(key: &[u8], partitions: i32) -> i32 {
     (murmur2(key) & 0x7fff_ffff) as i32 % partitions
 }
 
@@ -18,8 +18,8 @@ fn murmur2(data: &[u8]) -> u32 {
         value = value.wrapping_mul(MULTIPLIER) ^ (word ^ word >> SHIFT).wrapping_mul(MULTIPLIER);
     }
     if !rest.is_empty() {
-        let tail = rest.iter().rev().fold(0, |tail, &byte| tail << 8 | u32::from(byte));
-        value = (value ^ tail).wrapping_mul(MULTIPLIER);
+        let last_word = rest.iter().rev().fold(0, |last_word, &byte| last_word << 8 | u32::from(byte));
+        value = (value ^ last_word).wrapping_mul(MULTIPLIER);
     }
     value = (value ^ value >> 13).wrapping_mul(MULTIPLIER);
     value ^ value >> 15
@@ -29,9 +29,9 @@ fn murmur2(data: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// From Kafka's own test (`UtilsTest.testMurmur2`).
+    /// From `UtilsTest.testMurmur2` in Kafka.
     #[test]
-    fn the_vectors_of_kafkas_own_test() {
+    fn matches_kafkas_test_vectors() {
         for (data, expected) in [
             ("21", -973932308),
             ("foobar", -790332482),
@@ -42,6 +42,6 @@ mod tests {
         ] {
             assert_eq!(murmur2(data.as_bytes()) as i32, expected);
         }
-        assert_eq!(partition_of(b"", 1000), 681);
+        assert_eq!(partition_for_key(b"", 1000), 681);
     }
 }

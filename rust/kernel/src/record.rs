@@ -13,91 +13,86 @@
 //! headers         each: keyLength varint, key (UTF-8), valueLength varint (negative: null), value
 //! ```
 
-use crate::error::Flaw;
-use crate::varint::{LONGEST, varint, varlong};
+use crate::error::KernelError;
+use crate::varint::{MAX_VARINT_BYTES, varint, varlong};
 
-/// Bytes of the smallest record.
-pub(crate) const LEAST: usize = 7;
-/// What a header takes beside its bytes, as columns: two ends and a null.
+pub(crate) const MIN_RECORD_BYTES: usize = 7;
+/// The memory of a header in columns beside its bytes: two offsets and a null.
 const HEADER_SLOT: usize = 12;
 
-/// A record's place in its batch: what has to be read to know whether the record is wanted at all.
-pub(crate) struct Head<'a> {
+/// The fields that determine whether a record is in the range.
+pub(crate) struct RecordPrefix<'a> {
     pub timestamp_delta: i64,
     pub offset_delta: i32,
-    /// Key, value and headers, not yet read.
-    rest: &'a [u8],
+    /// Key, value and headers, not yet parsed.
+    fields: &'a [u8],
     /// Where the next record starts.
     pub end: usize,
 }
 
-/// A whole record.
 pub(crate) struct Record<'a> {
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
     pub headers: Headers<'a>,
 }
 
-/// The headers of a record, checked already.
+/// The validated headers of a record.
 #[derive(Clone, Copy)]
 pub(crate) struct Headers<'a> {
     pub count: usize,
     bytes: &'a [u8],
 }
 
-impl<'a> Head<'a> {
-    /// Reads the head of the record that starts at `at`.
+impl<'a> RecordPrefix<'a> {
+    /// Parses the prefix of the record that starts at `at`.
     #[inline(always)]
-    pub fn parse(records: &'a [u8], mut at: usize) -> Result<Head<'a>, Flaw> {
+    pub fn parse(records: &'a [u8], mut at: usize) -> Result<RecordPrefix<'a>, KernelError> {
         let size = varint(records, &mut at).and_then(|size| usize::try_from(size).ok());
         let Some(record) = size.and_then(|size| records.get(at..)?.get(..size)) else {
-            return Err(too_long());
+            return Err(length_error());
         };
         let end = at + record.len();
-        let mut inside = 1; // behind the attributes
+        let mut inside = 1; // after the attributes
         match (varlong(record, &mut inside), varint(record, &mut inside)) {
             (Some(timestamp_delta), Some(offset_delta)) => {
-                Ok(Head { timestamp_delta, offset_delta, rest: &record[inside..], end })
+                Ok(RecordPrefix { timestamp_delta, offset_delta, fields: &record[inside..], end })
             }
-            _ => Err(malformed()),
+            _ => Err(fields_error()),
         }
     }
 
-    /// Key, value and headers as they are, not looked at.
-    pub fn rest(&self) -> &'a [u8] {
-        self.rest
+    /// Key, value and headers, not yet parsed.
+    pub fn fields(&self) -> &'a [u8] {
+        self.fields
     }
 
-    /// Reads the rest of the record; all of it has to add up to the record's length.
+    /// Parses key, value and headers, which must fill the record's length.
     #[inline(always)]
-    pub fn record(&self) -> Result<Record<'a>, Flaw> {
+    pub fn record(&self) -> Result<Record<'a>, KernelError> {
         let mut at = 0;
-        let key = nullable(self.rest, &mut at).ok_or_else(malformed)?;
-        let value = nullable(self.rest, &mut at).ok_or_else(malformed)?;
-        let headers = headers(self.rest, at).ok_or_else(malformed)?;
+        let key = nullable(self.fields, &mut at).ok_or_else(fields_error)?;
+        let value = nullable(self.fields, &mut at).ok_or_else(fields_error)?;
+        let headers = headers(self.fields, at).ok_or_else(fields_error)?;
         Ok(Record { key, value, headers })
     }
 }
 
 impl Headers<'_> {
-    /// The most memory that the headers take as columns, beyond their bytes: a byte of a key that is no UTF-8 becomes
+    /// The most memory that the headers take as columns, beyond their bytes: an invalid UTF-8 byte of a key becomes
     /// three, and each header needs its slot.
     #[inline(always)]
-    pub fn extra(&self) -> usize {
+    pub fn extra_bytes(&self) -> usize {
         if self.count == 0 { 0 } else { 2 * self.bytes.len() + HEADER_SLOT * self.count }
     }
 }
 
-/// The size of the record that `records` begin with, its length field included; `None` when that is cut off.
-///
-/// # Errors
-/// It is no size.
-pub(crate) fn size(records: &[u8]) -> Result<Option<usize>, Flaw> {
+/// The size of the record that `records` begin with, with its length field; `None` if that field is incomplete.
+pub(crate) fn size(records: &[u8]) -> Result<Option<usize>, KernelError> {
     let mut at = 0;
     match varint(records, &mut at) {
-        Some(size) => Ok(Some(at + usize::try_from(size).map_err(|_| too_long())?)),
-        None if records.len() < LONGEST => Ok(None),
-        None => Err(too_long()),
+        Some(size) => Ok(Some(at + usize::try_from(size).map_err(|_| length_error())?)),
+        None if records.len() < MAX_VARINT_BYTES => Ok(None),
+        None => Err(length_error()),
     }
 }
 
@@ -114,11 +109,11 @@ impl<'a> Iterator for Headers<'a> {
     }
 }
 
-/// Checks the headers that fill `rest` from `at` on.
+/// Validates the headers that fill `fields` from `at` on.
 #[inline(always)]
-fn headers(rest: &[u8], mut at: usize) -> Option<Headers<'_>> {
-    let count = usize::try_from(varint(rest, &mut at)?).ok()?;
-    let bytes = rest.get(at..)?;
+fn headers(fields: &[u8], mut at: usize) -> Option<Headers<'_>> {
+    let count = usize::try_from(varint(fields, &mut at)?).ok()?;
+    let bytes = fields.get(at..)?;
     if count == 0 {
         return bytes.is_empty().then_some(Headers { count, bytes });
     }
@@ -141,17 +136,17 @@ fn nullable<'a>(bytes: &'a [u8], at: &mut usize) -> Option<Option<&'a [u8]>> {
     let Ok(length) = usize::try_from(varint(bytes, at)?) else {
         return Some(None);
     };
-    let found = bytes.get(*at..)?.get(..length)?;
+    let data = bytes.get(*at..)?.get(..length)?;
     *at += length;
-    Some(Some(found))
+    Some(Some(data))
 }
 
 #[cold]
-fn too_long() -> Flaw {
-    Flaw::corrupt("a record's length does not fit its batch")
+fn length_error() -> KernelError {
+    KernelError::corrupt("a record's length does not fit its batch")
 }
 
 #[cold]
-fn malformed() -> Flaw {
-    Flaw::corrupt("a record's fields do not add up to its length")
+fn fields_error() -> KernelError {
+    KernelError::corrupt("a record's fields do not add up to its length")
 }

@@ -1,4 +1,4 @@
-//! The rows that are to become records, out of Arrow.
+//! The rows to encode, from Arrow columns.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use arrow_array::{
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
-use crate::batch_writer::Content;
+use crate::batch_writer::RecordContent;
 use crate::varint::{NULL, size, write, zigzag_length};
 
 /// The columns of a batch of rows.
@@ -22,7 +22,7 @@ pub(crate) struct Rows<'a> {
     timestamps: &'a [i64],
 }
 
-/// One record to be, still without a place.
+/// One row to encode.
 pub(crate) struct Row<'a> {
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
@@ -32,7 +32,6 @@ pub(crate) struct Row<'a> {
     size: usize,
 }
 
-/// Cells of bytes.
 enum Bytes<'a> {
     Small(&'a BinaryArray),
     Large(&'a LargeBinaryArray),
@@ -51,15 +50,14 @@ enum Lists<'a> {
     Large(&'a LargeListArray),
 }
 
-/// A header has no key.
-pub(crate) struct NoKey;
+pub(crate) struct MissingHeaderKey;
 
 impl<'a> Rows<'a> {
-    /// Looks for the columns; the message says which one is missing or has another type.
+    /// The error message names the column that is missing or has another type.
     pub fn new(rows: &'a RecordBatch) -> Result<Rows<'a>, String> {
         let column = |name: &str| rows.column_by_name(name).map(|column| column.as_ref());
-        let needed = |name: &str| column(name).ok_or_else(|| format!("there is no column {name}"));
-        let timestamps = needed("timestamp")?;
+        let required = |name: &str| column(name).ok_or_else(|| format!("there is no column {name}"));
+        let timestamps = required("timestamp")?;
         let Some(numbers) = timestamps.as_primitive_opt::<Int64Type>() else {
             return Err(wrong_type("timestamp", timestamps));
         };
@@ -70,7 +68,7 @@ impl<'a> Rows<'a> {
             .map(|column| column.as_primitive_opt::<Int32Type>().ok_or_else(|| wrong_type("partition", column)));
         Ok(Rows {
             keys: column("key").map(|column| Bytes::new("key", column)).transpose()?,
-            values: Bytes::new("value", needed("value")?)?,
+            values: Bytes::new("value", required("value")?)?,
             headers: column("headers").map(HeaderLists::new).transpose()?,
             partitions: partitions.transpose()?,
             timestamps: numbers.values(),
@@ -82,11 +80,11 @@ impl<'a> Rows<'a> {
     }
 
     #[inline(always)]
-    pub fn get(&'a self, row: usize) -> Result<Row<'a>, NoKey> {
+    pub fn get(&'a self, row: usize) -> Result<Row<'a>, MissingHeaderKey> {
         let key = self.keys.as_ref().and_then(|keys| keys.get(row));
         let value = self.values.get(row);
         let partition = self.partitions.filter(|partitions| partitions.is_valid(row)).map(|each| each.value(row));
-        let mut size = sized(key) + sized(value) + 1;
+        let mut size = nullable_size(key) + nullable_size(value) + 1;
         let mut headers = None;
         if let Some(lists) = &self.headers {
             let range = lists.lists.range(row);
@@ -99,7 +97,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Content for Row<'_> {
+impl RecordContent for Row<'_> {
     #[inline(always)]
     fn size(&self) -> usize {
         self.size
@@ -107,8 +105,8 @@ impl Content for Row<'_> {
 
     #[inline(always)]
     fn write(&self, out: &mut Vec<u8>) {
-        put(out, self.key);
-        put(out, self.value);
+        write_nullable(out, self.key);
+        write_nullable(out, self.value);
         match &self.headers {
             None => out.push(0),
             Some((lists, range)) => lists.write(range.clone(), out),
@@ -157,31 +155,30 @@ impl<'a> HeaderLists<'a> {
         (self.keys.get(at), self.values.get(at))
     }
 
-    /// Bytes of these headers, their number included.
-    fn size(&self, range: Range<usize>) -> Result<usize, NoKey> {
+    /// Encoded size of these headers, with their count.
+    fn size(&self, range: Range<usize>) -> Result<usize, MissingHeaderKey> {
         let mut total = size(zigzag_length(range.len()));
         for at in range {
             let (key, value) = self.pair(at);
             if key.is_none() {
-                return Err(NoKey);
+                return Err(MissingHeaderKey);
             }
-            total += sized(key) + sized(value);
+            total += nullable_size(key) + nullable_size(value);
         }
         Ok(total)
     }
 
     fn write(&self, range: Range<usize>, out: &mut Vec<u8>) {
-        put_number(out, zigzag_length(range.len()));
+        write_varint(out, zigzag_length(range.len()));
         for at in range {
             let (key, value) = self.pair(at);
-            put(out, key);
-            put(out, value);
+            write_nullable(out, key);
+            write_nullable(out, value);
         }
     }
 }
 
 impl Lists<'_> {
-    /// Where the headers of a row are.
     fn range(&self, row: usize) -> Range<usize> {
         match self {
             Lists::Small(lists) if lists.is_null(row) => 0..0,
@@ -192,25 +189,25 @@ impl Lists<'_> {
     }
 }
 
-/// Bytes of a cell with its length.
+/// Encoded size of a cell with its length.
 #[inline(always)]
-fn sized(cell: Option<&[u8]>) -> usize {
+fn nullable_size(cell: Option<&[u8]>) -> usize {
     cell.map_or(1, |bytes| size(zigzag_length(bytes.len())) + bytes.len())
 }
 
 #[inline(always)]
-fn put(out: &mut Vec<u8>, cell: Option<&[u8]>) {
+fn write_nullable(out: &mut Vec<u8>, cell: Option<&[u8]>) {
     match cell {
         None => out.push(NULL as u8),
         Some(bytes) => {
-            put_number(out, zigzag_length(bytes.len()));
+            write_varint(out, zigzag_length(bytes.len()));
             out.extend_from_slice(bytes);
         }
     }
 }
 
 #[inline(always)]
-fn put_number(out: &mut Vec<u8>, raw: u64) {
+fn write_varint(out: &mut Vec<u8>, raw: u64) {
     let (mut bytes, mut end) = ([0; 10], 0);
     write(&mut bytes, &mut end, raw);
     out.extend_from_slice(&bytes[..end]);

@@ -3,12 +3,10 @@
 //! Lengths and counts are 32-bit (at most five bytes), timestamp deltas 64-bit (at most ten). A longer one, or one whose
 //! last byte carries bits beyond the width, is malformed.
 
-/// Bytes of the longest 32-bit varint.
-pub(crate) const LONGEST: usize = 5;
-/// Bytes of the longest 64-bit varint.
-const LONGEST_LONG: usize = 10;
+pub(crate) const MAX_VARINT_BYTES: usize = 5;
+const MAX_VARLONG_BYTES: usize = 10;
 
-/// Reads a 32-bit varint at `*at` and moves `*at` behind it; `None` when it is malformed or cut off.
+/// Reads a 32-bit varint at `*at` and moves `*at` behind it; `None` if it is malformed or incomplete.
 #[inline(always)]
 pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<i32> {
     let first = *bytes.get(*at)?;
@@ -21,12 +19,12 @@ pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<i32> {
         *at += 2;
         return Some(unzigzag32(u32::from(first & 0x7f) | u32::from(second) << 7));
     }
-    let (raw, end) = long(bytes, *at, LONGEST)?;
+    let (raw, end) = raw_varint(bytes, *at, MAX_VARINT_BYTES)?;
     *at = end;
     u32::try_from(raw).ok().map(unzigzag32)
 }
 
-/// Reads a 64-bit varint at `*at` and moves `*at` behind it; `None` when it is malformed or cut off.
+/// Reads a 64-bit varint at `*at` and moves `*at` behind it; `None` if it is malformed or incomplete.
 #[inline(always)]
 pub(crate) fn varlong(bytes: &[u8], at: &mut usize) -> Option<i64> {
     let first = *bytes.get(*at)?;
@@ -39,18 +37,18 @@ pub(crate) fn varlong(bytes: &[u8], at: &mut usize) -> Option<i64> {
         *at += 2;
         return Some(unzigzag64(u64::from(first & 0x7f) | u64::from(second) << 7));
     }
-    let (raw, end) = long(bytes, *at, LONGEST_LONG)?;
+    let (raw, end) = raw_varint(bytes, *at, MAX_VARLONG_BYTES)?;
     *at = end;
     Some(unzigzag64(raw))
 }
 
-/// The general case, kept out of line: values of three bytes and more are rare.
+/// The general case, not inlined: values of three or more bytes are rare.
 #[inline(never)]
-fn long(bytes: &[u8], start: usize, most: usize) -> Option<(u64, usize)> {
+fn raw_varint(bytes: &[u8], start: usize, max_bytes: usize) -> Option<(u64, usize)> {
     let mut raw = 0u64;
-    for (index, &byte) in bytes.get(start..)?.iter().take(most).enumerate() {
+    for (index, &byte) in bytes.get(start..)?.iter().take(max_bytes).enumerate() {
         let bits = u64::from(byte & 0x7f);
-        if index + 1 == LONGEST_LONG && bits > 1 {
+        if index + 1 == MAX_VARLONG_BYTES && bits > 1 {
             return None;
         }
         raw |= bits << (7 * index);
@@ -61,13 +59,13 @@ fn long(bytes: &[u8], start: usize, most: usize) -> Option<(u64, usize)> {
     None
 }
 
-/// A number as its varint's bits, before they are cut into sevens.
+/// An integer as the bits of its varint, before they are divided into groups of seven.
 #[inline(always)]
 pub(crate) fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
 
-/// The bits of a length or a count: what is no negative number.
+/// The bits of a length or a count, which is not negative.
 #[inline(always)]
 pub(crate) fn zigzag_length(length: usize) -> u64 {
     (length as u64) << 1
@@ -76,13 +74,13 @@ pub(crate) fn zigzag_length(length: usize) -> u64 {
 /// The bits of -1, the length of a null.
 pub(crate) const NULL: u64 = 1;
 
-/// Bytes of the varint with these bits.
+/// Encoded size of the varint with these bits.
 #[inline(always)]
 pub(crate) fn size(raw: u64) -> usize {
     if raw < 0x80 { 1 } else { (64 - raw.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Writes the varint with these bits to `out` at `*at`, where there has to be room, and moves `*at` behind it.
+/// Writes the varint with these bits to `out` at `*at`, and moves `*at` behind it.
 #[inline(always)]
 pub(crate) fn write(out: &mut [u8], at: &mut usize, mut raw: u64) {
     while raw > 0x7f {
@@ -120,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn written_as_it_is_read() {
+    fn write_matches_reference_encoding() {
         for shift in 0..64 {
             for number in [1i64 << shift, (1i64 << shift).wrapping_neg(), (1i64 << shift).wrapping_sub(1), 0] {
-                let (mut out, mut at) = ([0; LONGEST_LONG], 0);
+                let (mut out, mut at) = ([0; MAX_VARLONG_BYTES], 0);
                 write(&mut out, &mut at, zigzag(number));
                 assert_eq!(out[..at], encoded(number));
                 assert_eq!(size(zigzag(number)), at);
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_there_and_back() {
+    fn every_width_round_trips() {
         for shift in 0..64 {
             for number in [1i64 << shift, (1i64 << shift).wrapping_neg(), (1i64 << shift).wrapping_sub(1)] {
                 let bytes = encoded(number);
@@ -147,18 +145,18 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_anywhere() {
+    fn incomplete_varints_are_rejected() {
         for number in [0, 63, 64, -8192, 8192, i64::from(i32::MIN), i64::MIN] {
             let bytes = encoded(number);
-            for cut in 0..bytes.len() {
-                assert_eq!(varlong(&bytes[..cut], &mut 0), None);
-                assert_eq!(varint(&bytes[..cut], &mut 0), None);
+            for length in 0..bytes.len() {
+                assert_eq!(varlong(&bytes[..length], &mut 0), None);
+                assert_eq!(varint(&bytes[..length], &mut 0), None);
             }
         }
     }
 
     #[test]
-    fn too_wide() {
+    fn too_wide_varints_are_rejected() {
         assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0x0f], &mut 0), Some(i32::MIN));
         assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0x1f], &mut 0), None);
         assert_eq!(varint(&[0x80, 0x80, 0x80, 0x80, 0x80, 0], &mut 0), None);

@@ -1,7 +1,7 @@
-//! Damaged batches: whatever the bytes, the decoder returns, with rows that make sense or an error.
+//! Fuzzes the decoder with damaged batches: it must return valid rows or an error for any bytes.
 //!
-//! Each run tries others; a failing one tells its seed. `RECORD_FUZZ_SEED` repeats it, `RECORD_FUZZ_ROUNDS` sets how many
-//! (20,000 by default).
+//! Each run uses another seed, which a failure prints. `RECORD_FUZZ_SEED` repeats a run, `RECORD_FUZZ_ROUNDS` sets the
+//! number of batches (20,000 by default).
 
 mod support;
 
@@ -10,13 +10,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch, StructArray};
-use record_kernel::{AbortedTransaction, Limits, Range};
-use support::{Chance, Record, batch, body, compress, damage, decoder, feed, put_right, record};
+use record_kernel::{AbortedTransaction, Limits, OffsetRange};
+use support::{Random, Record, batch, body, compress, damage, decoder, feed, fix_length_and_crc, record};
 
 const OFFSET: usize = 4;
 
 fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")))
 }
 
 fn fresh_seed() -> u64 {
@@ -25,9 +25,9 @@ fn fresh_seed() -> u64 {
 }
 
 #[test]
-fn the_build_checks_overflow() {
-    let most = std::hint::black_box(i32::MAX);
-    assert!(std::panic::catch_unwind(|| most + 1).is_err(), "run the tests without --release");
+fn overflow_checks_are_enabled() {
+    let max = std::hint::black_box(i32::MAX);
+    assert!(std::panic::catch_unwind(|| max + 1).is_err(), "run the tests without --release");
 }
 
 fn bodies() -> Vec<(Vec<u8>, i32)> {
@@ -42,26 +42,26 @@ fn bodies() -> Vec<(Vec<u8>, i32)> {
     sets.iter().map(|records| (body(records), records.len() as i32)).collect()
 }
 
-/// A batch with something wrong in it, its length and CRC mostly put right.
-fn damaged(chance: &mut Chance, bodies: &[(Vec<u8>, i32)]) -> Vec<u8> {
-    let (mut plain, count) = bodies[chance.below(bodies.len())].clone();
-    let codec = chance.below(5) as u8;
-    let attributes = codec | if chance.one_in(3) { (chance.next() as u8) & 0x38 } else { 0 };
-    if chance.one_in(2) {
-        damage(chance, &mut plain, 0);
+/// A damaged batch, mostly with correct length and CRC.
+fn damaged(random: &mut Random, bodies: &[(Vec<u8>, i32)]) -> Vec<u8> {
+    let (mut records, count) = bodies[random.below(bodies.len())].clone();
+    let codec = random.below(5) as u8;
+    let attributes = codec | if random.one_in(3) { (random.next() as u8) & 0x38 } else { 0 };
+    if random.one_in(2) {
+        damage(random, &mut records, 0);
     }
-    let mut out = batch(20, attributes, chance.below(3) as i64, count, &compress(codec, &plain));
-    for _ in 0..chance.below(3) {
-        let from = if chance.one_in(3) { 0 } else { support::HEADER };
-        damage(chance, &mut out, from);
+    let mut out = batch(20, attributes, random.below(3) as i64, count, &compress(codec, &records));
+    for _ in 0..random.below(3) {
+        let from = if random.one_in(3) { 0 } else { support::HEADER };
+        damage(random, &mut out, from);
     }
-    if !chance.one_in(20) {
-        put_right(&mut out);
+    if !random.one_in(20) {
+        fix_length_and_crc(&mut out);
     }
     out
 }
 
-fn check(rows: &RecordBatch, range: Range, limits: Limits, last: &mut i64) {
+fn check(rows: &RecordBatch, range: OffsetRange, limits: Limits, last: &mut i64) {
     StructArray::from(rows.clone()).to_data().validate_full().expect("valid Arrow");
     assert!((1..=limits.rows).contains(&rows.num_rows()));
     for &offset in rows.column(OFFSET).as_primitive::<Int64Type>().values() {
@@ -74,25 +74,25 @@ fn check(rows: &RecordBatch, range: Range, limits: Limits, last: &mut i64) {
 fn damaged_batches_never_panic() {
     let seed = from_environment("RECORD_FUZZ_SEED").unwrap_or_else(fresh_seed);
     println!("RECORD_FUZZ_SEED={seed} repeats this run"); // cargo shows it where the test fails
-    let mut chance = Chance::new(seed);
+    let mut random = Random::new(seed);
     let bodies = bodies();
     let good = batch(10, 0, -1, 20, &bodies[2].0);
-    let (mut fine, mut failed) = (0, 0);
+    let (mut decoded, mut failed) = (0, 0);
     for _ in 0..from_environment("RECORD_FUZZ_ROUNDS").unwrap_or(20_000) {
-        let mut bytes = if chance.one_in(2) { good[..].to_vec() } else { Vec::new() };
-        bytes.extend(damaged(&mut chance, &bodies));
-        bytes.extend(damaged(&mut chance, &bodies));
-        let range = Range { from: chance.below(30) as i64, until: 30 + chance.below(40) as i64 };
+        let mut bytes = if random.one_in(2) { good[..].to_vec() } else { Vec::new() };
+        bytes.extend(damaged(&mut random, &bodies));
+        bytes.extend(damaged(&mut random, &bodies));
+        let range = OffsetRange { from: random.below(30) as i64, until: 30 + random.below(40) as i64 };
         let limits = Limits {
-            rows: [1, 3, 65536][chance.below(3)],
-            bytes: [1, 100, 1 << 20][chance.below(3)],
-            batch: [100, 1 << 20, 1 << 30][chance.below(3)],
+            rows: [1, 3, 65536][random.below(3)],
+            bytes: [1, 100, 1 << 20][random.below(3)],
+            batch: [100, 1 << 20, 1 << 30][random.below(3)],
         };
         let mut decoder = decoder(range, limits);
         let mut last = -1;
         for _ in 0..2 {
             if !feed(&mut decoder, &bytes, &[AbortedTransaction { producer_id: 1, first_offset: 15 }]) {
-                break; // a batch of an old format
+                break; // a batch of message format 0 or 1
             }
             let end = loop {
                 match decoder.read() {
@@ -103,9 +103,9 @@ fn damaged_batches_never_panic() {
             };
             assert!(decoder.position() <= decoder.next_offset().max(range.until));
             let counts = decoder.counts();
-            assert!(counts.records + counts.control + counts.aborted + counts.holes <= range.until - range.from);
+            assert!(counts.records + counts.control + counts.aborted + counts.gaps <= range.until - range.from);
             match end {
-                None => fine += 1,
+                None => decoded += 1,
                 Some(error) => {
                     assert_eq!(decoder.read().expect_err("the error stays"), error);
                     failed += 1;
@@ -114,5 +114,5 @@ fn damaged_batches_never_panic() {
             }
         }
     }
-    assert!(fine > 0 && failed > 0, "the damage reaches behind the CRC, and not all of it matters");
+    assert!(decoded > 0 && failed > 0, "the damage must reach the records, and some of it must be harmless");
 }

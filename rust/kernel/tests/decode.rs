@@ -1,20 +1,20 @@
-//! The decoder from outside; Python's tests go deeper.
+//! Tests of the decoder's API; Python's tests go deeper.
 
 mod support;
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
-use record_kernel::{AbortedTransaction, ErrorKind, Limits, Range, scan};
+use record_kernel::{AbortedTransaction, ErrorKind, Limits, OffsetRange, scan};
 use support::{Record, batch, body, compress, decoder, feed, record};
 
-const ALL: Range = Range { from: 0, until: 1 << 40 };
+const ALL: OffsetRange = OffsetRange { from: 0, until: 1 << 40 };
 const LIMITS: Limits = Limits { rows: 65536, bytes: 4 << 20, batch: 1 << 30 };
 const TRANSACTIONAL: u8 = 0x10;
 const CONTROL: u8 = 0x30;
 
-fn numbered(base: i64, count: i32) -> Vec<u8> {
-    let records: Vec<Record> = (0..count).map(|place| record("k", &format!("v{}", base + i64::from(place)))).collect();
+fn numbered_batch(base: i64, count: i32) -> Vec<u8> {
+    let records: Vec<Record> = (0..count).map(|index| record("k", &format!("v{}", base + i64::from(index)))).collect();
     batch(base, 0, -1, count, &body(&records))
 }
 
@@ -38,26 +38,26 @@ fn every_codec_gives_the_same_rows() {
 }
 
 #[test]
-fn records_go_on_from_piece_to_piece() {
+fn records_continue_across_chunks() {
     let records: Vec<Record> = (0..200i32).map(|n| record(&format!("k{n}"), &format!("{n} ").repeat(5000))).collect();
     let plain = body(&records);
     assert!(plain.len() > 3 << 20);
     for codec in 0..=4 {
         let mut decoder = decoder(ALL, LIMITS);
         assert!(feed(&mut decoder, &batch(0, codec, -1, 200, &compress(codec, &plain)), &[]));
-        let mut found = Vec::new();
+        let mut values_read = Vec::new();
         while let Some(rows) = decoder.read().expect("good records") {
             let values = rows.column(1).as_binary::<i32>();
-            found.extend((0..rows.num_rows()).map(|row| Some(values.value(row).to_vec())));
+            values_read.extend((0..rows.num_rows()).map(|row| Some(values.value(row).to_vec())));
         }
         let sent: Vec<_> = records.iter().map(|record| record.value.clone()).collect();
-        assert!(found == sent, "codec {codec}");
+        assert!(values_read == sent, "codec {codec}");
         assert_eq!(decoder.counts().bytes, plain.len() as i64);
     }
 }
 
 #[test]
-fn what_lies_behind_the_records_of_a_large_batch_is_looked_at() {
+fn bytes_after_the_records_of_a_large_batch_are_rejected() {
     let records: Vec<Record> = (0..300i32).map(|_| record("", &"v".repeat(10_000))).collect();
     for codec in 1..=4 {
         let mut plain = body(&records);
@@ -65,20 +65,20 @@ fn what_lies_behind_the_records_of_a_large_batch_is_looked_at() {
         let mut decoder = decoder(ALL, LIMITS);
         assert!(feed(&mut decoder, &batch(0, codec, -1, 300, &compress(codec, &plain)), &[]));
         assert_eq!(decoder.read().expect("good records").expect("rows").num_rows(), 300);
-        let error = decoder.read().expect_err("bytes behind");
+        let error = decoder.read().expect_err("excess bytes");
         assert_eq!((error.kind, error.offset), (ErrorKind::Corrupt, 299));
     }
 }
 
 #[test]
-fn a_batch_and_a_record_have_a_largest_size() {
+fn batch_and_record_size_are_limited() {
     let records = [record("k", "value"), record("k", &"v".repeat(100))];
     let plain = body(&records);
     for codec in 0..=4 {
-        // What is not compressed is there already: only records count.
-        let most = if codec == 0 { body(&records[1..]).len() } else { plain.len() };
-        for (most, rows) in [(most, Some(2)), (most - 1, None)] {
-            let mut decoder = decoder(ALL, Limits { batch: most, ..LIMITS });
+        // An uncompressed batch is in memory already: only the record size is limited.
+        let limit = if codec == 0 { body(&records[1..]).len() } else { plain.len() };
+        for (limit, rows) in [(limit, Some(2)), (limit - 1, None)] {
+            let mut decoder = decoder(ALL, Limits { batch: limit, ..LIMITS });
             assert!(feed(&mut decoder, &batch(0, codec, -1, 2, &compress(codec, &plain)), &[]));
             let first = decoder.read();
             match rows {
@@ -93,33 +93,33 @@ fn a_batch_and_a_record_have_a_largest_size() {
 }
 
 #[test]
-fn headers_are_scanned_up_to_the_cut() {
-    let mut bytes = numbered(0, 5);
-    bytes.extend(numbered(5, 5));
-    let whole = bytes.len();
-    bytes.extend(&numbered(10, 5)[..80]);
-    let found = scan(&bytes, 0, 100);
-    assert_eq!((found.end, found.next_offset, found.old_format, found.failure), (whole, 10, false, None));
-    assert_eq!((found.leader_epoch, scan(&bytes[..10], 0, 100).leader_epoch), (5, -1));
+fn scan_ends_at_an_incomplete_batch() {
+    let mut bytes = numbered_batch(0, 5);
+    bytes.extend(numbered_batch(5, 5));
+    let complete = bytes.len();
+    bytes.extend(&numbered_batch(10, 5)[..80]);
+    let scanned = scan(&bytes, 0, 100);
+    assert_eq!((scanned.end, scanned.next_offset, scanned.legacy_format, scanned.failure), (complete, 10, false, None));
+    assert_eq!((scanned.leader_epoch, scan(&bytes[..10], 0, 100).leader_epoch), (5, -1));
     assert_eq!(scan(&bytes, 0, 5).next_offset, 5);
     assert_eq!(scan(&bytes, 12, 100).next_offset, 12);
 }
 
 #[test]
-fn old_formats_are_left_to_others() {
-    let mut bytes = numbered(0, 5);
-    let mut old = vec![0; 26];
-    old[7] = 5;
-    old[11] = 14;
-    old[16] = 1;
-    bytes.extend(&old);
+fn legacy_formats_are_not_fed() {
+    let mut bytes = numbered_batch(0, 5);
+    let mut legacy = vec![0; 26];
+    legacy[7] = 5;
+    legacy[11] = 14;
+    legacy[16] = 1;
+    bytes.extend(&legacy);
     let mut decoder = decoder(ALL, LIMITS);
     assert!(!feed(&mut decoder, &bytes, &[]));
     assert_eq!((decoder.next_offset(), decoder.buffered()), (0, false));
     decoder.advance_to(6);
-    assert!(feed(&mut decoder, &numbered(6, 2), &[]));
+    assert!(feed(&mut decoder, &numbered_batch(6, 2), &[]));
     assert_eq!(decoder.read().expect("good records").expect("rows").num_rows(), 2);
-    assert_eq!((decoder.counts().records, decoder.counts().holes), (2, 0));
+    assert_eq!((decoder.counts().records, decoder.counts().gaps), (2, 0));
 }
 
 #[test]
@@ -133,20 +133,20 @@ fn aborted_transactions_end_at_their_marker() {
     bytes.extend(marker(1, 0));
     bytes.extend(batch(2, TRANSACTIONAL, 1, 1, &data));
     bytes.extend(marker(3, 1));
-    let mut decoder = decoder(Range { from: 0, until: 4 }, LIMITS);
+    let mut decoder = decoder(OffsetRange { from: 0, until: 4 }, LIMITS);
     assert!(feed(&mut decoder, &bytes, &[AbortedTransaction { producer_id: 1, first_offset: 0 }]));
     let rows = decoder.read().expect("good records").expect("rows");
     assert_eq!(rows.column(4).as_primitive::<Int64Type>().values(), &[2]);
     assert_eq!(decoder.read().expect("good records"), None);
     let counts = decoder.counts();
-    assert_eq!((counts.records, counts.aborted, counts.control, counts.holes), (1, 1, 2, 0));
+    assert_eq!((counts.records, counts.aborted, counts.control, counts.gaps), (1, 1, 2, 0));
     assert!(decoder.done());
 }
 
 #[test]
-fn rows_come_before_the_error_behind_them() {
-    let mut bytes = numbered(0, 5);
-    bytes.extend(numbered(5, 5));
+fn rows_are_returned_before_a_later_error() {
+    let mut bytes = numbered_batch(0, 5);
+    bytes.extend(numbered_batch(5, 5));
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     let mut decoder = decoder(ALL, LIMITS);
@@ -159,7 +159,7 @@ fn rows_come_before_the_error_behind_them() {
 }
 
 #[test]
-fn a_wrong_schema_is_refused() {
+fn a_wrong_schema_is_rejected() {
     use arrow_schema::{DataType, Field, Schema};
     for field in [Field::new("values", DataType::Binary, true), Field::new("value", DataType::Utf8, true)] {
         let schema = std::sync::Arc::new(Schema::new(vec![field]));

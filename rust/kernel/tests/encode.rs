@@ -1,4 +1,4 @@
-//! The encoder from outside; Python's tests go deeper.
+//! Tests of the encoder's API; Python's tests go deeper.
 
 mod support;
 
@@ -9,9 +9,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Fields};
 use record_kernel::{
-    EncodeError, EncodedBatch, Encoder, EncoderSettings, HEADER_BYTES, Limits, Range, Stamp, split, stamp,
+    EncodeError, EncodedBatch, Encoder, EncoderSettings, HEADER_BYTES, Limits, OffsetRange, ProducerState,
+    set_producer_state, split_batch,
 };
-use support::{Chance, Record, body, decoder, feed};
+use support::{Random, Record, body, decoder, feed};
 
 const SETTINGS: EncoderSettings = EncoderSettings {
     partitions: 3,
@@ -55,28 +56,28 @@ fn arrow(records: &[Record], partition: Option<i32>) -> RecordBatch {
 
 fn values(batch: &[u8]) -> Vec<Option<Vec<u8>>> {
     let limits = Limits { rows: 65536, bytes: 64 << 20, batch: 1 << 30 };
-    let mut decoder = decoder(Range { from: 0, until: 1 << 40 }, limits);
+    let mut decoder = decoder(OffsetRange { from: 0, until: 1 << 40 }, limits);
     assert!(feed(&mut decoder, batch, &[]));
-    let mut found = Vec::new();
+    let mut decoded = Vec::new();
     while let Some(rows) = decoder.read().expect("good records") {
         let values = rows.column(1).as_binary::<i32>();
-        found.extend((0..rows.num_rows()).map(|row| values.is_valid(row).then(|| values.value(row).to_vec())));
+        decoded.extend((0..rows.num_rows()).map(|row| values.is_valid(row).then(|| values.value(row).to_vec())));
     }
-    found
+    decoded
 }
 
-fn some_records(chance: &mut Chance) -> Vec<Record> {
-    let bytes = |chance: &mut Chance| {
-        let length = [0, 1, 63, 64, 200, 9000][chance.below(6)];
-        (!chance.one_in(5)).then(|| (0..length).map(|_| chance.next() as u8).collect::<Vec<u8>>())
+fn some_records(random: &mut Random) -> Vec<Record> {
+    let bytes = |random: &mut Random| {
+        let length = [0, 1, 63, 64, 200, 9000][random.below(6)];
+        (!random.one_in(5)).then(|| (0..length).map(|_| random.next() as u8).collect::<Vec<u8>>())
     };
-    let header = |chance: &mut Chance| (bytes(chance).unwrap_or_default(), bytes(chance));
-    (0..1 + chance.below(40))
+    let header = |random: &mut Random| (bytes(random).unwrap_or_default(), bytes(random));
+    (0..1 + random.below(40))
         .map(|_| Record {
-            key: bytes(chance),
-            value: bytes(chance),
-            time: (chance.next() as i64) >> chance.below(48),
-            headers: (0..chance.below(4)).map(|_| header(chance)).collect(),
+            key: bytes(random),
+            value: bytes(random),
+            time: (random.next() as i64) >> random.below(48),
+            headers: (0..random.below(4)).map(|_| header(random)).collect(),
         })
         .collect()
 }
@@ -86,75 +87,81 @@ fn crc_is_right(batch: &[u8]) -> bool {
 }
 
 #[test]
-fn records_are_as_another_writer_writes_them() {
-    let mut chance = Chance::new(3);
+fn records_are_encoded_as_by_the_reference_writer() {
+    let mut random = Random::new(3);
     for _ in 0..200 {
-        let records = some_records(&mut chance);
+        let records = some_records(&mut random);
         let mut encoder = Encoder::new(SETTINGS).expect("good settings");
         assert_eq!(encoder.add(&arrow(&records, Some(2))), Ok(vec![]));
-        let batches = encoder.flush().expect("memory enough");
-        let [EncodedBatch { partition: 2, data, raw_bytes, .. }] = batches.as_slice() else { panic!("{batches:?}") };
+        let batches = encoder.flush().expect("enough memory");
+        let [EncodedBatch { partition: 2, data, uncompressed_bytes, .. }] = batches.as_slice() else {
+            panic!("{batches:?}")
+        };
         let mut relative = records.clone();
         relative.iter_mut().for_each(|record| record.time -= records[0].time);
         assert_eq!(data[HEADER_BYTES..], body(&relative));
-        assert_eq!(*raw_bytes, data.len() - HEADER_BYTES);
+        assert_eq!(*uncompressed_bytes, data.len() - HEADER_BYTES);
         assert!(crc_is_right(data));
         assert_eq!(encoder.open_bytes(), 0);
     }
 }
 
 #[test]
-fn there_and_back_with_every_codec() {
-    let mut chance = Chance::new(4);
+fn every_codec_round_trips() {
+    let mut random = Random::new(4);
     for codec in 0..=4 {
         let mut encoder =
             Encoder::new(EncoderSettings { codec, batch_bytes: 5000, ..SETTINGS }).expect("good settings");
         for _ in 0..20 {
-            let records = some_records(&mut chance);
+            let records = some_records(&mut random);
             let mut batches = encoder.add(&arrow(&records, Some(1))).expect("good rows");
-            batches.extend(encoder.flush().expect("memory enough"));
-            let found: Vec<_> = batches.iter().flat_map(|batch| values(&batch.data)).collect();
-            assert_eq!(found, records.iter().map(|record| record.value.clone()).collect::<Vec<_>>());
+            batches.extend(encoder.flush().expect("enough memory"));
+            let decoded: Vec<_> = batches.iter().flat_map(|batch| values(&batch.data)).collect();
+            assert_eq!(decoded, records.iter().map(|record| record.value.clone()).collect::<Vec<_>>());
             batches.into_iter().for_each(|batch| encoder.recycle(batch.data));
         }
     }
 }
 
 #[test]
-fn rows_that_cannot_be_written() {
+fn rows_that_cannot_be_encoded() {
     let record = Record { value: Some(vec![1; 100]), ..Record::default() };
     let mut encoder = Encoder::new(EncoderSettings { max_record_bytes: 108, ..SETTINGS }).expect("good settings");
     assert_eq!(encoder.add(&arrow(&[record], None)), Err(EncodeError::TooLarge { row: 0, size: 109 }));
     let mut encoder = Encoder::new(SETTINGS).expect("good settings");
     encoder.add(&arrow(&[Record::default()], None)).expect("a good row");
-    let refused = encoder.add(&arrow(&[Record::default()], Some(3)));
-    assert_eq!(refused, Err(EncodeError::Partition { row: 1, partition: 3 }));
-    let without = arrow(&[], None).project(&[0, 1]).expect("columns");
-    assert_eq!(encoder.add(&without), Err(EncodeError::Columns("there is no column timestamp".to_owned())));
+    let rejected = encoder.add(&arrow(&[Record::default()], Some(3)));
+    assert_eq!(rejected, Err(EncodeError::Partition { row: 1, partition: 3 }));
+    let without_timestamp = arrow(&[], None).project(&[0, 1]).expect("columns");
+    assert_eq!(encoder.add(&without_timestamp), Err(EncodeError::Columns("there is no column timestamp".to_owned())));
     assert!(Encoder::new(EncoderSettings { codec: 5, ..SETTINGS }).is_err());
     assert!(Encoder::new(EncoderSettings { first_sticky: 3, ..SETTINGS }).is_err());
 }
 
 #[test]
-fn stamped_and_split() {
-    let mut chance = Chance::new(5);
+fn producer_state_and_split() {
+    let mut random = Random::new(5);
     for codec in 0..=4 {
         for _ in 0..20 {
             let mut encoder = Encoder::new(EncoderSettings { codec, ..SETTINGS }).expect("good settings");
-            encoder.add(&arrow(&some_records(&mut chance), Some(0))).expect("good rows");
-            let mut data = encoder.flush().expect("memory enough").remove(0).data;
+            encoder.add(&arrow(&some_records(&mut random), Some(0))).expect("good rows");
+            let mut data = encoder.flush().expect("enough memory").remove(0).data;
             let (header, records) = data.split_first_chunk_mut::<HEADER_BYTES>().expect("a header");
-            let mark =
-                Stamp { producer_id: chance.next() as i64, epoch: 7, sequence: i32::MAX, transactional: codec > 1 };
-            stamp(header, records.len(), &mark);
+            let state = ProducerState {
+                producer_id: random.next() as i64,
+                epoch: 7,
+                sequence: i32::MAX,
+                transactional: codec > 1,
+            };
+            set_producer_state(header, records.len(), &state);
             assert!(crc_is_right(&data));
-            assert_eq!(data[43..51], mark.producer_id.to_be_bytes());
+            assert_eq!(data[43..51], state.producer_id.to_be_bytes());
             let all = values(&data);
             if all.len() == 1 {
-                assert!(split(&data).is_err());
+                assert!(split_batch(&data).is_err());
                 continue;
             }
-            let (first, second) = split(&data).expect("a good batch");
+            let (first, second) = split_batch(&data).expect("a good batch");
             assert!(crc_is_right(&first) && crc_is_right(&second));
             assert_eq!([values(&first), values(&second)].concat(), all);
         }
@@ -162,19 +169,19 @@ fn stamped_and_split() {
 }
 
 #[test]
-fn a_damaged_batch_is_never_split_in_silence() {
-    let mut chance = Chance::new(6);
+fn damaged_batches_are_not_split_silently() {
+    let mut random = Random::new(6);
     let mut encoder = Encoder::new(SETTINGS).expect("good settings");
-    encoder.add(&arrow(&some_records(&mut chance), Some(0))).expect("good rows");
-    let good = encoder.flush().expect("memory enough").remove(0).data;
+    encoder.add(&arrow(&some_records(&mut random), Some(0))).expect("good rows");
+    let good = encoder.flush().expect("enough memory").remove(0).data;
     for round in 0..5000 {
         let mut data = good.clone();
-        support::damage(&mut chance, &mut data, 0);
+        support::damage(&mut random, &mut data, 0);
         if round % 2 == 0 {
-            support::put_right(&mut data);
-            let _ = split(&data); // it only has to return
+            support::fix_length_and_crc(&mut data);
+            let _ = split_batch(&data); // it only has to return
         } else if data[12..] != good[12..] {
-            assert!(split(&data).is_err() || data[21..] == good[21..]);
+            assert!(split_batch(&data).is_err() || data[21..] == good[21..]);
         }
     }
 }

@@ -1,10 +1,10 @@
-"""An embedded, real Apache Kafka for demos and tests."""
+"""A real, embedded Apache Kafka for demos and tests."""
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.broker._certificates import Certificates, make_certificates
-from pyspark_kafka_direct.broker._jars import jars
-from pyspark_kafka_direct.broker._security import Credentials, unsecured_token
-from pyspark_kafka_direct.broker.embedded import EmbeddedKafka
+from pyspark_kafka_direct.broker.certificate_authority import Certificates, make_certificates
+from pyspark_kafka_direct.broker.embedded_kafka import EmbeddedKafka
+from pyspark_kafka_direct.broker.maven import jars
+from pyspark_kafka_direct.broker.node_config import Credentials, unsecured_token
 
 __all__ = ["Certificates", "Credentials", "EmbeddedKafka", "jars", "make_certificates", "unsecured_token"]

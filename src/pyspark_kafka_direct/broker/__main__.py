@@ -1,4 +1,4 @@
-"""Run Kafka in the foreground: ``python -m pyspark_kafka_direct.broker --sample flights``, until Ctrl-C."""
+"""Runs Kafka in the foreground until Ctrl-C: ``python -m pyspark_kafka_direct.broker --sample flights``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION, EmbeddedKafka
-from pyspark_kafka_direct.cli.sample import FLIGHTS, RATE, Flights
-from pyspark_kafka_direct.cli.topics import NewTopic, create_topics, parse_topics
+from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
+from pyspark_kafka_direct.cli.sample_flights import FLIGHTS_TOPIC, RECORDS_PER_SECOND, FlightsProducer
+from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics, parse_topics
 from pyspark_kafka_direct.errors import KafkaDirectError
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 9092
 
-_TICK_S: Final = 0.5
+_POLL_INTERVAL_S: Final = 0.5
 
-_PASTE: Final = """\
+_EXAMPLE_CODE: Final = """\
 import os, sys
 from pyspark.sql import SparkSession
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers take the python3 of the PATH
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise Spark's workers use python3 from PATH
 spark = SparkSession.builder.getOrCreate()
 records = (
     spark.read.format("kafka-direct")
@@ -38,113 +38,124 @@ records.selectExpr("partition", "offset", "cast(key as string) key", "cast(value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until interrupted; return the exit code: 1 when a broker could not be started, or ended by itself."""
-    asked = parser().parse_args(arguments)
-    properties = dict(asked.property)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    """Run the cluster until interrupted; return 0, or 1 if a broker cannot be started or exits by itself."""
+    args = argument_parser().parse_args(arguments)
+    properties = dict(args.property)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # handled like Ctrl-C
     try:
-        topics = parse_topics(asked.topic)
-        if asked.sample and FLIGHTS.name not in [topic.name for topic in topics]:
-            topics.insert(0, FLIGHTS)
+        topics = parse_topics(args.topic)
+        if args.sample and FLIGHTS_TOPIC.name not in [topic.name for topic in topics]:
+            topics.insert(0, FLIGHTS_TOPIC)
         with ExitStack() as stack:
             kafka = stack.enter_context(
                 EmbeddedKafka(
-                    asked.brokers, version=asked.version, port=asked.port, properties=properties, reuse_running=False
+                    args.brokers, version=args.version, port=args.port, properties=properties, reuse_running=False
                 )
             )
             create_topics(kafka.bootstrap_servers, topics)
-            sample = stack.enter_context(Flights(kafka.bootstrap_servers)) if asked.sample else None
-            if sample is not None:
-                sample.write_due()
+            producer = stack.enter_context(FlightsProducer(kafka.bootstrap_servers)) if args.sample else None
+            if producer is not None:
+                producer.produce_due()
             print(kafka.bootstrap_servers, flush=True)
-            _say(f"Kafka {asked.version} is up; its data is temporary. Ctrl-C stops it.")
-            _say(_next_steps(kafka.bootstrap_servers, topics, sample))
-            return _watch(kafka, sample)
+            _print_status(f"Kafka {args.version} is running with temporary data. Press Ctrl-C to stop it.")
+            _print_status(_usage_message(kafka.bootstrap_servers, topics, producer))
+            return _run_until_exit(kafka, producer)
     except KeyboardInterrupt:
-        _say("Stopped.")
+        _print_status("Stopped.")
         return 0
     except KafkaDirectError as error:
-        _say(str(error))
+        _print_status(str(error))
         return 1
 
 
-def paste(servers: str, topic: str) -> str:
-    """Return the lines of Python that show a topic's records."""
-    return _PASTE.format(servers=servers, topic=topic)
+def example_code(servers: str, topic: str) -> str:
+    """Return Python code that shows a topic's records."""
+    return _EXAMPLE_CODE.format(servers=servers, topic=topic)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the reader of the command line."""
-    found = argparse.ArgumentParser(
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
         prog="python -m pyspark_kafka_direct.broker",
         description="Run a real Apache Kafka with temporary data on this machine until Ctrl-C. "
-        "Its bootstrap servers are printed on standard output.",
+        "Its bootstrap servers are printed to standard output.",
     )
-    found.add_argument("--version", default=DEFAULT_VERSION, help="of Apache Kafka (default: %(default)s)")
-    found.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="default: %(default)s")
-    found.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="of the first broker, the others follow (default: %(default)s)"
+    parser.add_argument("--version", default=DEFAULT_VERSION, help="version of Apache Kafka (default: %(default)s)")
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, 3), default=1, help="number of brokers (default: %(default)s)"
     )
-    found.add_argument(
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        help="port of the first broker; the others use the next ports (default: %(default)s)",
+    )
+    parser.add_argument(
         "--topic",
         "--topics",
         action="extend",
         nargs="+",
         default=[],
         metavar="NAME:PARTITIONS",
-        help="create a topic; without a number it has one partition. May be repeated",
+        help="create a topic, with one partition by default; may be repeated",
     )
-    found.add_argument(
+    parser.add_argument(
         "--sample",
-        choices=(FLIGHTS.name,),
-        help=f"create the topic {FLIGHTS.name!r} and write made-up ones to it: JSON keyed by carrier, {RATE} a second",
+        choices=(FLIGHTS_TOPIC.name,),
+        help=f"create the topic {FLIGHTS_TOPIC.name!r} and produce {RECORDS_PER_SECOND} generated flights per second: "
+        "JSON keyed by carrier",
     )
-    found.add_argument(
-        "--property", type=_property, action="append", default=[], metavar="NAME=VALUE", help="a broker property"
+    parser.add_argument(
+        "--property",
+        type=_parse_property,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a broker property",
     )
-    return found
+    return parser
 
 
-def _next_steps(servers: str, topics: Sequence[NewTopic], sample: Flights | None) -> str:
+def _usage_message(servers: str, topics: Sequence[NewTopic], producer: FlightsProducer | None) -> str:
     if not topics:
-        return "It has no topics yet: --topic orders:3 makes one, --sample flights one with records."
-    lines = [f"Topic {topic.name} has {_partitions(topic)}." for topic in topics]
-    if sample is not None:
-        lines += [f"Topic {sample.topic} gets {sample.rate:g} flights a second; {sample.written} are there already."]
-    chosen = topics[0].name if sample is None else sample.topic
-    return "\n".join([*lines, "", "Paste this into a Python that has this package:", "", paste(servers, chosen)])
+        return "It has no topics: --topic orders:3 creates one, --sample flights creates one with records."
+    lines = [f"Topic {topic.name} has {_partition_count(topic)}." for topic in topics]
+    if producer is not None:
+        lines += [f"Topic {producer.topic} has {producer.written} flights and gets {producer.rate:g} more per second."]
+    topic = topics[0].name if producer is None else producer.topic
+    return "\n".join([*lines, "", "Run this code in a Python with this package:", "", example_code(servers, topic)])
 
 
-def _partitions(topic: NewTopic) -> str:
+def _partition_count(topic: NewTopic) -> str:
     return "1 partition" if topic.partitions == 1 else f"{topic.partitions} partitions"
 
 
-def _watch(kafka: EmbeddedKafka, sample: Flights | None) -> int:
+def _run_until_exit(kafka: EmbeddedKafka, producer: FlightsProducer | None) -> int:
     nodes = list(kafka.pids)
     while True:
         for node in nodes:
             if not kafka.is_alive(node):
-                _say(f"Broker {node} ended by itself; the end of its log:")
-                _say("".join(kafka.log_file(node).read_text(errors="replace").splitlines(keepends=True)[-20:]))
+                _print_status(f"Broker {node} exited; the end of its log:")
+                _print_status("".join(kafka.log_file(node).read_text(errors="replace").splitlines(keepends=True)[-20:]))
                 return 1
-        if sample is not None:
+        if producer is not None:
             try:
-                sample.write_due()
+                producer.produce_due()
             except KafkaDirectError:
                 if all(kafka.is_alive(node) for node in nodes):
                     raise
-                continue  # the broker's log says more
-        time.sleep(_TICK_S)
+                continue  # the next iteration prints the broker's log
+        time.sleep(_POLL_INTERVAL_S)
 
 
-def _property(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
+def _parse_property(argument: str) -> tuple[str, str]:
+    name, equals, value = argument.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{argument!r} is not NAME=VALUE")
     return name, value
 
 
-def _say(line: str) -> None:
+def _print_status(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -1,1 +1,1 @@
-"""What programs of the command line do beyond their room: topics to begin with, and records to try things on."""
+"""Shared code of command-line programs: creating topics and producing sample records."""

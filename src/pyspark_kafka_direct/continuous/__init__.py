@@ -1,19 +1,27 @@
-"""Continuous queries: long-running tasks, and epochs. From Kafka to Kafka, or to a sink of yours, within milliseconds.
+"""Continuous queries: long-running Spark tasks that pass records to Kafka, or to your own sink, within milliseconds.
 
-``continuous_query(spark)`` begins one. docs/continuous.md has the rest.
+Call ``continuous_query(spark)`` to define one. See docs/continuous.md.
 """
 
-# ruff: noqa: E402 (what is imported below needs PySpark)
+# ruff: noqa: E402 (the imports below need PySpark)
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.runtime.spark_versions import require_spark
+from pyspark_kafka_direct.spark.spark_versions import require_spark
 
-require_spark("The continuous runner")
+require_spark("A continuous query")
 
-from pyspark_kafka_direct.continuous.builder import ContinuousQueryBuilder, continuous_query
+from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_checkpoint
+from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory, TaskInfo
 from pyspark_kafka_direct.continuous.query import ContinuousQuery
-from pyspark_kafka_direct.continuous.settling import settle
-from pyspark_kafka_direct.continuous.sink import Sink, SinkFactory, TaskInfo
+from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder, continuous_query
 
-__all__ = ["ContinuousQuery", "ContinuousQueryBuilder", "Sink", "SinkFactory", "TaskInfo", "continuous_query", "settle"]
+__all__ = [
+    "ContinuousQuery",
+    "ContinuousQueryBuilder",
+    "Sink",
+    "SinkFactory",
+    "TaskInfo",
+    "continuous_query",
+    "recover_checkpoint",
+]

@@ -1,145 +1,143 @@
-"""A continuous query that was started."""
+"""The handle of a running continuous query."""
 
 from __future__ import annotations
 
 import atexit
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.errors import RunFailedError
-from pyspark_kafka_direct.runtime.plain_errors import plain_errors
+from pyspark_kafka_direct.errors import QueryRunError
+from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.continuous._query_state import QueryState
-    from pyspark_kafka_direct.continuous._runner import Runner
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution
+    from pyspark_kafka_direct.continuous.query_state import QueryState
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.wire.system import System
 
-THREAD: Final = "pyspark-kafka-direct-continuous-"
-"""What the name of a query's thread begins with; the query's own name follows."""
-
-_SECONDS_AT_EXIT: Final = 5.0
+THREAD_NAME_PREFIX: Final = "pyspark-kafka-direct-continuous-"  # followed by the query's name or id
+_EXIT_STOP_SECONDS: Final = 5.0
 
 
 class ContinuousQuery:
-    """A running query, with what ``pyspark.sql.streaming.StreamingQuery`` has. For several threads.
+    """A running query, with the members of ``pyspark.sql.streaming.StreamingQuery``. Thread-safe.
 
-    Made by ``start`` of the builder. It runs in a thread of its own, which does not keep the process alive: at the
-    interpreter's end the query is stopped, for five seconds at most.
+    ``ContinuousQueryBuilder.start`` returns it. The query runs in its own daemon thread. At interpreter exit, the
+    query is stopped, which takes at most five seconds.
     """
 
     def __init__(
         self,
         state: QueryState,
-        runner: Runner,
-        ends: Callable[[], Mapping[TopicPartition, int]],
-        stop_seconds: float,
+        execution: ContinuousExecution,
+        end_offsets: Callable[[], Mapping[TopicPartition, int]],
+        stop_timeout: float,
         system: System,
     ) -> None:
         self._state = state
-        self._ends = ends
-        self._stop_seconds = stop_seconds
+        self._end_offsets = end_offsets
+        self._stop_timeout = stop_timeout
         atexit.register(self._at_exit)
-        name = THREAD + (state.about.name or state.about.id)
+        name = THREAD_NAME_PREFIX + (state.query_info.name or state.query_info.id)
         try:
-            system.start(lambda: self._lead(runner), name)
+            system.start_thread(lambda: self._run(execution), name)
         except BaseException:
             atexit.unregister(self._at_exit)
             raise
 
     @property
     def id(self) -> str:
-        """The query's id, the same for as long as its checkpoint lives."""
-        return self._state.about.id
+        """The query's id, which is stored in its checkpoint."""
+        return self._state.query_info.id
 
     @property
-    def runId(self) -> str:  # noqa: N802 (Spark's names, so below)
+    def runId(self) -> str:  # noqa: N802 (Spark's names, also below)
         """The id of this start of the query."""
-        return self._state.about.run_id
+        return self._state.query_info.run_id
 
     @property
     def name(self) -> str | None:
-        """The query's name, if it has one."""
-        return self._state.about.name
+        """The query's name, or ``None``."""
+        return self._state.query_info.name
 
     @property
     def isActive(self) -> bool:  # noqa: N802
-        """Whether the query has not ended."""
+        """Whether the query is running."""
         return not self._state.ended
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the query does now: ``message``, ``isDataAvailable``, ``isTriggerActive``."""
+        """The current status: ``message``, ``isDataAvailable`` and ``isTriggerActive``."""
         return dict(self._state.status)
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
-        """What the last epoch has brought; ``None`` before the first one. Epochs that moved no offset do not count."""
-        recent = self._state.recent
-        return recent[-1] if recent else None
+        """The progress report of the last epoch, or ``None``. Epochs without new offsets have no report."""
+        recent_progress = self._state.recent_progress
+        return recent_progress[-1] if recent_progress else None
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802
-        """What the last epochs have brought, as many as ``spark.sql.streaming.numRecentProgressUpdates``."""
-        return self._state.recent
+        """The latest progress reports, as many as ``spark.sql.streaming.numRecentProgressUpdates``."""
+        return self._state.recent_progress
 
     def exception(self) -> KafkaDirectError | None:
-        """Return why the query has ended; ``None`` while it runs, and after ``stop``."""
+        """Return the error that ended the query, or ``None`` if it is running or was stopped."""
         return self._state.error
 
-    @plain_errors
+    @without_stack_trace
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query has ended.
 
         Args:
-            timeout: How long at most, in seconds.
+            timeout: The maximum time to wait, in seconds.
 
         Returns:
-            With a timeout, whether it has ended.
+            True if the query ended within the timeout, else False; ``None`` if there is no timeout.
 
         Raises:
-            KafkaDirectError: It has ended by an error.
+            KafkaDirectError: The query failed.
         """
         ended = self._state.wait(lambda: self._state.ended, timeout)
         if ended and self._state.error is not None:
             raise self._state.error
         return None if timeout is None else ended
 
-    @plain_errors
+    @without_stack_trace
     def processAllAvailable(self) -> None:  # noqa: N802
-        """Wait until all records that are there now were read, and their output is out and committed.
+        """Wait until all records that exist now are read, and their output is written and committed.
 
         Raises:
-            KafkaDirectError: The query ends before that by an error, or the cluster can't be asked.
+            KafkaDirectError: The query fails before that, or the brokers cannot be reached.
         """
-        ends = self._ends()
+        end_offsets = self._end_offsets()
 
-        def done() -> bool:
+        def has_caught_up() -> bool:
             offsets = self._state.offsets
-            return self._state.ended or all(offsets.get(tp, -1) >= end for tp, end in ends.items())
+            return self._state.ended or all(offsets.get(tp, -1) >= end for tp, end in end_offsets.items())
 
-        self._state.wait(done, None)
+        self._state.wait(has_caught_up, None)
         if self._state.error is not None:
             raise self._state.error
 
     def stop(self) -> None:
-        """End the query: read no more, let the sinks flush, commit, and return when that is done.
+        """Stop reading, let the sinks flush, commit, and return when the query has ended.
 
         Raises:
-            RunFailedError: It has not ended in time, although its job was cancelled.
+            QueryRunError: The query has not ended in time, although its Spark job was cancelled.
         """
         self._state.stop()
-        if not self._state.wait(lambda: self._state.ended, self._stop_seconds):
-            raise RunFailedError(f"The query has not ended within {self._stop_seconds:g} s after it was stopped.")
+        if not self._state.wait(lambda: self._state.ended, self._stop_timeout):
+            raise QueryRunError(f"The query did not end within {self._stop_timeout:g} s after it was stopped.")
 
-    def _lead(self, runner: Runner) -> None:
+    def _run(self, execution: ContinuousExecution) -> None:
         try:
-            runner.lead()
+            execution.run()
         finally:
             atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
         self._state.stop()
-        self._state.wait(lambda: self._state.ended, _SECONDS_AT_EXIT)
+        self._state.wait(lambda: self._state.ended, _EXIT_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""The direct stream and KafkaRDD: Spark Streaming's Kafka connector, which PySpark lost in 3.0.
+"""The direct stream and KafkaRDD: the Kafka connector of Spark Streaming, which PySpark removed in 3.0.
 
 ::
 
@@ -8,27 +8,27 @@
     rdd.map(lambda record: record.value).collect()
 """
 
-# ruff: noqa: E402 (what is imported below needs PySpark)
+# ruff: noqa: E402 (the modules below import PySpark)
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.runtime.spark_versions import require_spark
+from pyspark_kafka_direct.spark.spark_versions import require_spark
 
 require_spark("The direct stream")
 
-from pyspark_kafka_direct.direct.locations import LocationStrategies, LocationStrategy
-from pyspark_kafka_direct.direct.rates import PerPartitionConfig
-from pyspark_kafka_direct.direct.rdd import KafkaRDD
-from pyspark_kafka_direct.direct.record import KafkaRecord
-from pyspark_kafka_direct.direct.strategies import ConsumerStrategies, ConsumerStrategy, DiscoversPartitions
-from pyspark_kafka_direct.direct.stream import DirectKafkaDStream
-from pyspark_kafka_direct.direct.utils import KafkaUtils
+from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategies, ConsumerStrategy, DiscoversPartitions
+from pyspark_kafka_direct.direct.direct_stream import DirectKafkaInputDStream
+from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD
+from pyspark_kafka_direct.direct.kafka_record import KafkaRecord
+from pyspark_kafka_direct.direct.kafka_utils import KafkaUtils
+from pyspark_kafka_direct.direct.location_strategies import LocationStrategies, LocationStrategy
+from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 __all__ = [
     "ConsumerStrategies",
     "ConsumerStrategy",
-    "DirectKafkaDStream",
+    "DirectKafkaInputDStream",
     "DiscoversPartitions",
     "KafkaRDD",
     "KafkaRecord",

@@ -12,10 +12,10 @@
 
 from __future__ import annotations
 
-from pyspark_kafka_direct.log.based_log import KafkaBasedLog
-from pyspark_kafka_direct.log.offset_store import KafkaOffsetStore
-from pyspark_kafka_direct.log.record import LogRecord
-from pyspark_kafka_direct.log.table import KafkaTable
-from pyspark_kafka_direct.writing.outbox import Receipt
+from pyspark_kafka_direct.log.kafka_based_log import KafkaBasedLog
+from pyspark_kafka_direct.log.kafka_offset_store import KafkaOffsetStore
+from pyspark_kafka_direct.log.kafka_table import KafkaTable
+from pyspark_kafka_direct.log.record_callbacks import LogRecord
+from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
-__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord", "Receipt"]
+__all__ = ["KafkaBasedLog", "KafkaOffsetStore", "KafkaTable", "LogRecord", "RecordMetadata"]

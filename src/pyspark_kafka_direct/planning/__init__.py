@@ -1,5 +1,5 @@
-"""Decisions without I/O: which partitions, which offsets, which ranges, what is loss.
+"""Decisions without I/O: which partitions, which offsets, which ranges, and what is data loss.
 
-Nothing here talks to a broker, to Spark or to Arrow. Where a decision needs numbers only brokers know, it says which
-(``resolve.lookups``) or is given a function that finds them (``batch.LookUp``).
+No module here uses brokers, Spark or Arrow. A decision that needs offsets from brokers returns the required lookups
+(``offset_resolution.required_lookups``) or gets a function for them (``batch_planner.OffsetLookup``).
 """

@@ -1,179 +1,275 @@
-"""How fast to read, from how fast batches are processed: Spark's PID controller, and a rate divided over partitions.
+"""Backpressure: Spark's PID rate controller, the split of a rate over partitions, and measured batches as its input.
 
-The controller is ``org.apache.spark.streaming.scheduler.rate.PIDRateEstimator``, the division
-``DirectKafkaInputDStream.maxMessagesPerPartition``; both in records per second, like Spark.
+The controller is ``org.apache.spark.streaming.scheduler.rate.PIDRateEstimator``, the split
+``DirectKafkaInputDStream.maxMessagesPerPartition``. Rates are in records per second, as in Spark.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import MAX_OFFSET, partition_offsets_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
+DEFAULT_INTERVAL_MS = 1000.0  # of a query without a trigger interval
+
+_MAX_PENDING_BATCHES = 16
+_BATCHES_BEFORE_WARNING = 8
+
+_NO_MEASUREMENTS = (
+    f"backpressure: no measurement arrived for {_BATCHES_BEFORE_WARNING} batches, so only the initial rate limits "
+    "them; call pyspark_kafka_direct.enable(spark) with the session that runs the query"
+)
+_KEYS = ("endedMs", "records", "processingMs", "waitingMs", "intervalMs")
+
 
 @dataclass(frozen=True, slots=True)
-class Gains:
-    """The controller's settings.
+class PIDGains:
+    """The settings of the controller."""
 
-    Attributes:
-        proportional: Weight of the difference between the wanted and the measured rate.
-        integral: Weight of what has piled up while batches waited.
-        derived: Weight of how fast the difference changes.
-        min_rate: The rate never goes below this, in records per second.
-
-    Raises:
-        OptionError: A negative weight, or a least rate that is not above zero.
-    """
-
-    proportional: float = 1.0
-    integral: float = 0.2
-    derived: float = 0.0
-    min_rate: float = 100.0
+    proportional: float = 1.0  # weight of the difference between the last and the measured rate
+    integral: float = 0.2  # weight of the records that accumulated while batches waited
+    derived: float = 0.0  # weight of the change of the difference
+    min_rate: float = 100.0  # records per second
 
     def __post_init__(self) -> None:
         for name in ("proportional", "integral", "derived"):
             if not getattr(self, name) >= 0:
                 raise OptionError(f"the {name} term of backpressure must not be negative, got {getattr(self, name)}")
         if not self.min_rate > 0:
-            raise OptionError(f"the least rate of backpressure must be above 0, got {self.min_rate}")
+            raise OptionError(f"the minimum rate of backpressure must be above 0, got {self.min_rate}")
 
 
 class PIDRateEstimator:
-    """Follows the processing rate from batch to batch; not for several threads.
+    """Estimates the processing rate from batch to batch; not thread-safe."""
 
-    Args:
-        batch_interval_ms: Time between two batches.
-        gains: Its settings.
-
-    Raises:
-        OptionError: The interval is not above zero.
-    """
-
-    def __init__(self, batch_interval_ms: float, gains: Gains | None = None) -> None:
+    def __init__(self, batch_interval_ms: float, gains: PIDGains | None = None) -> None:
         if not batch_interval_ms > 0:
             raise OptionError(f"backpressure needs a batch interval above 0 ms, got {batch_interval_ms}")
         self._interval_ms = batch_interval_ms
-        self._gains = gains or Gains()
+        self._gains = gains or PIDGains()
         self._last_time_ms: float | None = None
         self._last_rate = -1.0
         self._last_error = -1.0
 
     def compute(
-        self, time_ms: float, elements: int, processing_delay_ms: float, scheduling_delay_ms: float
+        self, end_time_ms: float, records: int, processing_delay_ms: float, scheduling_delay_ms: float
     ) -> float | None:
-        """Return the next rate, after a batch.
+        """Return the next rate after a batch, in records per second.
 
-        Args:
-            time_ms: When the batch ended.
-            elements: How many records it had.
-            processing_delay_ms: How long they took.
-            scheduling_delay_ms: How long the batch waited before it began.
-
-        Returns:
-            Records per second. ``None`` where nothing can be said: for the first batch, whose measured rate is what
-            later ones are compared with; for a batch without records or duration; and for one that is not newer than
-            the last.
+        ``None`` for the first batch, whose rate is the reference for later ones, for a batch without records or
+        duration, and for one that is not newer than the last.
         """
-        earlier = self._last_time_ms
-        if time_ms <= (-1 if earlier is None else earlier) or elements <= 0 or processing_delay_ms <= 0:
+        last_time_ms = self._last_time_ms
+        if end_time_ms <= (-1 if last_time_ms is None else last_time_ms) or records <= 0 or processing_delay_ms <= 0:
             return None
-        measured = elements / processing_delay_ms * 1000
-        if earlier is None:
-            self._last_time_ms, self._last_rate, self._last_error = time_ms, measured, 0.0
+        measured_rate = records / processing_delay_ms * 1000
+        if last_time_ms is None:
+            self._last_time_ms, self._last_rate, self._last_error = end_time_ms, measured_rate, 0.0
             return None
-        error = self._last_rate - measured
-        piled_up = scheduling_delay_ms * measured / self._interval_ms
-        change = (error - self._last_error) / ((time_ms - earlier) / 1000)
+        error = self._last_rate - measured_rate
+        accumulated = scheduling_delay_ms * measured_rate / self._interval_ms
+        change = (error - self._last_error) / ((end_time_ms - last_time_ms) / 1000)
         gains = self._gains
-        correction = gains.proportional * error + gains.integral * piled_up + gains.derived * change
+        correction = gains.proportional * error + gains.integral * accumulated + gains.derived * change
         rate = max(self._last_rate - correction, gains.min_rate)
-        self._last_time_ms, self._last_rate, self._last_error = time_ms, rate, error
+        self._last_time_ms, self._last_rate, self._last_error = end_time_ms, rate, error
         return rate
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimits:
-    """The limits that are set, not measured.
+class PartitionRateLimits:
+    """The configured limits of partitions."""
 
-    Attributes:
-        max_rate: Most records per second of a partition; 0 is no limit.
-        min_records: Least number of records of a partition in a batch, not multiplied by its seconds.
-        by_partition: Partitions with another ``max_rate``.
-        least_by_partition: Partitions with another ``min_records``.
-    """
+    max_rate: float = 0.0  # records per second; 0 is no limit
+    min_records: int = 1  # per batch, whatever its duration
+    max_rate_by_partition: Mapping[TopicPartition, float] = field(default_factory=dict)
+    min_records_by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    max_rate: float = 0.0
-    min_records: int = 1
-    by_partition: Mapping[TopicPartition, float] = field(default_factory=dict)
-    least_by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+    def max_rate_of(self, partition: TopicPartition) -> float:
+        """Return the maximum records per second of a partition; 0 is no limit."""
+        return self.max_rate_by_partition.get(partition, self.max_rate)
 
-    def of(self, partition: TopicPartition) -> float:
-        """Return the most records per second of this partition; 0 is no limit."""
-        return self.by_partition.get(partition, self.max_rate)
-
-    def least(self, partition: TopicPartition) -> int:
-        """Return the least number of records of this partition in a batch."""
-        return self.least_by_partition.get(partition, self.min_records)
+    def min_records_of(self, partition: TopicPartition) -> int:
+        """Return the minimum number of records of a partition in a batch."""
+        return self.min_records_by_partition.get(partition, self.min_records)
 
 
 def records_per_partition(
     rate: float | None,
     batch_seconds: float,
-    begins: Mapping[TopicPartition, int],
+    from_offsets: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    limits: RateLimits,
+    limits: PartitionRateLimits,
 ) -> dict[TopicPartition, int] | None:
-    """Decide how many records each partition may have in the next batch.
+    """Return how many records each partition may have in the next batch; ``None`` is no limit.
 
-    A measured rate is divided in proportion to lag; no share exceeds the partition's own limit. The least number of
-    records comes last, so it holds even above the limit, as in Spark.
-
-    Args:
-        rate: Records per second for all partitions together; ``None`` or 0: only the limits of the partitions count.
-        batch_seconds: Length of a batch.
-        begins: Where reading of each partition begins; every partition of ``ends``.
-        ends: What is available.
-        limits: What is set.
-
-    Returns:
-        Records by partition; they may be more than there are. ``None`` when nothing limits the batch, which is so too
-        when there is no lag to divide a rate by.
+    A measured rate is divided in proportion to lag, and no share exceeds the partition's own limit. The minimum number
+    of records applies last, so it holds even above the limit, as in Spark. Without any lag there is no limit.
     """
-    allowed = {tp: limits.of(tp) for tp in ends}
+    rates = {tp: limits.max_rate_of(tp) for tp in ends}
     if rate is not None and rate > 0:
-        lags = {tp: max(end - begins[tp], 0) for tp, end in ends.items()}
+        lags = {tp: max(end - from_offsets[tp], 0) for tp, end in ends.items()}
         total = sum(lags.values())
         if total == 0:
             return None
         for tp, lag in lags.items():
             share = lag / total * rate
-            allowed[tp] = min(share, allowed[tp]) if allowed[tp] > 0 else share
-    if not sum(allowed.values()) > 0:
+            rates[tp] = min(share, rates[tp]) if rates[tp] > 0 else share
+    if not sum(rates.values()) > 0:
         return None
-    return {tp: max(int(batch_seconds * limit), limits.least(tp)) for tp, limit in allowed.items()}
+    return {tp: max(int(batch_seconds * tp_rate), limits.min_records_of(tp)) for tp, tp_rate in rates.items()}
 
 
-def clamp(
-    begins: Mapping[TopicPartition, int],
+def clamp_ends(
+    from_offsets: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     records: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, int]:
-    """Decide where each partition ends in a batch: after so many records, or where there are no more.
+    """Return each partition's end limited to its number of records (``DirectKafkaInputDStream.clamp``).
 
-    ``DirectKafkaInputDStream.clamp``. An end that lies before its begin stays there: whether that is a loss of data is
-    not a matter of rates.
-
-    Args:
-        begins: Where reading of each partition begins; every partition of ``ends``.
-        ends: What is available.
-        records: The answer of ``records_per_partition``; ``None`` is no limit.
+    An end before the start of its partition is not changed: the caller reports the data loss.
     """
     if records is None:
         return dict(ends)
-    return {tp: min(begins[tp] + records[tp], end) for tp, end in ends.items()}
+    return {tp: min(from_offsets[tp] + records[tp], end) for tp, end in ends.items()}
+
+
+# Spark reports durations of batches to a query listener on the driver, but not to the planner. Both know the end of a
+# finished batch: the listener from the progress report, the planner as the start of the next batch. So the listener
+# writes each measurement to a shared folder (spark.shared_folder) under a name derived from the batch's end, and the
+# planner looks up those of the batches that it planned. datasource reads the files, monitor writes them.
+#
+#     name:     <sha256 of the end's JSON, 32 hex digits>.json
+#     content:  {"endedMs":1700000000000,"records":5000,"processingMs":800,"waitingMs":0,"intervalMs":1000}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMeasurement:
+    """The duration of a finished batch of one source."""
+
+    ended_ms: float  # since 1970
+    records: int  # offsets that the batch spans
+    processing_delay_ms: float  # from trigger to commit
+    scheduling_delay_ms: float  # how late the batch started, because the previous one exceeded the interval
+    interval_ms: float  # of the trigger
+
+    @property
+    def rate(self) -> float:
+        """The processing rate in records per second."""
+        return self.records / max(self.processing_delay_ms, 1) * 1000
+
+    def to_json(self) -> str:
+        """Serialize for ``from_json``."""
+        values = (self.ended_ms, self.records, self.processing_delay_ms, self.scheduling_delay_ms, self.interval_ms)
+        return json.dumps(dict(zip(_KEYS, values, strict=True)))
+
+    @classmethod
+    def from_json(cls, text: str) -> BatchMeasurement:
+        """Parse a measurement from ``to_json``; raise ``ValueError`` if it is malformed."""
+        fields = json.loads(text)
+        if not isinstance(fields, dict) or set(fields) != set(_KEYS):
+            raise ValueError(f"not a measurement: {text!r}")
+        values: list[Any] = [fields[key] for key in _KEYS]
+        if not all(isinstance(value, int | float) and value >= 0 for value in values) or not values[-1] > 0:
+            raise ValueError(f"not a measurement: {text!r}")
+        return cls(values[0], int(values[1]), *values[2:])
+
+
+def measurement_file_name(end: Mapping[TopicPartition, int]) -> str:
+    """Return the file name of the measurement of the batch with this end."""
+    return hashlib.sha256(partition_offsets_to_json(end).encode()).hexdigest()[:32] + ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class BackpressureOptions:
+    """The options of backpressure."""
+
+    gains: PIDGains
+    initial_rate: float | None = None  # records per second before the first measured rate; None is no limit
+
+
+class BackpressureLimit:
+    """Turns measurements into the maximum number of offsets of the next batch; not thread-safe."""
+
+    def __init__(
+        self,
+        options: BackpressureOptions,
+        find_measurement: Callable[[Mapping[TopicPartition, int]], BatchMeasurement | None],  # by the batch's end
+        warn: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._find_measurement = find_measurement
+        self._warn = warn
+        self._interval_ms = DEFAULT_INTERVAL_MS
+        self._rate = options.initial_rate
+        self._controller: PIDRateEstimator | None = None
+        self._unmeasured_batches: OrderedDict[str, _PendingBatch] = (
+            OrderedDict()
+        )  # by the measurement's file name, oldest first
+        self._max_offsets: int | None = None
+        self._consecutive_unmeasured = 0
+
+    def max_offsets(self, start: Mapping[TopicPartition, int]) -> int | None:
+        """Return the maximum number of offsets of the batch that starts at ``start``, at least 1; ``None`` is no limit.
+
+        A measurement arrives shortly after its batch ended. If Spark requests the next batch earlier, the previous rate
+        applies.
+        """
+        key = measurement_file_name(start)
+        if key not in self._unmeasured_batches:
+            self._unmeasured_batches[key] = _PendingBatch(dict(start), self._max_offsets)
+            self._consecutive_unmeasured += 1
+            if len(self._unmeasured_batches) > _MAX_PENDING_BATCHES:
+                self._unmeasured_batches.popitem(last=False)
+        self._apply_measurements()
+        if self._consecutive_unmeasured == _BATCHES_BEFORE_WARNING and self._controller is None:
+            self._warn(_NO_MEASUREMENTS)
+        if self._rate is not None:
+            self._max_offsets = int(min(max(self._rate * self._interval_ms / 1000, 1), MAX_OFFSET))
+        return self._max_offsets
+
+    def _apply_measurements(self) -> None:
+        """Update the rate by the measurements that have arrived, and forget the batches up to the newest of them."""
+        measured = [
+            (key, batch, measurement)
+            for key, batch in self._unmeasured_batches.items()
+            if (measurement := self._find_measurement(batch.end)) is not None
+        ]
+        if not measured:
+            return
+        for _, batch, measurement in measured:
+            if self._controller is None:
+                self._interval_ms = measurement.interval_ms
+                self._controller = PIDRateEstimator(measurement.interval_ms, self._options.gains)
+            rate = self._controller.compute(
+                measurement.ended_ms,
+                batch.offsets_read(measurement.records),
+                measurement.processing_delay_ms,
+                measurement.scheduling_delay_ms,
+            )
+            self._rate = self._rate if rate is None else rate
+        # Batches older than the newest measured one had no records and will not be measured.
+        while self._unmeasured_batches.popitem(last=False)[0] != measured[-1][0]:
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingBatch:
+    """A planned batch without a measurement."""
+
+    end: Mapping[TopicPartition, int]
+    max_offsets: int | None  # the limit of the batch, which may exceed it by one offset per partition
+
+    def offsets_read(self, spanned_offsets: int) -> int:
+        """Return the number of offsets read: a batch that spans more offsets than its limit skipped lost ones."""
+        return spanned_offsets if self.max_offsets is None else min(spanned_offsets, self.max_offsets + len(self.end))

@@ -1,7 +1,7 @@
-"""Record batches to Arrow and back: a Protocol each way, two implementations, one line that chooses.
+"""Kafka record batches to Arrow and back: an interface for each direction, with a native and a Python implementation.
 
-A decoder is made for one offset range of one partition, is fed the record bytes of fetch responses, and hands out
-Arrow record batches with exactly the wanted columns::
+A decoder reads one offset range of one partition. It is fed the record bytes of fetch responses and returns Arrow
+record batches with exactly the wanted columns::
 
     decoder = create_decoder(topic="flights", partition=0, from_offset=0, until_offset=1000, columns=("key", "value"))
     while not decoder.done:
@@ -9,44 +9,46 @@ Arrow record batches with exactly the wanted columns::
         while (batch := decoder.read()) is not None:
             ...
 
-An encoder is made for one topic, is given rows, and hands out record batches as they fill. Just before a batch is sent
-it is stamped with its producer::
+An encoder writes rows of one topic, and returns Kafka record batches as they fill. The producer's id, epoch and
+sequence number are written into a batch just before it is sent::
 
     encoder = create_encoder(topic="flights", partitions=6, codec="lz4")
     for batch in (*encoder.add(rows), *encoder.flush()):
-        stamp(batch.data, producer_id, epoch, sequence, transactional=False)
+        set_producer_state(batch.data, producer_id, epoch, sequence, transactional=False)
         send(batch.partition, batch.data)
 
-The native implementation (``rust/``) is used where it was built. The Python one does the same, much more slowly; it
-serves where the native one is absent, is the oracle of its tests, and alone knows the message formats before 2.
-``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) in the environment forces one.
+The native implementation (``rust/``) is used if it was built. The Python one does the same, much more slowly: it
+replaces a missing native one, is the reference in its tests, and alone supports the message formats before 2. The
+environment variable ``PYSPARK_KAFKA_DIRECT_DECODER`` (``native`` or ``python``) selects one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from pyspark_kafka_direct.records._choice import choose
-from pyspark_kafka_direct.records._columns import COLUMNS, arrow_schema
-from pyspark_kafka_direct.records._encoding import EncodedBatch, EncodeRequest, RecordEncoder
-from pyspark_kafka_direct.records._murmur2 import partition_of
-from pyspark_kafka_direct.records._protocol import (
-    DEFAULT_LARGEST_BATCH,
+from pyspark_kafka_direct.records.columns import COLUMNS, arrow_schema
+from pyspark_kafka_direct.records.implementation import select_implementation
+from pyspark_kafka_direct.records.interfaces import (
+    DEFAULT_MAX_BATCH_BYTES,
     AbortedTransaction,
     DecodeCounts,
     DecodeRequest,
+    EncodedBatch,
+    EncodeRequest,
     RecordDecoder,
+    RecordEncoder,
 )
+from pyspark_kafka_direct.records.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_kafka_direct.settings.produce import Codec
+    from pyspark_kafka_direct.config.client_settings import CompressionType
 
 __all__ = [
     "COLUMNS",
     "IMPLEMENTATION",
-    "NATIVE_ABSENT",
+    "NATIVE_MISSING_REASON",
     "AbortedTransaction",
     "DecodeCounts",
     "EncodedBatch",
@@ -55,25 +57,25 @@ __all__ = [
     "arrow_schema",
     "create_decoder",
     "create_encoder",
-    "partition_of",
+    "partition_for_key",
     "scan_leader_epoch",
     "scan_next_offset",
-    "split",
-    "stamp",
+    "set_producer_state",
+    "split_batch",
 ]
 
-_chosen = choose()
+_selected = select_implementation()
 
-IMPLEMENTATION: Final[Literal["native", "python"]] = _chosen.name
-"""Which implementation serves in this process."""
+IMPLEMENTATION: Final[Literal["native", "python"]] = _selected.name
+"""The implementation that this process uses."""
 
-NATIVE_ABSENT: Final[str] = _chosen.native_absent
-"""Why the Python implementation serves although nobody asked for it; empty where that is not so."""
+NATIVE_MISSING_REASON: Final[str] = _selected.native_missing_reason
+"""Why the Python implementation is used without having been selected; else empty."""
 
-scan_next_offset = _chosen.scan_next_offset
-scan_leader_epoch = _chosen.scan_leader_epoch
-stamp = _chosen.stamp
-split = _chosen.split
+scan_next_offset = _selected.scan_next_offset
+scan_leader_epoch = _selected.scan_leader_epoch
+set_producer_state = _selected.set_producer_state
+split_batch = _selected.split_batch
 
 
 def create_decoder(
@@ -84,29 +86,14 @@ def create_decoder(
     until_offset: int,
     columns: Sequence[str],
     check_crcs: bool = True,
-    max_rows: int = 65536,
+    max_rows: int = 65536,  # of an Arrow batch
+    # Of an Arrow batch: its records' decompressed size, and the additional size of wanted headers as columns. A single
+    # larger record is returned alone.
     max_bytes: int = 4 << 20,
-    max_batch_bytes: int = DEFAULT_LARGEST_BATCH,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,  # of a decompressed record batch, and of a record
 ) -> RecordDecoder:
-    """Make a decoder of one offset range.
-
-    Args:
-        topic: Topic, for its column and for errors.
-        partition: Partition, likewise.
-        from_offset: First wanted offset.
-        until_offset: Offset after the last wanted one.
-        columns: Wanted columns in the wanted order, some of ``COLUMNS``.
-        check_crcs: Whether to check each record batch's CRC (``check.crcs`` of the Java client).
-        max_rows: Most rows of one Arrow batch.
-        max_bytes: Most bytes of one Arrow batch, counted as its records' decompressed size and what wanted headers
-            take beyond it; a single larger record comes alone.
-        max_batch_bytes: Most bytes that a record batch may decompress to, and that a record may take, counted in the
-            same way; a larger one is an error.
-
-    Raises:
-        ValueError: A column is unknown or named twice, or a number is out of its range.
-    """
-    return _chosen.create(
+    """Create a decoder of one offset range; an argument out of its range is a ValueError."""
+    return _selected.create_decoder(
         DecodeRequest(
             topic,
             partition,
@@ -125,28 +112,23 @@ def create_encoder(
     *,
     topic: str,
     partitions: int,
-    codec: Codec = "none",
-    level: int | None = None,
-    batch_bytes: int = 524_288,
-    max_record_bytes: int = 1_048_576,
-    ignore_keys: bool = False,
-    first_sticky: int = 0,
+    codec: CompressionType = "none",
+    level: int | None = None,  # the codec's default
+    batch_bytes: int = 524_288,  # of a batch's uncompressed records; a single larger record gets its own batch
+    max_record_bytes: int = 1_048_576,  # uncompressed
+    ignore_keys: bool = False,  # when a partition is chosen
+    first_sticky_partition: int = 0,  # of rows without a key; any number, of which the modulo is used
 ) -> RecordEncoder:
-    """Make an encoder of one topic's records.
-
-    Args:
-        topic: Topic, for errors.
-        partitions: How many partitions it has.
-        codec: How record batches are compressed.
-        level: The codec's level; None: its default.
-        batch_bytes: Most bytes of a batch's records, uncompressed; a single larger record comes alone.
-        max_record_bytes: Most bytes of a record, uncompressed; a larger one is an error.
-        ignore_keys: Whether keys have no say in the choice of a partition.
-        first_sticky: The partition where rows without a key begin, modulo the number of partitions.
-
-    Raises:
-        ValueError: The codec is unknown, or a number is out of its range.
-    """
-    return _chosen.create_encoder(
-        EncodeRequest(topic, partitions, codec, level, batch_bytes, max_record_bytes, ignore_keys, first_sticky)
+    """Create an encoder of one topic's records; an argument out of its range is a ValueError."""
+    return _selected.create_encoder(
+        EncodeRequest(
+            topic,
+            partitions,
+            codec,
+            level,
+            batch_bytes,
+            max_record_bytes,
+            ignore_keys,
+            first_sticky_partition,
+        )
     )

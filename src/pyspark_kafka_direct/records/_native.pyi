@@ -1,9 +1,9 @@
-"""The native kernel (``rust/``); nobody but ``_native_decoder``, ``_native_encoder`` and ``_choice`` uses it."""
+"""The native kernel (``rust/``); only ``native_kernel`` and ``implementation`` use it."""
 
 import pyarrow as pa
 
 class DecodeError(Exception):
-    """What could not be decoded; ``args`` are kind (as ``_failures`` has them), message and offset."""
+    """``args`` are the kind (see ``record_errors``), the message and the offset."""
 
 class Decoder:
     """Decodes one range of one partition."""
@@ -36,7 +36,7 @@ def scan_next_offset(records: memoryview | bytearray | bytes, position: int) -> 
 def scan_leader_epoch(records: memoryview | bytearray | bytes) -> int: ...
 
 class EncodeError(Exception):
-    """A row that could not be encoded; ``args`` are kind (as ``_failures`` has them), row, and partition or size."""
+    """``args`` are the kind (see ``record_errors``), the row, and the partition or size."""
 
 class Encoder:
     """Encodes the rows of one topic."""
@@ -56,5 +56,7 @@ class Encoder:
     @property
     def open_bytes(self) -> int: ...
 
-def stamp(data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool) -> None: ...
-def split(data: memoryview | bytearray | bytes) -> tuple[bytearray, bytearray]: ...
+def set_producer_state(
+    data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+) -> None: ...
+def split_batch(data: memoryview | bytearray | bytes) -> tuple[bytearray, bytearray]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.continuous.queries import Queries
+from tests.integration.continuous.continuous_queries import Queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def queries(spark: SparkSession, bench: Workbench, tmp_path: Path) -> Iterator[Queries]:
     """Starts continuous queries, which are stopped at the end."""
-    made = Queries(spark, bench, tmp_path)
-    yield made
-    made.close()
+    started = Queries(spark, bench, tmp_path)
+    yield started
+    started.close()

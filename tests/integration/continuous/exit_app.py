@@ -1,4 +1,4 @@
-"""Run by test_exit: a continuous query that still runs when its process ends."""
+"""Run by test_process_exit: a continuous query that still runs when its process ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ query = (
     .to_kafka(output)
     .start(checkpointLocation=checkpoint, epochInterval="1 hour")
 )
-print("runs", flush=True)
+print("running", flush=True)
 sys.stdin.readline()
 if how == "stop-session":
     spark.stop()

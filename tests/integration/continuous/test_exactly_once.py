@@ -1,8 +1,9 @@
-"""Exactly-once delivery end to end, with Spark: tasks and drivers are killed, micro-batch queries take over."""
+"""Exactly-once delivery with Spark: killed tasks and drivers, and handover to micro-batch queries."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.deliveries import committed
 from tests.integration.stream_queries import produce
+from tests.integration.transactional_batches import committed
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.continuous import continuous_query, settle
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.continuous import continuous_query, recover_checkpoint
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -41,39 +42,43 @@ def spark(make_spark: SparkSessions) -> SparkSession:
     return make_spark(master="local[3]")
 
 
-class Flow:
-    """Two topics of two partitions each, something that produces, and a query between them."""
+class CopyQuery:
+    """Two topics with two partitions each, a producer, and a query that copies records between them."""
 
     def __init__(self, spark: SparkSession, servers: str, source: str, output: str, folder: Path) -> None:
         self.spark, self.servers, self.source, self.output = spark, servers, source, output
         self.checkpoint = str(folder / "checkpoint")
         self.sent = 0
-        self.options = {"delivery": "exactly-once", "transactionalIdPrefix": output}
-        self._over = threading.Event()
+        self.options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": output}
+        self._stopping = threading.Event()
         self._producer = threading.Thread(target=self._produce)
         self._producer.start()
 
     def _produce(self) -> None:
-        while not self._over.wait(0.005):
+        while not self._stopping.wait(0.005):
             produce(self.servers, self.source, [self.sent], partition=self.sent % 2)
             self.sent += 1
 
     def start(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None = None) -> ContinuousQuery:
-        reading = {"kafka.bootstrap.servers": self.servers, "subscribe": self.source, "startingOffsets": "earliest"}
-        query = continuous_query(self.spark).read(reading).select("value")
+        read_options = {
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": self.source,
+            "startingOffsets": "earliest",
+        }
+        query = continuous_query(self.spark).read(read_options).select("value")
         if function is not None:
             query = query.map_batches(function)
-        written = query.to_kafka(self.output, self.options)
-        return written.start(checkpointLocation=self.checkpoint, epochInterval=0.1)
+        with_output = query.to_kafka(self.output, self.options)
+        return with_output.start(checkpointLocation=self.checkpoint, epochInterval=0.1)
 
     def found(self) -> Counter[int]:
         return Counter(int(value) for value in committed(self.servers, self.output, 2))
 
-    def until(self, count: int) -> None:
+    def wait_for(self, count: int) -> None:
         wait_until(lambda: len(self.found()) >= count, f"{count} rows", 90)
 
     def micro_batch(self) -> None:
-        """Let a micro-batch query go on, through all that was produced."""
+        """Process all available records with a micro-batch query."""
         reader = self.spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", self.servers)
         rows = reader.option("subscribe", self.source).load().select("value")
         writer = rows.writeStream.format("kafka-direct").option("kafka.bootstrap.servers", self.servers)
@@ -82,124 +87,151 @@ class Flow:
         assert query.awaitTermination(120)
 
     def stop_producing(self) -> None:
-        self._over.set()
+        self._stopping.set()
         self._producer.join()
 
-    def all_once(self) -> None:
-        """Wait until all has arrived, and see that nothing came twice."""
+    def expect_each_record_once(self) -> None:
+        """Wait until all records have arrived, each of them once."""
         self.stop_producing()
-        self.until(self.sent)
+        self.wait_for(self.sent)
         assert self.found() == Counter(range(self.sent))
 
 
 @pytest.fixture
-def flow(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator[Flow]:
-    made = Flow(spark, kafka.bootstrap_servers, make_topic(2), make_topic(2), tmp_path)
-    yield made
-    made.stop_producing()
+def copy_query(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator[CopyQuery]:
+    copy_query = CopyQuery(spark, kafka.bootstrap_servers, make_topic(2), make_topic(2), tmp_path)
+    yield copy_query
+    copy_query.stop_producing()
 
 
-def test_a_worker_is_killed_and_nothing_is_lost_or_repeated(flow: Flow, tmp_path: Path) -> None:
+def test_killed_workers_lose_and_repeat_nothing(copy_query: CopyQuery, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
 
-    def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def record_process_id(batch: pa.RecordBatch) -> pa.RecordBatch:
         (pids / str(os.getpid())).touch()
         return batch
 
-    query = flow.start(tell)
+    query = copy_query.start(record_process_id)
     try:
         for _ in range(2):
-            before = len(flow.found())
-            flow.until(before + 40)
+            before = len(copy_query.found())
+            copy_query.wait_for(before + 40)
             pid = max(pids.iterdir(), key=lambda path: path.stat().st_mtime)
             os.kill(int(pid.name), signal.SIGKILL)
             for each in pids.iterdir():
                 each.unlink()
-            wait_until(lambda: bool(list(pids.iterdir())), "the tasks are back", 60)
-        flow.all_once()
+            wait_until(lambda: bool(list(pids.iterdir())), "the restarted tasks", 60)
+        copy_query.expect_each_record_once()
         assert query.exception() is None
     finally:
         query.stop()
 
 
-def test_a_micro_batch_query_takes_over_after_a_clean_stop_and_back(flow: Flow) -> None:
+def test_handover_to_a_micro_batch_query_and_back(copy_query: CopyQuery) -> None:
     for _ in range(2):
-        before = len(flow.found())
-        query = flow.start()
-        flow.until(before + 30)
+        before = len(copy_query.found())
+        query = copy_query.start()
+        copy_query.wait_for(before + 30)
         query.stop()
         assert query.exception() is None
-        flow.micro_batch()
-    query = flow.start()
+        copy_query.micro_batch()
+    query = copy_query.start()
     try:
-        flow.all_once()
+        copy_query.expect_each_record_once()
     finally:
         query.stop()
 
 
-def test_a_driver_is_killed_and_a_micro_batch_query_takes_over_when_it_was_settled(flow: Flow) -> None:
+def test_handover_to_a_micro_batch_query_after_a_killed_driver_and_recovery(copy_query: CopyQuery) -> None:
     for number in range(2):
-        before = len(flow.found())
-        command = [sys.executable, str(APP), flow.servers, flow.source, flow.output, flow.checkpoint]
+        before = len(copy_query.found())
+        command = [
+            sys.executable,
+            str(APP),
+            copy_query.servers,
+            copy_query.source,
+            copy_query.output,
+            copy_query.checkpoint,
+        ]
         process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
         try:
-            flow.until(before + 40)
+            copy_query.wait_for(before + 40)
             time.sleep(0.03 * number)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        settled = settle(flow.spark, flow.checkpoint, {"kafka.bootstrap.servers": flow.servers, **flow.options})
-        assert settled is not None
-        assert sum(settled.values()) >= before + 40
-        assert settle(flow.spark, flow.checkpoint, {"kafka.bootstrap.servers": flow.servers, **flow.options}) == settled
-        flow.micro_batch()
-        assert flow.found() == Counter(range(len(flow.found())))
-    query = flow.start()  # and a continuous one after it
+        recovered = recover_checkpoint(
+            copy_query.spark,
+            copy_query.checkpoint,
+            {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options},
+        )
+        assert recovered is not None
+        assert sum(recovered.values()) >= before + 40
+        assert (
+            recover_checkpoint(
+                copy_query.spark,
+                copy_query.checkpoint,
+                {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options},
+            )
+            == recovered
+        )
+        copy_query.micro_batch()
+        assert copy_query.found() == Counter(range(len(copy_query.found())))
+    query = copy_query.start()  # and a continuous query afterwards
     try:
-        flow.all_once()
+        copy_query.expect_each_record_once()
     finally:
         query.stop()
 
 
-def test_settling_asks_for_the_offsets_of_all_partitions_by_name(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else brokers leave those out whose first offset is just being committed."""
-    query = flow.start()
-    flow.until(10)
+def test_recovery_fetches_the_offsets_of_all_partitions_by_name(
+    copy_query: CopyQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise brokers omit partitions whose first offset is pending."""
+    query = copy_query.start()
+    copy_query.wait_for(10)
     query.stop()
-    asked: list[object] = []
-    noted = Group.noted
+    requested: list[object] = []
+    committed_with_metadata = ConsumerGroup.committed_with_metadata
 
-    def spy(group: Group, partitions: Collection[TopicPartition] | None = None, **more: Any) -> Any:
-        asked.append(None if partitions is None else sorted(partitions))
-        return noted(group, partitions, **more)
+    def spy(group: ConsumerGroup, partitions: Collection[TopicPartition] | None = None, **keywords: Any) -> Any:
+        requested.append(None if partitions is None else sorted(partitions))
+        return committed_with_metadata(group, partitions, **keywords)
 
-    monkeypatch.setattr(Group, "noted", spy)
-    settle(flow.spark, flow.checkpoint, {"kafka.bootstrap.servers": flow.servers, **flow.options})
-    assert [TopicPartition(flow.source, 0), TopicPartition(flow.source, 1)] in asked
+    monkeypatch.setattr(ConsumerGroup, "committed_with_metadata", spy)
+    recover_checkpoint(
+        copy_query.spark, copy_query.checkpoint, {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options}
+    )
+    assert [TopicPartition(copy_query.source, 0), TopicPartition(copy_query.source, 1)] in requested
 
 
-def test_what_is_no_query_cannot_be_settled(flow: Flow, tmp_path: Path) -> None:
-    options = {"kafka.bootstrap.servers": flow.servers, **flow.options}
-    with pytest.raises(OptionError, match="there is no query in"):
-        settle(flow.spark, str(tmp_path / "nothing"), options)
-    with pytest.raises(OptionError, match="only a query that delivers exactly-once"):
-        settle(flow.spark, flow.checkpoint, options | {"delivery": "at-least-once"})
+def test_recovery_without_a_query_is_rejected(copy_query: CopyQuery, tmp_path: Path) -> None:
+    options = {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options}
+    with pytest.raises(OptionError, match="is not the checkpoint of a query"):
+        recover_checkpoint(copy_query.spark, str(tmp_path / "nothing"), options)
+    with pytest.raises(OptionError, match="only exactly-once queries need recover_checkpoint"):
+        recover_checkpoint(copy_query.spark, copy_query.checkpoint, options | {"deliveryGuarantee": "at-least-once"})
     with pytest.raises(OptionError, match="transactionalIdPrefix is missing"):
-        settle(flow.spark, flow.checkpoint, {"kafka.bootstrap.servers": flow.servers})
+        recover_checkpoint(copy_query.spark, copy_query.checkpoint, {"kafka.bootstrap.servers": copy_query.servers})
 
 
-def test_another_driver_that_takes_over_ends_the_query_for_good(flow: Flow) -> None:
-    query = flow.start()
+def test_a_fenced_query_ends_for_good(copy_query: CopyQuery) -> None:
+    query = copy_query.start()
     try:
-        flow.until(20)
-        settle(flow.spark, flow.checkpoint, {"kafka.bootstrap.servers": flow.servers, **flow.options})
-        wait_until(lambda: not query.isActive, "the query has ended", 60)
-        assert "taken over" in str(query.exception())
+        copy_query.wait_for(20)
+        recover_checkpoint(
+            copy_query.spark,
+            copy_query.checkpoint,
+            {"kafka.bootstrap.servers": copy_query.servers, **copy_query.options},
+        )
+        wait_until(lambda: not query.isActive, "the end of the query", 60)
+        # The driver reports the newer entry of the fencing log, or a task the response of its transaction coordinator.
+        assert re.search("has taken control of the query|has acquired the transactional id", str(query.exception()))
     finally:
         query.stop()
-    query = flow.start()
+    query = copy_query.start()
     try:
-        flow.all_once()
+        copy_query.expect_each_record_once()
     finally:
         query.stop()

@@ -1,4 +1,4 @@
-"""Continuous queries as users have them: start, look, stop, and go on."""
+"""Continuous queries as users run them: start, progress, failures, stop and restart."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.continuous.queries import PATIENCE, failure_of
+from tests.integration.continuous.continuous_queries import TIMEOUT, await_failure
 from tests.integration.read_back import consume, values
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import (
-    CheckpointTakenError,
+    CheckpointFencedError,
     OptionError,
-    RunFailedError,
-    TaskStartError,
+    QueryRunError,
+    TaskStartTimeoutError,
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.runtime.checkpoint_files import CheckpointFiles
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.groups import Group
+from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
     from tests.conftest import MakeTopic
-    from tests.integration.continuous.queries import Queries
+    from tests.integration.continuous.continuous_queries import Queries
     from tests.integration.workbench import Workbench
 
-    from pyspark_kafka_direct.continuous.sink import TaskInfo
+    from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 
 
 @pytest.mark.smoke
-def test_from_start_to_stop_and_on(queries: Queries, make_topic: MakeTopic) -> None:
+def test_start_stop_and_restart(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(2), make_topic()
     queries.put(source, range(20))
     query = queries.copy(source, output, queryName="copies")
@@ -48,7 +48,7 @@ def test_from_start_to_stop_and_on(queries: Queries, make_topic: MakeTopic) -> N
     assert query.awaitTermination(0.01) is False
     query.processAllAvailable()
     assert values(queries.bench.bootstrap_servers, output) == sorted(map(str, range(20)))
-    first = query.recentProgress[0]  # two partitions may come in two epochs
+    first = query.recentProgress[0]  # the partitions may be in two epochs
     assert query.lastProgress == query.recentProgress[-1]
     assert (first["id"], first["runId"], first["name"], first["batchId"]) == (query.id, query.runId, "copies", 1)
     assert sum(each["numInputRows"] for each in query.recentProgress) == 20
@@ -58,40 +58,40 @@ def test_from_start_to_stop_and_on(queries: Queries, make_topic: MakeTopic) -> N
     assert query.recentProgress[-1]["sources"][0]["description"] == f"KafkaDirect[Subscribe[{source}]]"
     assert first["timestamp"].endswith("Z")
     assert set(query.status) == {"message", "isDataAvailable", "isTriggerActive"}
-    began = time.monotonic()
+    stopped_at = time.monotonic()
     query.stop()
-    assert time.monotonic() - began < 5  # a stop is quick; how quick depends on the machine
+    assert time.monotonic() - stopped_at < 5  # generous for slow machines
     assert not query.isActive
     assert query.awaitTermination() is None
     assert query.awaitTermination(1) is True
     assert query.status["message"] == "Stopped"
-    query.stop()  # once more does no harm
+    query.stop()  # idempotent
     queries.put(source, range(20, 30))
-    again = queries.copy(source, output)
-    assert again.id == query.id
-    assert again.runId != query.runId
-    queries.expect(output, range(30), again)
-    again.stop()
-    epochs = queries.entries("offsets")
-    assert epochs == list(range(len(epochs))) == queries.entries("commits")
-    assert queries.logged(epochs[-1]) == {source: {"0": 15, "1": 15}}
+    restarted = queries.copy(source, output)
+    assert restarted.id == query.id
+    assert restarted.runId != query.runId
+    queries.expect(output, range(30), restarted)
+    restarted.stop()
+    epochs = queries.epochs("offsets")
+    assert epochs == list(range(len(epochs))) == queries.epochs("commits")
+    assert queries.end_offsets(epochs[-1]) == {source: {"0": 15, "1": 15}}
 
 
-def test_an_epoch_in_which_nothing_moves_costs_nothing(queries: Queries, make_topic: MakeTopic) -> None:
+def test_epochs_without_progress_are_not_written(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(), make_topic()
     query = queries.copy(source, output, epochInterval="20 ms")
     query.processAllAvailable()
-    wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "it is idle")
+    wait_until(lambda: query.status["message"] == "Waiting for data to arrive", "an idle query")
     time.sleep(0.2)
-    assert queries.entries("commits") == [0]
+    assert queries.epochs("commits") == [0]
     for number in range(3):
         queries.put(source, [number])
         query.processAllAvailable()
-    assert queries.entries("commits") == queries.entries("offsets") == [0, 1, 2, 3]
+    assert queries.epochs("commits") == queries.epochs("offsets") == [0, 1, 2, 3]
     assert [each["batchId"] for each in query.recentProgress] == [1, 2, 3]
 
 
-def test_old_epochs_are_removed(queries: Queries, make_topic: MakeTopic) -> None:
+def test_old_epochs_are_purged(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(), make_topic()
     queries.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
     try:
@@ -102,12 +102,12 @@ def test_old_epochs_are_removed(queries: Queries, make_topic: MakeTopic) -> None
         queries.put(source, [number])
         query.processAllAvailable()
     query.stop()
-    last = queries.entries("commits")[-1]
+    last = queries.epochs("commits")[-1]
     assert last >= 6
-    assert queries.entries("commits") == queries.entries("offsets") == [last - 2, last - 1, last]
+    assert queries.epochs("commits") == queries.epochs("offsets") == [last - 2, last - 1, last]
 
 
-def test_functions_one_after_the_other(queries: Queries, make_topic: MakeTopic) -> None:
+def test_functions_are_applied_in_order(queries: Queries, make_topic: MakeTopic) -> None:
     import pyarrow.compute as pc
 
     source, output = make_topic(), make_topic()
@@ -118,12 +118,16 @@ def test_functions_one_after_the_other(queries: Queries, make_topic: MakeTopic) 
         kept = batch.filter(pc.equal(pc.bit_wise_and(batch["offset"], 1), 0))
         return kept if kept.num_rows else None
 
-    def shout(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def append_exclamation_mark(batch: pa.RecordBatch) -> pa.RecordBatch:
         texts = pc.binary_join_element_wise(batch["value"].cast("string"), "!", "")
         return batch.from_arrays([texts], ["value"])
 
     query = queries.start(
-        queries.read(subscribe=source).select("offset", "value").map_batches(even).map_batches(shout).to_kafka(output)
+        queries.read(subscribe=source)
+        .select("offset", "value")
+        .map_batches(even)
+        .map_batches(append_exclamation_mark)
+        .to_kafka(output)
     )
     queries.expect(output, ["0!", "2!", "4!", "6!", "8!"], query)
     queries.put(source, ["odd?"], 0)  # offset 10
@@ -131,23 +135,23 @@ def test_functions_one_after_the_other(queries: Queries, make_topic: MakeTopic) 
     query.processAllAvailable()
     queries.expect(output, ["0!", "2!", "4!", "6!", "8!", "odd?!"], query)
     assert query.lastProgress is not None
-    assert query.lastProgress["sources"][0]["endOffset"] == {source: {"0": 12}}, "what was filtered out counts as read"
+    assert query.lastProgress["sources"][0]["endOffset"] == {source: {"0": 12}}, "dropped records count as read"
 
 
 def test_all_columns_are_read_by_default(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(), make_topic()
     queries.put(source, ["x"])
 
-    def names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def column_names(batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as arrow
 
         return arrow.record_batch({"value": [",".join(batch.schema.names)]})
 
-    queries.start(queries.read(subscribe=source, includeHeaders=True).map_batches(names).to_kafka(output))
+    queries.start(queries.read(subscribe=source, includeHeaders=True).map_batches(column_names).to_kafka(output))
     queries.expect(output, ["key,value,topic,partition,offset,timestamp,timestampType,headers"])
 
 
-def test_nulls_arrive_as_nulls(queries: Queries, make_topic: MakeTopic) -> None:
+def test_nulls_are_preserved(queries: Queries, make_topic: MakeTopic) -> None:
     """SPARK-27494."""
     source, output = make_topic(), make_topic()
     queries.bench.write(source, [None, b"value"])
@@ -157,25 +161,25 @@ def test_nulls_arrive_as_nulls(queries: Queries, make_topic: MakeTopic) -> None:
 
 
 @pytest.mark.parametrize(
-    ("isolation", "wanted"),
+    ("isolation", "expected"),
     [
         ("read_committed", ["plain-0", "plain-1", "committed-2", "committed-3", "committed-4", "plain-10"]),
         ("read_uncommitted", ["plain-0", "plain-1", "committed-2", "committed-3", "committed-4", "plain-10"]),
     ],
 )
-def test_transactions_of_others(
-    queries: Queries, make_topic: MakeTopic, mixed: str, isolation: str, wanted: list[str]
+def test_transactions_of_other_producers(
+    queries: Queries, make_topic: MakeTopic, mixed: str, isolation: str, expected: list[str]
 ) -> None:
     output = make_topic()
-    wanted = [*wanted, "committed-11"]
+    expected = [*expected, "committed-11"]
     if isolation == "read_uncommitted":
-        wanted += ["aborted-6", "aborted-7", "aborted-8", "aborted-13", "aborted-14"]
-    reading = queries.read(subscribe=mixed, kafka_isolation_level=isolation)
-    query = queries.start(reading.select("value").to_kafka(output))
+        expected += ["aborted-6", "aborted-7", "aborted-8", "aborted-13", "aborted-14"]
+    input_query = queries.read(subscribe=mixed, kafka_isolation_level=isolation)
+    query = queries.start(input_query.select("value").to_kafka(output))
     query.processAllAvailable()
-    queries.expect(output, wanted, query)
+    queries.expect(output, expected, query)
     query.stop()
-    assert queries.logged(queries.entries("commits")[-1]) == {mixed: {"0": 16}}
+    assert queries.end_offsets(queries.epochs("commits")[-1]) == {mixed: {"0": 16}}
 
 
 def test_a_function_as_the_output(queries: Queries, make_topic: MakeTopic, tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ def test_a_function_as_the_output(queries: Queries, make_topic: MakeTopic, tmp_p
     assert query.lastProgress["sink"]["description"] == "foreach_batch"
 
 
-class Files:
+class FileSink:
     """A sink that writes a file for each epoch."""
 
     def __init__(self, folder: str, task: int) -> None:
@@ -216,12 +220,12 @@ class Files:
             pass
 
 
-def test_a_sink_of_ones_own(queries: Queries, make_topic: MakeTopic, tmp_path: Path) -> None:
+def test_a_custom_sink(queries: Queries, make_topic: MakeTopic, tmp_path: Path) -> None:
     source = make_topic(2)
     queries.put(source, range(10))
-    folder, kind = str(tmp_path), Files
+    folder, kind = str(tmp_path), FileSink
 
-    def make(task: TaskInfo) -> Files:
+    def make(task: TaskInfo) -> FileSink:
         return kind(folder, task.task)
 
     query = queries.start(queries.read(subscribe=source).to(make))
@@ -233,32 +237,32 @@ def test_a_sink_of_ones_own(queries: Queries, make_topic: MakeTopic, tmp_path: P
 
 
 class TestFailures:
-    def test_a_function_that_fails_for_good(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_a_function_that_always_fails(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(), make_topic()
         queries.put(source, range(3))
 
         def divide(batch: pa.RecordBatch) -> pa.RecordBatch:
-            raise ZeroDivisionError("by what the user divides")
+            raise ZeroDivisionError("on purpose")
 
         query = queries.start(
             queries.read(subscribe=source).map_batches(divide).to_kafka(output), maxRestarts=1, queryName="fails"
         )
-        error = failure_of(query)
-        assert isinstance(error, RunFailedError)
-        assert error.cause == "ZeroDivisionError"
-        text = str(error)
-        assert "failed with ZeroDivisionError: by what the user divides" in text
-        assert "Traceback (most recent call last)" in text
-        assert "in divide" in text
-        with pytest.raises(RunFailedError, match="by what the user divides"):
+        error = await_failure(query)
+        assert isinstance(error, QueryRunError)
+        assert error.cause_class == "ZeroDivisionError"
+        message = str(error)
+        assert "failed with ZeroDivisionError: on purpose" in message
+        assert "Traceback (most recent call last)" in message
+        assert "in divide" in message
+        with pytest.raises(QueryRunError, match="on purpose"):
             query.awaitTermination(5)
-        with pytest.raises(RunFailedError, match="by what the user divides"):
+        with pytest.raises(QueryRunError, match="on purpose"):
             query.processAllAvailable()
         query.stop()
         assert query.status["message"].startswith("Terminated with exception: Task 0")
         assert query.lastProgress is None
 
-    def test_a_failure_that_passes(self, queries: Queries, make_topic: MakeTopic, tmp_path: Path) -> None:
+    def test_a_transient_failure(self, queries: Queries, make_topic: MakeTopic, tmp_path: Path) -> None:
         source, output = make_topic(), make_topic()
         queries.put(source, range(10))
         once = str(tmp_path / "failed")
@@ -275,15 +279,15 @@ class TestFailures:
         queries.expect(output, range(10), query)
         assert query.isActive
 
-    def test_a_port_that_is_taken_while_it_starts_again(
+    def test_a_port_that_is_in_use_at_a_restart(
         self, queries: Queries, make_topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whoever has it may go away again: only the first start is refused for good."""
-        from pyspark_kafka_direct.continuous import _coordinator, _run
+        """Another process may release the port: only the first start fails for good."""
+        from pyspark_kafka_direct.continuous import epoch_coordinator, query_run
 
         source, output = make_topic(), make_topic()
         queries.put(source, range(10))
-        once, real, made = str(tmp_path / "failed"), _coordinator.Coordinator, []
+        once, coordinator, created = str(tmp_path / "failed"), epoch_coordinator.EpochCoordinator, []
 
         def fail_once(batch: pa.RecordBatch) -> pa.RecordBatch:
             if not os.path.exists(once):
@@ -291,27 +295,27 @@ class TestFailures:
                     raise OSError("only once")
             return batch
 
-        def second_is_refused(*arguments: Any) -> object:
-            made.append(arguments)
-            if len(made) == 2:
+        def fail_second_start(*arguments: Any) -> object:
+            created.append(arguments)
+            if len(created) == 2:
                 raise OSError(98, "Address already in use")
-            return real(*arguments)
+            return coordinator(*arguments)
 
-        monkeypatch.setattr(_run, "Coordinator", second_is_refused)
+        monkeypatch.setattr(query_run, "EpochCoordinator", fail_second_start)
         query = queries.start(queries.read(subscribe=source).select("value").map_batches(fail_once).to_kafka(output))
         queries.expect(output, range(10), query)
-        assert len(made) == 3
+        assert len(created) == 3
 
-    def test_a_worker_that_dies(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_a_worker_that_exits(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(2), make_topic()
 
         def die(batch: pa.RecordBatch) -> pa.RecordBatch:
-            if b"die" in batch["value"].to_pylist() and not os.path.exists(marker):
-                with open(marker, "x"):
+            if b"die" in batch["value"].to_pylist() and not os.path.exists(died):
+                with open(died, "x"):
                     os._exit(9)
             return batch
 
-        marker = str(queries.folder / "died")
+        died = str(queries.folder / "died")
         query = queries.start(queries.read(subscribe=source).select("value").map_batches(die).to_kafka(output))
         queries.put(source, range(10))
         query.processAllAvailable()
@@ -329,18 +333,18 @@ class TestFailures:
         query = queries.start(
             queries.read(subscribe=source).map_batches(hang).to_kafka(output), epochTimeout=1, maxRestarts=0
         )
-        assert "have not reported epoch 1 within 1 s" in str(failure_of(query))
+        assert "did not report epoch 1 within 1 s" in str(await_failure(query))
 
     def test_a_file_system_that_hangs(
         self, queries: Queries, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """None here can be made to hang, so the last of the calls that lead there does."""
-        create, hangs, answers = CheckpointFiles.create, threading.Event(), threading.Event()
+        """Instead of a file system, the last call before it hangs."""
+        create, has_hung, released = CheckpointFiles.create, threading.Event(), threading.Event()
 
         def hang(self: CheckpointFiles, name: str, text: str) -> bool:
             if name == "commits/2":
-                hangs.set()
-                answers.wait(PATIENCE)
+                has_hung.set()
+                released.wait(TIMEOUT)
             return create(self, name, text)
 
         monkeypatch.setattr(CheckpointFiles, "create", hang)
@@ -349,23 +353,23 @@ class TestFailures:
         query = queries.copy(source, output, epochTimeout=3)
         try:
             queries.expect(output, range(5), query)
-            wait_until(lambda: queries.entries("commits")[-1:] == [1], "the first epoch", PATIENCE)
+            wait_until(lambda: queries.epochs("commits")[-1:] == [1], "the first epoch", TIMEOUT)
             queries.put(source, range(5, 9))
-            assert hangs.wait(PATIENCE)
-            failure = failure_of(query)
-            assert "Epoch 2 has not been written down within 3 s" in str(failure)
+            assert has_hung.wait(TIMEOUT)
+            failure = await_failure(query)
+            assert "Epoch 2 was not committed within 3 s" in str(failure)
             tracker = queries.spark.sparkContext.statusTracker()
-            assert list(tracker.getActiveJobsIds()) == [], "its tasks have ended"
+            assert list(tracker.getActiveJobsIds()) == [], "the tasks have ended"
             query.stop()
         finally:
-            answers.set()
-        wait_until(lambda: queries.entries("commits")[-1:] == [2], "the late write", PATIENCE)
-        again = queries.copy(source, output)
+            released.set()
+        wait_until(lambda: queries.epochs("commits")[-1:] == [2], "the abandoned commit", TIMEOUT)
+        restarted = queries.copy(source, output)
         queries.put(source, ["more"])
-        queries.expect(output, [*range(9), "more"], again)
+        queries.expect(output, [*range(9), "more"], restarted)
         assert query.status["message"].startswith("Terminated with exception: Epoch 2")
 
-    def test_what_no_restart_mends_ends_at_once(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_a_permanent_error_ends_the_query_at_once(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(), make_topic()
         queries.put(source, ["x"])
 
@@ -373,22 +377,20 @@ class TestFailures:
             return batch.select(["offset"])
 
         query = queries.start(queries.read(subscribe=source).map_batches(other_columns).to_kafka(output))
-        assert type(failure_of(query)).__name__ == "ColumnError"
+        assert type(await_failure(query)).__name__ == "ColumnError"
 
-    def test_a_topic_that_is_not_there(
-        self, queries: Queries, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_missing_topic(self, queries: Queries, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture) -> None:
         query = queries.copy("there-is-no-such-topic", make_topic(), queryName="nothing")
-        error = failure_of(query)
+        error = await_failure(query)
         assert isinstance(error, TopicNotFoundError)
         assert "there-is-no-such-topic" in str(error)
-        assert "starts again" not in caplog.text, "it has never begun"
+        assert "restarts" not in caplog.text, "the query has never started"
 
-    def test_a_topic_that_is_there_a_moment_later(self, queries: Queries, make_topic: MakeTopic) -> None:
-        """Not all brokers may know it yet, so they are asked again before the query gives up."""
+    def test_a_topic_that_is_created_later(self, queries: Queries, make_topic: MakeTopic) -> None:
+        """Not all brokers may know it yet, so the query retries."""
         topic, output = f"later-{make_topic()}", make_topic()
-        reading = queries.read(subscribe=topic, fetchOffset_numRetries=30).select("value")
-        query = queries.start(reading.to_kafka(output))
+        input_query = queries.read(subscribe=topic, fetchOffset_numRetries=30).select("value")
+        query = queries.start(input_query.to_kafka(output))
         assert query.awaitTermination(1.5) is False
         Admin(queries.bench.bootstrap_servers).create(topic, 1)
         queries.put(topic, range(3))
@@ -400,26 +402,26 @@ class TestFailures:
         one.processAllAvailable()
         two = queries.copy(source, output)
         two.processAllAvailable()
-        until = time.monotonic() + PATIENCE
-        while one.isActive and two.isActive and time.monotonic() < until:
+        deadline = time.monotonic() + TIMEOUT
+        while one.isActive and two.isActive and time.monotonic() < deadline:
             queries.put(source, ["x"])
             time.sleep(0.05)
-        (ended,) = [each for each in (one, two) if not each.isActive]
+        (fenced,) = [each for each in (one, two) if not each.isActive]
         (other,) = [each for each in (one, two) if each.isActive]
-        assert isinstance(ended.exception(), CheckpointTakenError)
+        assert isinstance(fenced.exception(), CheckpointFencedError)
         queries.put(source, ["after"])
         other.processAllAvailable()
         assert other.isActive
 
 
 class TestCores:
-    def test_more_tasks_than_cores_can_ever_be(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_more_tasks_than_cores(self, queries: Queries, make_topic: MakeTopic) -> None:
         query = queries.copy(make_topic(3), make_topic())
-        error = failure_of(query)
+        error = await_failure(query)
         assert isinstance(error, OptionError)
         assert "needs 3 cores" in str(error)
         assert "set tasksMax to 2 or less" in str(error)
-        assert queries.entries("offsets") == [], "it has not begun"
+        assert queries.epochs("offsets") == [], "the query has not started"
 
     def test_as_many_tasks_as_there_are_cores(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(5), make_topic()
@@ -427,18 +429,18 @@ class TestCores:
         query = queries.copy(source, output, tasksMax=2)
         queries.expect(output, range(50), query)
 
-    def test_cores_that_others_have(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_cores_that_are_in_use(self, queries: Queries, make_topic: MakeTopic) -> None:
         first = queries.copy(make_topic(), make_topic(), "first")
         first.processAllAvailable()
-        wait_until(lambda: first.status["isTriggerActive"], "it runs")
+        wait_until(lambda: first.status["isTriggerActive"], "a running query")
         second = queries.copy(make_topic(2), make_topic(), "second", taskStartTimeout=2)
-        error = failure_of(second)
-        assert isinstance(error, TaskStartError)
+        error = await_failure(second)
+        assert isinstance(error, TaskStartTimeoutError)
         assert "needs 2 free cores" in str(error)
         assert "tasksMax" in str(error)
         assert first.isActive
 
-    def test_two_queries_side_by_side(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_two_concurrent_queries(self, queries: Queries, make_topic: MakeTopic) -> None:
         topics = [(make_topic(2), make_topic()) for _ in range(2)]
         started = [queries.copy(*pair, str(number), tasksMax=1) for number, pair in enumerate(topics)]
         for number, ((source, output), query) in enumerate(zip(topics, started, strict=True)):
@@ -446,64 +448,62 @@ class TestCores:
             queries.expect(output, range(number, number + 10), query)
 
 
-class TestRefusals:
-    def test_a_name_that_another_query_has(self, queries: Queries, make_topic: MakeTopic) -> None:
-        first = queries.copy(make_topic(), make_topic(), "first", queryName="twin")
-        with pytest.raises(OptionError, match="a continuous query 'twin' is running already"):
-            queries.copy(make_topic(), make_topic(), "second", queryName="twin")
+class TestRejections:
+    def test_a_name_that_is_in_use(self, queries: Queries, make_topic: MakeTopic) -> None:
+        first = queries.copy(make_topic(), make_topic(), "first", queryName="duplicate")
+        with pytest.raises(OptionError, match="a continuous query named 'duplicate' is running"):
+            queries.copy(make_topic(), make_topic(), "second", queryName="duplicate")
         first.stop()
-        queries.copy(make_topic(), make_topic(), "second", queryName="twin")
+        queries.copy(make_topic(), make_topic(), "second", queryName="duplicate")
 
-    def test_a_function_that_cannot_travel(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_a_function_that_cannot_be_pickled(self, queries: Queries, make_topic: MakeTopic) -> None:
         lock = threading.Lock()
-        reading = queries.read(subscribe=make_topic())
+        input_query = queries.read(subscribe=make_topic())
 
         def locked(batch: pa.RecordBatch) -> pa.RecordBatch:
             with lock:
                 return batch
 
         with pytest.raises(OptionError, match="cannot be sent to the executors"):
-            queries.start(reading.map_batches(locked).to_kafka(make_topic()))
+            queries.start(input_query.map_batches(locked).to_kafka(make_topic()))
 
         def write(batch: pa.RecordBatch, epoch: int) -> None:
             with lock:
                 pass
 
         with pytest.raises(OptionError, match="cannot be sent to the executors"):
-            reading.foreach_batch(write)
+            input_query.foreach_batch(write)
 
-    def test_a_port_that_is_taken(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_a_port_that_is_in_use(self, queries: Queries, make_topic: MakeTopic) -> None:
         import socket
 
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             query = queries.copy(make_topic(), make_topic(), controlPort=port)
-            assert f"The driver cannot listen at 127.0.0.1, port {port}" in str(failure_of(query))
+            assert f"The driver cannot listen at 127.0.0.1, port {port}" in str(await_failure(query))
 
     @pytest.mark.parametrize(
-        ("place", "says"),
+        ("path", "message"),
         [("nowhere://x/y", 'No FileSystem for scheme "nowhere"'), ("/proc/version/checkpoint", "/proc/version")],
         ids=["file system", "folder"],
     )
-    def test_a_checkpoint_that_cannot_be_used(
-        self, queries: Queries, make_topic: MakeTopic, place: str, says: str
-    ) -> None:
-        with pytest.raises(OptionError, match=f"checkpointLocation {place} cannot be used: ") as caught:
-            queries.copy(make_topic(), make_topic(), checkpointLocation=place)
-        assert says in str(caught.value)
+    def test_an_unusable_checkpoint(self, queries: Queries, make_topic: MakeTopic, path: str, message: str) -> None:
+        with pytest.raises(OptionError, match=f"Cannot use checkpointLocation {path}: ") as caught:
+            queries.copy(make_topic(), make_topic(), checkpointLocation=path)
+        assert message in str(caught.value)
         assert "\n" not in str(caught.value)
 
-    def test_a_checkpoint_by_the_sessions_default(self, queries: Queries, make_topic: MakeTopic) -> None:
+    def test_the_default_checkpoint_location_of_the_session(self, queries: Queries, make_topic: MakeTopic) -> None:
         name = "spark.sql.streaming.checkpointLocation"
         queries.spark.conf.set(name, str(queries.folder))
         try:
             queries.copy(make_topic(), make_topic(), checkpointLocation=None, queryName="named").processAllAvailable()
         finally:
             queries.spark.conf.unset(name)
-        assert queries.entries("commits", "named") == [0]
+        assert queries.epochs("commits", "named") == [0]
 
 
-def test_a_port_of_ones_choice(queries: Queries, make_topic: MakeTopic) -> None:
+def test_a_given_port(queries: Queries, make_topic: MakeTopic) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -513,25 +513,25 @@ def test_a_port_of_ones_choice(queries: Queries, make_topic: MakeTopic) -> None:
     queries.expect(output, range(3), queries.copy(source, output, controlPort=port))
 
 
-def test_a_group_shows_where_the_query_is(queries: Queries, make_topic: MakeTopic, bench: Workbench) -> None:
+def test_offsets_are_committed_to_a_group(queries: Queries, make_topic: MakeTopic, bench: Workbench) -> None:
     source, output = make_topic(), make_topic()
     queries.put(source, range(7))
     group = f"shows-{source}"
-    reading = queries.read(subscribe=source, commitGroupId=group)
-    query = queries.start(reading.select("value").to_kafka(output))
+    input_query = queries.read(subscribe=source, commitGroupId=group)
+    query = queries.start(input_query.select("value").to_kafka(output))
     query.processAllAvailable()
-    cluster = Cluster(connection_settings({"bootstrap.servers": bench.bootstrap_servers}).connection)
-    wanted = {TopicPartition(source, 0): 7}
-    wait_until(lambda: Group(cluster, group).committed(wanted) == wanted, "the group has the offset")
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": bench.bootstrap_servers}).connection)
+    expected = {TopicPartition(source, 0): 7}
+    wait_until(lambda: ConsumerGroup(cluster, group).committed(expected) == expected, "the committed offset")
     query.stop()
     queries.put(source, ["more"])
-    reading = queries.read(subscribe=source, commitGroupId=group, startingOffsets="committed")
+    input_query = queries.read(subscribe=source, commitGroupId=group, startingOffsets="committed")
     other = make_topic()
-    queries.expect(other, ["more"], queries.start(reading.select("value").to_kafka(other), "another"))
+    queries.expect(other, ["more"], queries.start(input_query.select("value").to_kafka(other), "another"))
 
 
-def test_properties_of_the_caller(queries: Queries, make_topic: MakeTopic) -> None:
-    """The job inherits local properties of the thread that started the query, such as the scheduler's pool."""
+def test_local_properties_are_inherited(queries: Queries, make_topic: MakeTopic) -> None:
+    """The job inherits local properties of the thread that started the query, such as the scheduler pool."""
     source, output = make_topic(), make_topic()
     queries.put(source, ["x"])
 

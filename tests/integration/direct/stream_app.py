@@ -1,8 +1,8 @@
-"""Run by test_stream_restarts: python stream_app.py SERVERS TOPIC FOLDER, until FOLDER/stop exists, or it is killed.
+"""Run by test_stream_restarts: python stream_app.py SERVERS TOPIC FOLDER, until FOLDER/stop exists or it is killed.
 
-Each line of FOLDER/log is a fact as JSON: a batch that was planned (when Spark generated it), one that is done (all
-its records were read), and what state and window hold after it. While FOLDER/hold exists no batch gets done, so planned
-ones pile up.
+Each line of FOLDER/log is an event as JSON: a batch was planned (when Spark generated it), a batch is done (all its
+records were read), or the contents of state and window after a batch. While FOLDER/hold exists no batch completes, so
+planned batches accumulate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.direct import KafkaRDD
 
-BATCH_SECONDS = 4  # so that a busy machine keeps up
+BATCH_SECONDS = 4  # long enough for a busy machine
 WINDOW_SECONDS = 8
 
 
@@ -55,13 +55,18 @@ def create(servers: str, topic: str, folder: Path) -> StreamingContext:
     stream.foreachRDD(done)
     totals = numbers.map(lambda number: ("sum", number)).updateStateByKey(lambda new, old: sum(new) + (old or 0))
     window: DStream[int] = numbers.window(WINDOW_SECONDS, BATCH_SECONDS)
-    both = totals.union(window.map(lambda number: ("window", number)))
+    state_and_window = totals.union(window.map(lambda number: ("window", number)))
 
-    def look_back(time: datetime, rdd: RDD[tuple[str, int]]) -> None:
+    def log_state(time: datetime, rdd: RDD[tuple[str, int]]) -> None:
         pairs = rdd.collect()
-        log(folder, "state", time, **{name: [n for key, n in pairs if key == name] for name in ("sum", "window")})
+        log(
+            folder,
+            "state",
+            time,
+            **{name: [value for key, value in pairs if key == name] for name in ("sum", "window")},
+        )
 
-    both.foreachRDD(look_back)
+    state_and_window.foreachRDD(log_state)
     return ssc
 
 
@@ -74,9 +79,9 @@ def hold(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def log(folder: Path, what: str, at: datetime, **facts: Any) -> None:
+def log(folder: Path, event: str, at: datetime, **fields: Any) -> None:
     with (folder / "log").open("a") as file:
-        file.write(json.dumps({"what": what, "time": round(at.timestamp() * 1000), **facts}) + "\n")
+        file.write(json.dumps({"event": event, "time": round(at.timestamp() * 1000), **fields}) + "\n")
 
 
 def main(servers: str, topic: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""commitAsync and commitSync of a running stream, seen through the group itself."""
+"""commitAsync and commitSync of a running stream, checked with the committed offsets of the group."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 from pyspark.streaming import StreamingContext
-from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+from tests.integration.direct.streaming_contexts import (
+    DEADLINE,
+    BatchResults,
+    direct_stream,
+    streaming,
+)
 from tests.integration.groups import groups_named_after
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies
 from pyspark_kafka_direct.errors import BrokerError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,36 +35,38 @@ if TYPE_CHECKING:
 
 
 def committed(servers: str, group: str, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-    return Group(Cluster(connection_settings({"bootstrap.servers": servers}).connection), group).committed(partitions)
+    return ConsumerGroup(
+        ClusterClient(parse_client_params({"bootstrap.servers": servers}).connection), group
+    ).committed(partitions)
 
 
-def wait_for_commit(servers: str, group: str, wanted: Mapping[TopicPartition, int]) -> None:
+def wait_for_commit(servers: str, group: str, expected: Mapping[TopicPartition, int]) -> None:
     deadline = time.monotonic() + DEADLINE
-    while (seen := committed(servers, group, *wanted)) != wanted:
-        assert time.monotonic() < deadline, f"{seen}, not {wanted}"
+    while (offsets := committed(servers, group, *expected)) != expected:
+        assert time.monotonic() < deadline, f"{offsets}, not {expected}"
         time.sleep(0.05)
 
 
-def test_a_new_stream_of_the_group_starts_where_the_last_one_has_committed(
+def test_a_new_stream_starts_at_the_committed_offsets_of_the_group(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic, servers = make_topic(2), kafka.bootstrap_servers
     put(topic, range(7))
-    first, second, told = Seen(), Seen(), Seen()
+    first, second, callbacks = BatchResults(), BatchResults(), BatchResults()
     with streaming(spark.sparkContext, 0.5) as ssc:
         stream = direct_stream(ssc, servers, topic, topic)
 
         def handle(rdd: KafkaRDD) -> None:
             first.add(rdd.map(lambda record: int(record.value)).collect())
-            stream.commitAsync(rdd.offsetRanges(), lambda offsets, error: told.add((offsets, error)))
+            stream.commitAsync(rdd.offsetRanges(), lambda offsets, error: callbacks.add((offsets, error)))
 
         stream.foreachRDD(handle)
         ssc.start()
         ends = {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 3}
         wait_for_commit(servers, topic, ends)
     assert sorted(first.flat) == list(range(7))
-    assert [error for _, error in told.all if error] == []
-    assert told.all[-1][0] == ends
+    assert [error for _, error in callbacks.all if error] == []
+    assert callbacks.all[-1][0] == ends
     put(topic, range(7, 10))
     with streaming(spark.sparkContext, 0.5) as ssc:
         stream = direct_stream(ssc, servers, topic, topic)
@@ -70,57 +77,57 @@ def test_a_new_stream_of_the_group_starts_where_the_last_one_has_committed(
     assert sorted(second.flat) == [7, 8, 9]
 
 
-def test_a_graceful_stop_commits_what_the_last_batch_has_queued(
+def test_a_graceful_stop_commits_the_offsets_of_the_last_batch(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic()
     partition = TopicPartition(topic, 0)
     put(topic, range(5))
-    batches, told = Seen(), Seen()
+    batches, callbacks = BatchResults(), BatchResults()
     with streaming(spark.sparkContext, 1) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
 
         def handle(rdd: KafkaRDD) -> None:
             [only] = rdd.offsetRanges()
-            stream.commitAsync([only], lambda offsets, error: told.add((offsets[partition], error)))
-            put(topic, ["one more"])  # so that every batch but the first has something of its own to commit
+            stream.commitAsync([only], lambda offsets, error: callbacks.add((offsets[partition], error)))
+            put(topic, ["one more"])  # so that every batch after the first has a new offset to commit
             batches.add(only.untilOffset)
 
         stream.foreachRDD(handle)
         ssc.start()
-        batches.wait(lambda seen: len(seen) >= 2)
+        batches.wait(lambda results: len(results) >= 2)
         ssc.stop(stopSparkContext=False, stopGraceFully=True)
-    assert [error for _, error in told.all if error] == []
-    assert told.all[-1] == (batches.all[-1], None)
-    assert len(told.all) == len(batches.all), "each call was told, that of the last batch too"
+    assert [error for _, error in callbacks.all if error] == []
+    assert callbacks.all[-1] == (batches.all[-1], None)
+    assert len(callbacks.all) == len(batches.all), "each callback was called, including that of the last batch"
     assert committed(kafka.bootstrap_servers, topic, partition) == {partition: batches.all[-1]}
 
 
-def test_a_stop_that_is_not_graceful_commits_what_is_queued(
+def test_a_stop_that_is_not_graceful_commits_queued_offsets(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic()
     partition = TopicPartition(topic, 0)
     put(topic, range(5))
-    told = Seen()
-    with streaming(spark.sparkContext, 3600) as ssc:  # the next batch, which would send it, is far away
+    callbacks = BatchResults()
+    with streaming(spark.sparkContext, 3600) as ssc:  # the next batch, which would send the commit, is far away
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
         stream.foreachRDD(lambda rdd: None)
         ssc.start()
-        stream.commitAsync([OffsetRange(topic, 0, 0, 3)], lambda offsets, error: told.add((offsets, error)))
+        stream.commitAsync([OffsetRange(topic, 0, 0, 3)], lambda offsets, error: callbacks.add((offsets, error)))
         assert committed(kafka.bootstrap_servers, topic, partition) == {}
         ssc.stop(stopSparkContext=False, stopGraceFully=False)
-    assert told.all == [({partition: 3}, None)]
+    assert callbacks.all == [({partition: 3}, None)]
     assert committed(kafka.bootstrap_servers, topic, partition) == {partition: 3}
 
 
-def test_nothing_is_committed_unasked_and_no_group_is_made(
+def test_nothing_is_committed_automatically_and_no_group_is_created(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
-    """Neither by the driver nor by executors, for which Spark has the group spark-executor-*."""
+    """Neither by the driver nor by executors, for which Spark uses the group spark-executor-*."""
     topic = make_topic()
     put(topic, range(5))
-    batches = Seen()
+    batches = BatchResults()
     with streaming(spark.sparkContext, 0.5) as ssc:
         parameters = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic}
         reset = {"auto.offset.reset": "earliest", "enable.auto.commit": True, "auto.commit.interval.ms": 100}
@@ -136,34 +143,34 @@ def test_nothing_is_committed_unasked_and_no_group_is_made(
     direct_stream(StreamingContext(spark.sparkContext, 1), kafka.bootstrap_servers, topic, topic).commitSync(
         [OffsetRange(topic, 0, 0, 3)]
     )
-    assert groups_named_after(kafka.bootstrap_servers, topic) == [topic], "one that there is would be seen"
+    assert groups_named_after(kafka.bootstrap_servers, topic) == [topic], "an existing group is found"
 
 
-def test_commit_sync_is_done_when_it_returns(
+def test_commit_sync_has_committed_when_it_returns(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic()
     partition = TopicPartition(topic, 0)
     put(topic, range(5))
-    seen = Seen()
+    offsets = BatchResults()
     with streaming(spark.sparkContext, 0.5) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
 
         def handle(rdd: KafkaRDD) -> None:
             stream.commitSync(rdd.offsetRanges())
-            seen.add(committed(kafka.bootstrap_servers, topic, partition))
+            offsets.add(committed(kafka.bootstrap_servers, topic, partition))
 
         stream.foreachRDD(handle)
         ssc.start()
-        assert seen.wait(lambda seen: len(seen) >= 1)[0] == {partition: 5}
+        assert offsets.wait(lambda results: len(results) >= 1)[0] == {partition: 5}
 
 
-def test_a_commit_that_fails_is_told_and_stops_nothing(
+def test_a_failed_commit_is_passed_to_the_callback_and_the_stream_continues(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic()
     put(topic, range(5))
-    told, batches = Seen(), Seen()
+    callbacks, batches = BatchResults(), BatchResults()
     member: Any = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
     try:
         member.subscribe([topic])
@@ -176,25 +183,25 @@ def test_a_commit_that_fails_is_told_and_stops_nothing(
 
             def handle(rdd: KafkaRDD) -> None:
                 batches.add(rdd.count())
-                stream.commitAsync(rdd.offsetRanges(), lambda offsets, error: told.add((offsets, error)))
+                stream.commitAsync(rdd.offsetRanges(), lambda offsets, error: callbacks.add((offsets, error)))
 
             stream.foreachRDD(handle)
             ssc.start()
-            offsets, error = told.wait(lambda seen: len(seen) >= 1)[0]
+            offsets, error = callbacks.wait(lambda results: len(results) >= 1)[0]
             batches.wait_for_more(2)
     finally:
         member.close()
     assert offsets == {TopicPartition(topic, 0): 5}
     assert isinstance(error, BrokerError)
-    assert "has members" in str(error)
+    assert "has active members" in str(error)
 
 
-def test_without_a_group_there_is_nothing_to_commit_for(
+def test_commits_without_a_group_are_rejected(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic()
     put(topic, range(5))
-    seen = Seen()
+    errors = BatchResults()
     with streaming(spark.sparkContext, 0.5) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
 
@@ -203,10 +210,10 @@ def test_without_a_group_there_is_nothing_to_commit_for(
                 try:
                     commit(rdd.offsetRanges())
                 except OptionError as error:
-                    seen.add(str(error))
+                    errors.add(str(error))
 
         stream.foreachRDD(handle)
         ssc.start()
-        messages = seen.wait(lambda seen: len(seen) >= 2)[:2]
+        messages = errors.wait(lambda results: len(results) >= 2)[:2]
     assert [message.partition(" ")[0] for message in messages] == ["commitAsync", "commitSync"]
-    assert all("give group.id" in message for message in messages)
+    assert all("set group.id" in message for message in messages)

@@ -1,4 +1,4 @@
-"""Each record exactly once, whatever dies; and examples/exactly_once_sqlite.py, which shows how."""
+"""Each record exactly once although processes are killed, and examples/exactly_once_sqlite.py, which does the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_kafka_direct.direct import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-FAILING = 0.2  # of the generations
+FAILING = 0.2  # the share of generations that fail
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -31,7 +31,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.mark.spark_app
 def test_each_record_is_there_once_after_two_kills(kafka: EmbeddedKafka, tmp_path: Path, plan: DirectPlan) -> None:
     """A short form of ``make soak-direct``."""
-    outcome = DirectRun(plan, kafka.bootstrap_servers, tmp_path, say=print).run()
+    outcome = DirectRun(plan, kafka.bootstrap_servers, tmp_path, report=print).run()
     assert outcome.kills.total() == 2
     assert outcome.changes["created"] == 1
     assert outcome.records > 0
@@ -47,28 +47,30 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
-def test_a_batch_that_begins_elsewhere_stores_nothing(example: Any, tmp_path: Path) -> None:
+def test_a_batch_with_other_start_offsets_stores_nothing(example: Any, tmp_path: Path) -> None:
     database = tmp_path / "delays.sqlite"
     example.create_tables(database)
     zero, one = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    begins = {zero: 0, one: 7}
-    example.store(database, begins, [OffsetRange(*zero, 0, 5), OffsetRange(*one, 7, 9)], {"JFK": (7, 6, 60)})
+    first_offsets = {zero: 0, one: 7}
+    example.store(database, first_offsets, [OffsetRange(*zero, 0, 5), OffsetRange(*one, 7, 9)], {"JFK": (7, 6, 60)})
     before = ({zero: 5, one: 9}, {"JFK": (7, 6, 60)})
     assert (example.stored_offsets(database), example.stored_delays(database)) == before
-    for again in (OffsetRange(*one, 7, 9), OffsetRange(*one, 10, 12)):
-        with pytest.raises(RuntimeError, match="the database is elsewhere"):
-            example.store(database, begins, [OffsetRange(*zero, 5, 8), again], {"JFK": (1, 1, 1), "LGA": (1, 1, 1)})
+    for second_range in (OffsetRange(*one, 7, 9), OffsetRange(*one, 10, 12)):
+        with pytest.raises(RuntimeError, match="but the database contains another offset"):
+            example.store(
+                database, first_offsets, [OffsetRange(*zero, 5, 8), second_range], {"JFK": (1, 1, 1), "LGA": (1, 1, 1)}
+            )
         assert (example.stored_offsets(database), example.stored_delays(database)) == before
-    example.store(database, begins, [OffsetRange(*zero, 5, 8), OffsetRange(*one, 9, 9)], {"JFK": (3, 3, -10)})
+    example.store(database, first_offsets, [OffsetRange(*zero, 5, 8), OffsetRange(*one, 9, 9)], {"JFK": (3, 3, -10)})
     assert example.stored_offsets(database) == {zero: 8, one: 9}
     assert example.stored_delays(database) == {"JFK": (10, 9, 50)}
 
 
-def test_a_batch_after_a_first_one_that_failed_stores_nothing(example: Any, tmp_path: Path) -> None:
-    """Spark runs it all the same, and the database knows nothing yet."""
+def test_a_batch_after_a_failed_first_batch_stores_nothing(example: Any, tmp_path: Path) -> None:
+    """Spark runs the second batch anyway, and the database is still empty."""
     database = tmp_path / "delays.sqlite"
     example.create_tables(database)
     one = TopicPartition("flights", 1)
-    with pytest.raises(RuntimeError, match="the database is elsewhere"):
+    with pytest.raises(RuntimeError, match="but the database contains another offset"):
         example.store(database, {one: 7}, [OffsetRange(*one, 9, 12)], {"JFK": (3, 3, 30)})
     assert (example.stored_offsets(database), example.stored_delays(database)) == ({}, {})

@@ -1,4 +1,4 @@
-"""examples/direct_stream.py, run as a user runs it, with fewer flights."""
+"""examples/direct_stream.py, run with fewer flights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "direct_stream.py"
 @pytest.mark.spark_app
 @pytest.mark.timeout(900)
 def test_no_flight_is_missing_after_a_kill() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(EXAMPLE), "--flights", "3000"], capture_output=True, text=True, timeout=870, check=False
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-4000:]
-    assert "the application is killed (kill -9)." in done.stdout
-    assert "3,000 flights read of 3,000, 0 gaps: all equal" in done.stdout
-    assert "same offsets: True" in done.stdout
-    assert "Group delays shows the end of every partition: yes" in done.stdout
-    assert "Traceback" not in done.stderr
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-4000:]
+    assert "the application is killed (kill -9)." in process.stdout
+    assert "3,000 flights read of 3,000, 0 gaps: all equal" in process.stdout
+    assert "same offsets: True" in process.stdout
+    assert "Group delays has committed the end of every partition: yes" in process.stdout
+    assert "Traceback" not in process.stderr

@@ -1,6 +1,6 @@
-"""Spark fails to generate a batch: no record is lost by it, and none is seen twice.
+"""Spark fails to generate a batch: no record is lost, and none is processed twice.
 
-Batches are told apart by their times, so that a batch that Spark runs again after a restart counts once.
+Results are stored by batch time, so that a batch that Spark runs again after a restart counts once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.streaming import StreamingContext
-from tests.integration.direct.running import DEADLINE, direct_stream, streaming
+from tests.integration.direct.streaming_contexts import DEADLINE, direct_stream, streaming
 from tests.integration.waiting import wait_until
 
-from pyspark_kafka_direct.direct.rates import PerPartitionConfig
+from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct import KafkaRDD, TopicPartition
 
 NAMES = ("one", "two", "checked", "three", "three again")
-SECONDS = 2  # a batch; so that a busy machine keeps up
+SECONDS = 2  # the batch interval, long enough for a busy machine
 
 
 class Outputs:
-    """What the outputs of a context have seen, by name and batch time; known by its name to the checkpoint."""
+    """The results of the outputs of a context, by name and batch time; pickled by reference in the checkpoint."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: dict[str, dict[int, list[Any]]] = {}
-        self.armed: set[str] = set()
+        self._results: dict[str, dict[int, list[Any]]] = {}
+        self.failures_to_raise: set[str] = set()
         self.failed: list[str] = []
         self.one_has_records = False
 
-    def put(self, name: str, at: datetime, values: list[Any]) -> None:
+    def store(self, name: str, at: datetime, values: list[Any]) -> None:
         with self._lock:
-            self._seen.setdefault(name, {})[round(at.timestamp() * 1000)] = values
+            self._results.setdefault(name, {})[round(at.timestamp() * 1000)] = values
 
     def by_time(self, name: str) -> dict[int, list[Any]]:
         with self._lock:
-            return dict(self._seen.get(name, {}))
+            return dict(self._results.get(name, {}))
 
-    def of(self, name: str) -> list[Any]:
+    def values_of(self, name: str) -> list[Any]:
         return sorted(value for values in self.by_time(name).values() for value in values)
 
     @property
     def names(self) -> list[str]:
         with self._lock:
-            return sorted(self._seen)
+            return sorted(self._results)
 
     def fail_once(self, name: str) -> None:
-        if name in self.armed:
-            self.armed.remove(name)
+        if name in self.failures_to_raise:
+            self.failures_to_raise.remove(name)
             self.failed.append(name)
             raise ValueError(f"{name} fails once")
 
@@ -80,12 +80,12 @@ def _fresh() -> Iterator[None]:
     OUTPUTS.clear()
 
 
-class Note:
+class StoreResult:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def put(self, at: datetime, rdd: RDD[Any]) -> None:
-        OUTPUTS.put(self.name, at, rdd.collect())
+    def store(self, at: datetime, rdd: RDD[Any]) -> None:
+        OUTPUTS.store(self.name, at, rdd.collect())
 
 
 def values(rdd: KafkaRDD) -> Any:
@@ -98,7 +98,7 @@ def values_of_one(rdd: KafkaRDD) -> Any:
 
 
 def function_fails(rdd: RDD[Any]) -> RDD[Any]:
-    """For ``transform``: fails once for a batch with records, when it is armed."""
+    """For ``transform``: fails once for a batch with records, if the failure is requested."""
     if not rdd.isEmpty():
         OUTPUTS.fail_once("function")
     return rdd
@@ -111,7 +111,7 @@ def slide_fails(rdd: RDD[Any]) -> RDD[Any]:
 
 
 class PlanFails(PerPartitionConfig):
-    """Limits that make the planning of stream two fail once when it is armed, after records of stream one."""
+    """Limits that make the planning of stream two fail once, after stream one has planned records."""
 
     def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
         if OUTPUTS.one_has_records:
@@ -124,33 +124,33 @@ def total(new: Iterable[int], old: int | None) -> int:
 
 
 def make_context(spark: SparkSession, servers: str, topics: list[str], checkpoint: Path | None) -> StreamingContext:
-    """Three streams: two that plain outputs, a window and a state see, one that only windows of two batches see.
+    """Three streams: two with plain outputs, a window and a state, and one with only windows of two batches.
 
-    Without a checkpoint there is no state, and a failure is first seen when the next batch is generated; with one, when
-    the checkpoint is written.
+    Without a checkpoint there is no state, and a failure is detected when the next batch is generated. With a
+    checkpoint it is detected when the checkpoint is written.
     """
     ssc = StreamingContext(spark.sparkContext, SECONDS)
     one = direct_stream(ssc, servers, topics[0], None).transform(values_of_one)
     two = direct_stream(ssc, servers, topics[1], None, perPartitionConfig=PlanFails()).transform(values)
     three = direct_stream(ssc, servers, topics[2], None).transform(values)
-    one.foreachRDD(Note("one").put)
+    one.foreachRDD(StoreResult("one").store)
     both = one.union(two)
-    both.window(2 * SECONDS, SECONDS).foreachRDD(Note("window").put)
+    both.window(2 * SECONDS, SECONDS).foreachRDD(StoreResult("window").store)
     if checkpoint is not None:
         ssc.checkpoint(str(checkpoint))
-        both.map(lambda number: ("sum", number)).updateStateByKey(total, 1).foreachRDD(Note("state").put)
-    one.transform(function_fails).foreachRDD(Note("checked").put)
-    two.foreachRDD(Note("two").put)
-    three.window(2 * SECONDS, 2 * SECONDS).transform(slide_fails).foreachRDD(Note("three").put)
-    three.window(2 * SECONDS, 2 * SECONDS).foreachRDD(Note("three again").put)
+        both.map(lambda number: ("sum", number)).updateStateByKey(total, 1).foreachRDD(StoreResult("state").store)
+    one.transform(function_fails).foreachRDD(StoreResult("checked").store)
+    two.foreachRDD(StoreResult("two").store)
+    three.window(2 * SECONDS, 2 * SECONDS).transform(slide_fails).foreachRDD(StoreResult("three").store)
+    three.window(2 * SECONDS, 2 * SECONDS).foreachRDD(StoreResult("three again").store)
     return ssc
 
 
 def wait_for_all(numbers: range) -> None:
-    """Wait until all is there, each once."""
+    """Wait until every output has each number once."""
 
     def missing() -> list[str]:
-        return [name for name in NAMES if OUTPUTS.of(name) != list(numbers)]
+        return [name for name in NAMES if OUTPUTS.values_of(name) != list(numbers)]
 
     deadline = time.monotonic() + DEADLINE
     while missing():
@@ -159,18 +159,18 @@ def wait_for_all(numbers: range) -> None:
 
 
 def check_windows(numbers: range) -> None:
-    """Each window has what its batches had in the plain outputs, and none has a number more than once per stream."""
+    """Check that each window has the values of its batches, and no number more than once per stream."""
     windows = OUTPUTS.by_time("window")
 
     def complete() -> set[int]:
         return OUTPUTS.by_time("one").keys() & OUTPUTS.by_time("two").keys()
 
-    # The outputs of a batch run one after the other, and one batch is under way.
+    # The outputs of a batch run one after the other, and one batch is in progress.
     wait_until(lambda: windows.keys() <= complete(), "the plain outputs of all windows' batches", DEADLINE)
     batches = {at: sorted(OUTPUTS.by_time("one")[at] + OUTPUTS.by_time("two")[at]) for at in complete()}
     checked = 0
     for at, values in windows.items():
-        before = batches.get(at - SECONDS * 1000, [])  # none of a batch that was not generated
+        before = batches.get(at - SECONDS * 1000, [])  # a batch that was not generated has no values
         assert sorted(values) == sorted(before + batches[at]), (at, batches, windows)
         checked += len(values)
     assert checked >= 2 * len(numbers)
@@ -178,7 +178,7 @@ def check_windows(numbers: range) -> None:
 
 
 def wait_for_state(numbers: range) -> None:
-    """The state has counted each number once per stream."""
+    """Wait until the state has counted each number once per stream."""
 
     def states() -> list[Any]:
         by_time = OUTPUTS.by_time("state")
@@ -198,20 +198,20 @@ def test_no_record_is_lost_or_doubled(spark: SparkSession, kafka: EmbeddedKafka,
     try:
         so_far = 0
         for failure in ["none", "function", "plan", "slide"]:
-            OUTPUTS.armed.add(failure)
+            OUTPUTS.failures_to_raise.add(failure)
             for topic in topics:
                 put(topic, range(so_far, so_far + 5))
             so_far += 5
             wait_for_all(range(so_far))
         assert OUTPUTS.failed == ["function", "plan", "slide"]
         check_windows(range(so_far))
-        assert output_operations(ssc) == len(OUTPUTS.names), "the marks give no jobs"
+        assert output_operations(ssc) == len(OUTPUTS.names), "the generation callbacks create no jobs"
     finally:
         ssc.stop(stopSparkContext=False, stopGraceFully=False)
 
 
 def output_operations(ssc: StreamingContext) -> int:
-    """The most jobs that one batch had, as Spark's page shows them."""
+    """The maximum number of jobs of a batch, as in Spark's UI."""
     listener = ssc._jssc.ssc().progressListener()
     batches = listener.retainedCompletedBatches()
     return max(int(batches.apply(number).outputOperations().size()) for number in range(batches.size()))
@@ -224,7 +224,7 @@ def must_not_be_called() -> StreamingContext:
 def test_restarts_after_failed_generations(
     spark: SparkSession, kafka: EmbeddedKafka, topics: list[str], put: Any, tmp_path: Path
 ) -> None:
-    """After a stop at once, when the checkpoint may or may not know of the failure, and after a graceful one."""
+    """After an immediate stop, when the checkpoint may or may not contain the failure, and after a graceful one."""
     so_far = 0
     for failure, gracefully in [("function", False), ("plan", True), ("none", False)]:
         ssc = StreamingContext.getOrCreate(
@@ -237,7 +237,7 @@ def test_restarts_after_failed_generations(
                 put(topic, range(so_far, so_far + 5))
             so_far += 5
             wait_for_all(range(so_far))
-            OUTPUTS.armed.add(failure)
+            OUTPUTS.failures_to_raise.add(failure)
             for topic in topics:
                 put(topic, range(so_far, so_far + 5))
             so_far += 5
@@ -252,10 +252,10 @@ def test_restarts_after_failed_generations(
     assert OUTPUTS.failed == ["function", "plan"]
 
 
-def test_a_notebook_cell_that_is_run_twice(
+def test_a_notebook_cell_that_runs_twice(
     spark: SparkSession, kafka: EmbeddedKafka, topics: list[str], put: Any, tmp_path: Path
 ) -> None:
-    """Spark refuses the context of the second run, and the first goes on. Once it is stopped, another may follow."""
+    """Spark rejects the second context, and the first one continues. Once it is stopped, another can start."""
     contexts = []
     for number in range(2):
         ssc = StreamingContext.getOrCreate(
@@ -275,12 +275,12 @@ def test_a_notebook_cell_that_is_run_twice(
             for topic in topics:
                 put(topic, [4 * number + 3])
             wait_for_all(range(4 * number + 4))
-            ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises what went wrong
+            ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises the error of a batch
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
 
 
-def test_spark_still_refuses_a_context_without_outputs(
+def test_spark_rejects_a_context_without_outputs(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic
 ) -> None:
     with streaming(spark.sparkContext, 1) as ssc:
@@ -289,39 +289,41 @@ def test_spark_still_refuses_a_context_without_outputs(
             ssc.start()
 
 
-def test_without_marks_no_batch_is_planned(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
-    """Failures could not be seen, so this is one."""
+def test_without_generation_callbacks_no_batch_is_planned(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    """Failed generations could not be detected, so planning fails."""
     with streaming(spark.sparkContext, 1) as ssc:
         direct_stream(ssc, kafka.bootstrap_servers, make_topic(), None).foreachRDD(lambda rdd: None)
         ssc._jssc.ssc().start()
-        with pytest.raises(Exception, match=r"start the context by start\(\) of the object"):
+        with pytest.raises(Exception, match=r"Start the context with start\(\) of the object"):
             ssc.awaitTerminationOrTimeout(DEADLINE)  # type: ignore[arg-type]
 
 
 class AddsOutputs(StreamingContext):
-    """A subclass whose ``start`` makes the last outputs, as a class of an application may."""
+    """A subclass whose ``start`` adds the last outputs, as an application may do."""
 
     checked: DStream[Any]
 
     def start(self) -> None:
-        self.checked.foreachRDD(Note("checked").put)
+        self.checked.foreachRDD(StoreResult("checked").store)
         super().start()
 
 
-def test_an_output_that_start_adds_may_fail_too(
+def test_an_output_that_start_adds_may_fail(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic()
     ssc = AddsOutputs(spark.sparkContext, SECONDS)
     one = direct_stream(ssc, kafka.bootstrap_servers, topic, None).transform(values)
-    one.foreachRDD(Note("one").put)
+    one.foreachRDD(StoreResult("one").store)
     ssc.checked = one.transform(function_fails)
-    OUTPUTS.armed.add("function")
+    OUTPUTS.failures_to_raise.add("function")
     put(topic, range(5))
     ssc.start()
     try:
         wait_until(lambda: bool(OUTPUTS.failed), "the failure", DEADLINE)
         for name in ("one", "checked"):
-            wait_until(lambda name=name: OUTPUTS.of(name) == list(range(5)), name, DEADLINE)  # type: ignore[misc]
+            wait_until(lambda name=name: OUTPUTS.values_of(name) == list(range(5)), name, DEADLINE)  # type: ignore[misc]
     finally:
         ssc.stop(stopSparkContext=False, stopGraceFully=False)

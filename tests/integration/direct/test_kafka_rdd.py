@@ -1,4 +1,4 @@
-"""KafkaRDD on a real broker and a real Spark: what comes back, from which ranges, by how many jobs."""
+"""KafkaRDD on a broker and Spark: its records, its ranges, and its number of jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.transactions import transaction, transactional
+from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 
 from pyspark_kafka_direct import KafkaDirectError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.direct import KafkaRDD, KafkaRecord, KafkaUtils, LocationStrategies, OffsetRange
@@ -33,31 +33,33 @@ def sc(spark: SparkSession) -> SparkContext:
 def rdd_of(sc: SparkContext, kafka: EmbeddedKafka) -> Callable[..., KafkaRDD]:
     """``rdd_of((topic, partition, from, until), ...)``."""
 
-    def make(*ranges: tuple[str, int, int, int], params: dict[str, Any] | None = None, **more: Any) -> KafkaRDD:
-        wanted = [OffsetRange(*numbers) for numbers in ranges]
-        return KafkaUtils.createRDD(sc, {"bootstrap.servers": kafka.bootstrap_servers} | (params or {}), wanted, **more)
+    def make(*ranges: tuple[str, int, int, int], params: dict[str, Any] | None = None, **options: Any) -> KafkaRDD:
+        offset_ranges = [OffsetRange(*numbers) for numbers in ranges]
+        return KafkaUtils.createRDD(
+            sc, {"bootstrap.servers": kafka.bootstrap_servers} | (params or {}), offset_ranges, **options
+        )
 
     return make
 
 
 @pytest.fixture
 def jobs(sc: SparkContext) -> Iterator[Callable[[], list[int]]]:
-    """The number of tasks of each job since the test began."""
+    """The number of tasks of each job since the start of the test."""
     group = f"test-{time.monotonic_ns()}"
-    sc.setJobGroup(group, "counted by a test")
+    sc.setJobGroup(group, "jobs of a test")
 
     def tasks() -> list[int]:
         listeners: Any = sc._jsc.sc().listenerBus()
-        listeners.waitUntilEmpty(60_000)  # Spark tells its trackers of jobs from another thread
+        listeners.waitUntilEmpty(60_000)  # Spark updates its status tracker on another thread
         tracker = sc.statusTracker()
-        found = []
+        task_counts = []
         for job in sorted(tracker.getJobIdsForGroup(group)):
             info = tracker.getJobInfo(job)
             assert info is not None
             stage = tracker.getStageInfo(info.stageIds[0])
             assert stage is not None
-            found.append(stage.numTasks)
-        return found
+            task_counts.append(stage.numTasks)
+        return task_counts
 
     yield tasks
     sc.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
@@ -92,7 +94,7 @@ def test_an_empty_range_is_an_empty_partition(bench: Workbench, rdd_of: Callable
     assert rdd.getNumPartitions() == 1
 
 
-def test_no_ranges_are_no_partitions(rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_without_ranges_there_are_no_partitions(rdd_of: Callable[..., KafkaRDD]) -> None:
     rdd = rdd_of()
     assert (rdd.getNumPartitions(), rdd.collect(), rdd.count(), rdd.isEmpty()) == (0, [], 0, True)
     assert rdd.arrow().collect() == []
@@ -114,17 +116,17 @@ def test_a_range_beyond_the_end_fails_the_job(bench: Workbench, rdd_of: Callable
         actions[action]()
 
 
-def test_a_deleted_start_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_a_deleted_start_offset_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"a", b"b"])
     bench.delete_records(topic, 1)
-    for reset in ("earliest", "latest"):  # is for where a stream begins, executors never reset
+    for reset in ("earliest", "latest"):  # it applies to the start of a stream; executors never reset offsets
         with pytest.raises(Exception, match="DataLossError"):
             rdd_of((topic, 0, 0, 2), params={"auto.offset.reset": reset}).collect()
 
 
-def test_lost_records_can_be_passed_over(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
-    """More than Spark's connector offers here, as its Structured source does."""
+def test_lost_records_can_be_skipped(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+    """Spark's connector supports this only in its Structured Streaming source."""
     topic = bench.make_topic()
     bench.write(topic, [b"a", b"b", b"c"])
     bench.delete_records(topic, 1)
@@ -133,7 +135,7 @@ def test_lost_records_can_be_passed_over(bench: Workbench, rdd_of: Callable[...,
     assert (rdd.count(), rdd.toDF().count()) == (2, 2)
 
 
-def test_a_topic_created_anew_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_a_recreated_topic_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"old"])
     rdd = rdd_of((topic, 0, 0, 1))
@@ -166,58 +168,58 @@ def test_iterator_boundary_conditions(bench: Workbench, rdd_of: Callable[..., Ka
 
 def test_compacted_topic(bench: Workbench, compacted: str, rdd_of: Callable[..., KafkaRDD]) -> None:
     end = bench.end(compacted)
-    left = bench.read(compacted, 0, end).offsets
-    assert 3 < len(left) < end / 2
+    remaining = bench.read(compacted, 0, end).offsets
+    assert 3 < len(remaining) < end / 2
     rdd = rdd_of((compacted, 0, 0, end))
     records = rdd.collect()
-    assert [record.offset for record in records] == left
-    assert values(records) == [b"value-%d" % offset for offset in left]
-    assert (rdd.count(), rdd.countApprox(0), rdd.isEmpty()) == (len(left), len(left), False)
-    assert [record.offset for record in rdd.take(1)] == left[:1]
-    assert [record.offset for record in rdd.take(3)] == left[:3]
-    assert [record.offset for record in rdd.take(end + 10)] == left
+    assert [record.offset for record in records] == remaining
+    assert values(records) == [b"value-%d" % offset for offset in remaining]
+    assert (rdd.count(), rdd.countApprox(0), rdd.isEmpty()) == (len(remaining), len(remaining), False)
+    assert [record.offset for record in rdd.take(1)] == remaining[:1]
+    assert [record.offset for record in rdd.take(3)] == remaining[:3]
+    assert [record.offset for record in rdd.take(end + 10)] == remaining
     assert rdd_of((compacted, 0, 0, 0)).collect() == []
     with pytest.raises(Exception, match="DataLossError"):
         rdd_of((compacted, 0, 0, end + 1)).collect()
 
 
-def test_a_range_that_is_a_gap_is_empty(bench: Workbench, compacted: str, rdd_of: Callable[..., KafkaRDD]) -> None:
-    """Spark's iterator gives one record from beyond the range here."""
+def test_a_range_without_records_is_empty(bench: Workbench, compacted: str, rdd_of: Callable[..., KafkaRDD]) -> None:
+    """Spark's iterator returns a record after the end of the range here."""
     rdd = rdd_of((compacted, 0, 10, 250))
     assert (rdd.collect(), rdd.count(), rdd.isEmpty(), rdd.take(1)) == ([], 0, True, [])
 
 
-def test_take_goes_on_where_gaps_made_it_short(
+def test_take_continues_if_gaps_leave_too_few_records(
     bench: Workbench, compacted: str, rdd_of: Callable[..., KafkaRDD], jobs: Callable[[], list[int]]
 ) -> None:
     end = bench.end(compacted)
-    left = bench.read(compacted, 0, end).offsets
+    remaining = bench.read(compacted, 0, end).offsets
     rdd = rdd_of((compacted, 0, 10, 100), (compacted, 0, 100, 250), (compacted, 0, 250, end))
-    assert [record.offset for record in rdd.take(5)] == [offset for offset in left if offset >= 250][:5]
+    assert [record.offset for record in rdd.take(5)] == [offset for offset in remaining if offset >= 250][:5]
     assert jobs() == [1, 1, 1]
     assert not rdd.isEmpty()
 
 
 def test_transactions(bench: Workbench, mixed: str, rdd_of: Callable[..., KafkaRDD]) -> None:
-    """A marker or an aborted batch at the end of a range stalls Spark's iterator (SPARK-24720)."""
-    visible, aborted, markers = [0, 1, 2, 3, 4, 10, 11], [6, 7, 8, 13, 14], [5, 9, 12, 15]
+    """A control record or an aborted batch at the end of a range blocks Spark's iterator (SPARK-24720)."""
+    visible, aborted, control_records = [0, 1, 2, 3, 4, 10, 11], [6, 7, 8, 13, 14], [5, 9, 12, 15]
     committed = {"isolation.level": "read_committed"}
     rdd = rdd_of((mixed, 0, 0, 16), params=committed)
     assert [record.offset for record in rdd.collect()] == visible
     assert (rdd.count(), [record.offset for record in rdd.take(6)]) == (7, visible[:6])
-    tail = rdd_of((mixed, 0, 13, 16), params=committed)
-    assert (tail.collect(), tail.count(), tail.isEmpty()) == ([], 0, True)
+    last_offsets = rdd_of((mixed, 0, 13, 16), params=committed)
+    assert (last_offsets.collect(), last_offsets.count(), last_offsets.isEmpty()) == ([], 0, True)
     everything = rdd_of((mixed, 0, 0, 16))
     assert [record.offset for record in everything.collect()] == sorted(visible + aborted)
-    assert everything.count() == 16 - len(markers)
+    assert everything.count() == 16 - len(control_records)
 
 
-def test_an_open_transaction_is_waited_for_up_to_the_poll_timeout(
+def test_a_task_waits_for_an_open_transaction_up_to_the_poll_timeout(
     bench: Workbench, rdd_of: Callable[..., KafkaRDD]
 ) -> None:
     topic = bench.make_topic()
-    producer = transactional(bench, topic)
-    transaction(producer, topic, [b"a"])
+    producer = new_transactional_producer(bench, topic)
+    write_open_transaction(producer, topic, [b"a"])
     params = {"isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": 1000}
     rdd = rdd_of((topic, 0, 0, 1), params=params)
     with pytest.raises(Exception, match=r"BrokerTimeoutError: .*1 s \(option kafkaConsumer\.pollTimeoutMs\)"):
@@ -236,8 +238,8 @@ def test_one_partition_per_range_in_the_given_order(bench: Workbench, rdd_of: Ca
     ranges = [(topic, 1, 5, 7), (topic, 0, 0, 2), (topic, 1, 0, 3), (topic, 0, 8, 8), (topic, 1, 2, 4)]
     rdd = rdd_of(*ranges)
     assert rdd.offsetRanges() == [OffsetRange(*numbers) for numbers in ranges]
-    found = rdd.map(lambda record: (record.topic, record.partition, record.offset)).glom().collect()
-    assert found == [[(name, number, offset) for offset in range(start, end)] for name, number, start, end in ranges]
+    offsets = rdd.map(lambda record: (record.topic, record.partition, record.offset)).glom().collect()
+    assert offsets == [[(name, number, offset) for offset in range(start, end)] for name, number, start, end in ranges]
     assert rdd.count() == sum(end - start for *_, start, end in ranges)
 
 
@@ -266,19 +268,19 @@ def test_assume_consecutive_offsets_counts_without_a_job(
     assert jobs() == []
 
 
-def test_a_persisted_rdd_is_filled_by_count(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_count_fills_a_persisted_rdd(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"a", b"b", b"c"])
     rdd = rdd_of((topic, 0, 0, 3))
     rdd.cache()
     assert rdd.count() == 3
     bench.delete_records(topic, 3)
-    assert values(rdd.collect()) == [b"a", b"b", b"c"]  # from Spark's memory: the topic has none of them any more
+    assert values(rdd.collect()) == [b"a", b"b", b"c"]  # from Spark's memory, because the topic no longer contains them
     assert (values(rdd.take(2)), rdd.isEmpty()) == ([b"a", b"b"], False)
     rdd.unpersist()
 
 
-def test_many_batches_are_each_record_once(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_many_batches_contain_each_record_once(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"%d" % number for number in range(30_000)], compression_type="lz4")
     rdd = rdd_of((topic, 0, 17, 29_990))
@@ -288,7 +290,7 @@ def test_many_batches_are_each_record_once(bench: Workbench, rdd_of: Callable[..
     )
 
 
-def test_a_derived_rdd_says_where_the_ranges_are(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_a_derived_rdd_has_no_offset_ranges(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"a"])
     mapped = rdd_of((topic, 0, 0, 1)).map(lambda record: record.offset).filter(lambda offset: offset == 0)
@@ -310,7 +312,7 @@ def test_union_and_shuffle(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) ->
 # Records
 
 
-def test_what_a_record_holds(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_the_fields_of_a_record(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     producer = bench.producer()
     producer.produce(topic, b"value", b"key", 0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("a", None)])
@@ -345,12 +347,12 @@ def test_decoders(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
         (None, None),
     ]
     bad = rdd_of((topic, 0, 3, 5), valueDecoder=json.loads)
-    assert bad.map(lambda record: record.offset).collect() == [3, 4]  # a value that nobody asks for is not decoded
+    assert bad.map(lambda record: record.offset).collect() == [3, 4]  # a value that is not accessed is not decoded
     with pytest.raises(Exception, match=rf"RecordError: The value decoder raised JSONDecodeError.*{topic}.*offset 4"):
         bad.collect()
 
 
-# The fast ways
+# Arrow and DataFrames
 
 
 def test_arrow(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
@@ -388,10 +390,10 @@ def test_a_dataframe_of_the_same_ranges(bench: Workbench, rdd_of: Callable[..., 
     assert rdd.toDF("value binary").columns == ["value"]
 
 
-def test_secrets_do_not_reach_the_plan(spark: SparkSession, bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_secrets_are_not_in_the_plan(spark: SparkSession, bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"a"])
-    params = {"ssl.truststore.password": "swordfish"}  # means nothing in PLAINTEXT
+    params = {"ssl.truststore.password": "swordfish"}  # not used with PLAINTEXT
     rdd = rdd_of((topic, 0, 0, 1), params=params)
     df = rdd.toDF()
     assert df.count() == 1
@@ -400,16 +402,16 @@ def test_secrets_do_not_reach_the_plan(spark: SparkSession, bench: Workbench, rd
     assert "swordfish" not in repr(vars(rdd))
 
 
-# What is refused
+# Invalid arguments
 
 
-def test_preferred_brokers_are_allowed_here(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+def test_preferred_brokers_are_allowed(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"a"])
     assert rdd_of((topic, 0, 0, 1), locationStrategy=LocationStrategies.PreferBrokers).count() == 1
 
 
-def test_bad_input_is_refused_before_any_task(
+def test_invalid_arguments_are_rejected_before_any_task(
     bench: Workbench, rdd_of: Callable[..., KafkaRDD], sc: SparkContext
 ) -> None:
     topic = bench.make_topic()

@@ -1,4 +1,4 @@
-"""Backpressure and limits of a running stream: Spark tells how long batches took, and the next ones follow."""
+"""Backpressure and rate limits of a running stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.streaming import StreamingContext
-from tests.integration.direct.running import Seen, direct_stream, streaming
+from tests.integration.direct.streaming_contexts import BatchResults, direct_stream, streaming
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, PerPartitionConfig
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from tests.integration.sessions import SparkSessions
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.direct import DirectKafkaDStream, KafkaRDD, TopicPartition
+    from pyspark_kafka_direct.direct import DirectKafkaInputDStream, KafkaRDD, TopicPartition
 
     Put = Callable[..., None]
 
 SECONDS = 0.5
 INITIAL_RATE = 400
-LEAST_RATE = 10
-LOTS = 30_000
+MIN_RATE = 10
+RECORD_COUNT = 30_000
 
-SIZES = Seen()
-"""Of each batch, for functions that go through a checkpoint: they cannot hold it themselves."""
+# The batch sizes for functions that are pickled into a checkpoint, which cannot hold the object themselves.
+CHECKPOINTED_SIZES = BatchResults()
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,13 @@ def limited(make_spark: SparkSessions) -> SparkSession:
         {
             backpressure + "enabled": "true",
             backpressure + "initialRate": str(INITIAL_RATE),
-            backpressure + "pid.minRate": str(LEAST_RATE),
+            backpressure + "pid.minRate": str(MIN_RATE),
         }
     )
 
 
-class Constant(PIDRateEstimator):
-    """Says what it is told to."""
+class ConstantRateEstimator(PIDRateEstimator):
+    """Returns a rate that the test sets."""
 
     rate = 100.0
 
@@ -58,32 +58,32 @@ class Constant(PIDRateEstimator):
         return self.rate
 
 
-def records(rdd: KafkaRDD) -> int:
+def offset_count(rdd: KafkaRDD) -> int:
     return sum(each.count() for each in rdd.offsetRanges())
 
 
-def note_size(rdd: KafkaRDD) -> None:
-    SIZES.add(records(rdd))
+def store_size(rdd: KafkaRDD) -> None:
+    CHECKPOINTED_SIZES.add(offset_count(rdd))
 
 
-def with_constant_rate(stream: DirectKafkaDStream) -> Constant:
-    """Put a constant in place of the estimator, as Spark's suite does."""
-    controller = stream._carried.controller
+def with_constant_rate(stream: DirectKafkaInputDStream) -> ConstantRateEstimator:
+    """Replace the estimator by a constant rate, as in Spark's test suite."""
+    controller = stream._stream.controller
     assert controller is not None
-    constant = controller._estimator = Constant(1000 * SECONDS)
+    constant = controller._estimator = ConstantRateEstimator(1000 * SECONDS)
     return constant
 
 
-def test_batches_follow_the_controllers_rate(
+def test_batches_follow_the_rate_of_the_controller(
     limited: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic()
-    put(topic, range(LOTS))
-    sizes = Seen()
+    put(topic, range(RECORD_COUNT))
+    sizes = BatchResults()
     with streaming(limited.sparkContext, SECONDS) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
         constant = with_constant_rate(stream)
-        stream.foreachRDD(lambda rdd: sizes.add(records(rdd)))
+        stream.foreachRDD(lambda rdd: sizes.add(offset_count(rdd)))
         ssc.start()
         assert sizes.wait_for_more()[0] == INITIAL_RATE * SECONDS
         for rate in (100, 50, 20):
@@ -91,48 +91,48 @@ def test_batches_follow_the_controllers_rate(
             sizes.wait(partial(_ends_with, [rate * SECONDS] * 2))
 
 
-def test_slow_processing_makes_batches_that_fit_the_interval(
+def test_slow_processing_reduces_batches_to_the_interval(
     limited: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic, per_second = make_topic(2), 100
-    put(topic, range(LOTS))
-    sizes = Seen()
+    put(topic, range(RECORD_COUNT))
+    sizes = BatchResults()
 
     def handle(rdd: KafkaRDD) -> None:
-        size = records(rdd)
-        time.sleep(size / per_second)  # work that takes its time
+        size = offset_count(rdd)
+        time.sleep(size / per_second)  # slow processing
         sizes.add(size)
 
     with streaming(limited.sparkContext, SECONDS) as ssc:
         direct_stream(ssc, kafka.bootstrap_servers, topic, None).foreachRDD(handle)
         ssc.start()
         assert sizes.wait_for_more()[0] == INITIAL_RATE * SECONDS
-        # What can be done in an interval is 50 records, and the controller comes down to it from 200; not to its least
-        # rate, at which it stays if it is stuck.
-        fits = range(int(4 * LEAST_RATE * SECONDS), int(per_second * SECONDS) + 1)
-        sizes.wait(lambda seen: all(size in fits for size in seen[-3:]) and len(seen) > 4)
+        # 50 records can be processed per interval. The controller reduces the batches from 200 records to that, but not
+        # to its minimum rate, at which it would stay if it was stuck.
+        fits = range(int(4 * MIN_RATE * SECONDS), int(per_second * SECONDS) + 1)
+        sizes.wait(lambda results: all(size in fits for size in results[-3:]) and len(results) > 4)
 
 
 def test_the_rate_survives_a_restart(
     limited: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put, tmp_path: Path
 ) -> None:
     topic, rate = make_topic(), 60
-    put(topic, range(LOTS))
+    put(topic, range(RECORD_COUNT))
     with streaming(limited.sparkContext, SECONDS, str(tmp_path)) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None)
         with_constant_rate(stream).rate = rate
-        stream.foreachRDD(note_size)
+        stream.foreachRDD(store_size)
         ssc.start()
-        SIZES.wait(partial(_ends_with, [rate * SECONDS] * 2))
+        CHECKPOINTED_SIZES.wait(partial(_ends_with, [rate * SECONDS] * 2))
         ssc.stop(stopSparkContext=False, stopGraceFully=True)
-    before = len(SIZES.all)
-    again = StreamingContext.getOrCreate(str(tmp_path), lambda: pytest.fail("there is no checkpoint"))
+    before = len(CHECKPOINTED_SIZES.all)
+    restored = StreamingContext.getOrCreate(str(tmp_path), lambda: pytest.fail("there is no checkpoint"))
     try:
-        again.start()
-        sizes = SIZES.wait_for_more(2)[before:]
+        restored.start()
+        sizes = CHECKPOINTED_SIZES.wait_for_more(2)[before:]
     finally:
-        again.stop(stopSparkContext=False, stopGraceFully=False)
-    assert INITIAL_RATE * SECONDS not in sizes, "it began anew"
+        restored.stop(stopSparkContext=False, stopGraceFully=False)
+    assert INITIAL_RATE * SECONDS not in sizes, "the rate was lost"
     assert rate * SECONDS in sizes
 
 
@@ -146,7 +146,7 @@ def test_a_limit_for_each_partition(
 ) -> None:
     topic = make_topic(2)
     put(topic, range(200))
-    sizes = Seen()
+    sizes = BatchResults()
     with streaming(limited.sparkContext, SECONDS) as ssc:
         stream = direct_stream(ssc, kafka.bootstrap_servers, topic, None, perPartitionConfig=FiveAndTen())
         stream.foreachRDD(lambda rdd: sizes.add([each.count() for each in rdd.offsetRanges()]))
@@ -154,12 +154,12 @@ def test_a_limit_for_each_partition(
         assert sizes.wait_for_more(2)[:2] == [[5, 10]] * 2
 
 
-def test_a_limit_does_not_crawl_through_what_has_aged_out(
+def test_a_limit_does_not_apply_to_expired_offsets(
     limited: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Put
 ) -> None:
     topic = make_topic(2)
     put(topic, range(200))
-    batches = Seen()
+    batches = BatchResults()
     with streaming(limited.sparkContext, SECONDS) as ssc:
         parameters = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
         strategy = ConsumerStrategies.Subscribe([topic], {**parameters, "failOnDataLoss": "false"})
@@ -171,24 +171,24 @@ def test_a_limit_does_not_crawl_through_what_has_aged_out(
                 (
                     [(each.from_offset, each.until_offset) for each in rdd.offsetRanges()],
                     rdd.count(),
-                    reported(ssc, time),
+                    reported_count(ssc, time),
                 )
             )
         )
         Admin(kafka.bootstrap_servers).delete_records(topic, 93)
         ssc.start()
-        seen = batches.wait_for_more(2)
-    assert seen[0] == ([(0, 98), (0, 10)], 15, 15), "what is lost is within the range, and counted by nobody"
-    assert seen[1] == ([(98, 100), (10, 20)], 12, 12)
+        first_batches = batches.wait_for_more(2)
+    assert first_batches[0] == ([(0, 98), (0, 10)], 15, 15), "the expired offsets are in the range, but are not counted"
+    assert first_batches[1] == ([(98, 100), (10, 20)], 12, 12)
 
 
-def reported(ssc: StreamingContext, time: datetime) -> int:
-    """How many records Spark was told that the batch has."""
+def reported_count(ssc: StreamingContext, time: datetime) -> int:
+    """The record count of the batch that was reported to Spark."""
     tracker = ssc._jssc.ssc().scheduler().inputInfoTracker()
     at = ssc._jvm.org.apache.spark.streaming.Time(round(time.timestamp() * 1000))  # type: ignore[union-attr]
     infos = tracker.getInfo(at).values().iterator()
     return int(infos.next().numRecords())
 
 
-def _ends_with(wanted: list[float], seen: list[float]) -> bool:
-    return seen[-len(wanted) :] == wanted
+def _ends_with(expected: list[float], results: list[float]) -> bool:
+    return results[-len(expected) :] == expected

@@ -1,4 +1,4 @@
-"""The direct stream on a real broker: what Spark's own suite asks of it, restarts apart (``test_stream_restarts``)."""
+"""The direct stream on a broker: the tests of Spark's suite, except for restarts (``test_stream_restarts``)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyspark.streaming import StreamingContext
 from pyspark.streaming.listener import StreamingListener
 from tests.integration.topics import Admin
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, KafkaUtils, LocationStrategies, OffsetRange, TopicPartition
-from pyspark_kafka_direct.direct._starts import offsets_of_new, starting_offsets
-from pyspark_kafka_direct.errors import OffsetPlanError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.direct.stream_client import resolve_new_partition_offsets, resolve_starting_offsets
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-    from pyspark_kafka_direct.direct import DirectKafkaDStream, KafkaRDD
+    from pyspark_kafka_direct.direct import DirectKafkaInputDStream, KafkaRDD
 
 DEADLINE = 120  # seconds
 
 
 class Batches:
-    """What came out of a stream: values and ranges by batch, filled by a function for ``foreachRDD``."""
+    """The values and ranges of a stream's batches, collected in ``foreachRDD``."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
         self.ranges: list[list[OffsetRange]] = []
-        self.problems: list[str] = []
+        self.errors: list[str] = []
         self._changed = threading.Condition()
 
     def collect(self, rdd: KafkaRDD) -> None:
@@ -47,7 +47,7 @@ class Batches:
         values = rdd.map(lambda record: record.value.decode()).collect()
         with self._changed:
             if sizes != [each.count() for each in ranges]:
-                self.problems.append(f"{sizes} records in {ranges}")
+                self.errors.append(f"{sizes} records in {ranges}")
             self.values += values
             self.ranges.append(ranges)
             self._changed.notify_all()
@@ -78,7 +78,7 @@ def params(kafka: EmbeddedKafka) -> dict[str, object]:
     }
 
 
-def direct_stream(ssc: StreamingContext, strategy: Any, **more: Any) -> DirectKafkaDStream:
+def direct_stream(ssc: StreamingContext, strategy: Any, **more: Any) -> DirectKafkaInputDStream:
     return KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy, **more)
 
 
@@ -87,7 +87,7 @@ def texts(topic: str, first: int, last: int) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_several_topics_from_the_earliest_and_a_given_offset(
+def test_several_topics_from_earliest_and_from_a_given_offset(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
 ) -> None:
     topics = [make_topic(2), make_topic(), make_topic()]
@@ -102,14 +102,14 @@ def test_several_topics_from_the_earliest_and_a_given_offset(
     batches.wait(lambda: len(batches.values) >= len(expected))
     batches.wait_for_batches(2)
     assert sorted(batches.values) == sorted(expected)
-    assert batches.problems == []
+    assert batches.errors == []
     assert [str(each.topic_partition) for each in batches.ranges[0]] == sorted(
         f"{topic}-{partition}" for topic, partition in [(topics[0], 0), (topics[0], 1), (topics[1], 0), (topics[2], 0)]
     )
-    assert all(each.count() == 0 for each in batches.ranges[-1]), "a batch with nothing new still comes"
+    assert all(each.count() == 0 for each in batches.ranges[-1]), "a batch without new records is still generated"
 
 
-def test_a_pattern_reads_matching_topics_and_the_offsets_given(
+def test_a_pattern_reads_matching_topics_from_the_given_offsets(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
 ) -> None:
     prefix = f"pat{uuid.uuid4().hex[:6]}"
@@ -124,14 +124,14 @@ def test_a_pattern_reads_matching_topics_and_the_offsets_given(
     ssc.start()
     expected = texts(topics[0], 0, 6) + texts(topics[1], 3, 6) + texts(topics[2], 4, 6)
     batches.wait(lambda: len(batches.values) >= len(expected))
-    late = make_topic(2, prefix=f"{prefix}-yes")  # and one that is created while the stream runs
+    late = make_topic(2, prefix=f"{prefix}-yes")  # a topic that is created while the stream runs
     put(late, texts(late, 0, 3), partition=1)
     expected += texts(late, 0, 3)
     batches.wait(lambda: len(batches.values) >= len(expected))
     assert sorted(batches.values) == sorted(expected)
 
 
-def test_from_the_latest_offset_and_partitions_that_appear_later(
+def test_from_latest_and_partitions_that_are_added_later(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:
     topic = make_topic()
@@ -141,11 +141,13 @@ def test_from_the_latest_offset_and_partitions_that_appear_later(
     direct_stream(ssc, strategy).foreachRDD(batches.collect)
     put(topic, texts(topic, 10, 20))
     Admin(kafka.bootstrap_servers).grow(topic, 2)
-    put(topic, texts("later", 0, 3), partition=1)  # before the stream knows of the partition
+    put(topic, texts("later", 0, 3), partition=1)  # before the stream discovers the partition
     ssc.start()
     batches.wait(lambda: len(batches.values) >= 13)
     batches.wait_for_batches(2)
-    assert sorted(batches.values) == sorted(texts(topic, 10, 20) + texts("later", 0, 3)), "none skipped, none of before"
+    assert sorted(batches.values) == sorted(texts(topic, 10, 20) + texts("later", 0, 3)), (
+        "no record is skipped, and no older record is read"
+    )
 
 
 def test_assigned_partitions_from_a_given_offset(
@@ -155,8 +157,8 @@ def test_assigned_partitions_from_a_given_offset(
     put(topic, texts(topic, 0, 11))
     partition = TopicPartition(topic, 0)
     batches = Batches()
-    nowhere = {**params, "auto.offset.reset": "none"}
-    stream = direct_stream(ssc, ConsumerStrategies.Assign([partition], nowhere, {partition: 11}))
+    no_reset = {**params, "auto.offset.reset": "none"}
+    stream = direct_stream(ssc, ConsumerStrategies.Assign([partition], no_reset, {partition: 11}))
     stream.foreachRDD(lambda _, rdd: batches.collect(rdd))
     assert stream.currentOffsets() == {partition: 11}
     put(topic, texts(topic, 11, 15))
@@ -168,42 +170,42 @@ def test_assigned_partitions_from_a_given_offset(
     assert batches.values == texts(topic, 11, 15)
 
 
-def test_offsets_of_the_group_come_before_the_reset(
+def test_committed_offsets_take_precedence_over_the_reset(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
 ) -> None:
-    """commitAsync after each batch; its callback sees no error, and a new stream of the group begins there."""
+    """commitAsync after each batch: its callback gets no error, and a new stream of the group starts there."""
     topic = make_topic()
     put(topic, texts(topic, 0, 10))
-    batches, told, heard = Batches(), [], threading.Event()
+    batches, callbacks, called = Batches(), [], threading.Event()
     stream = direct_stream(ssc, ConsumerStrategies.Subscribe([topic], params))
 
-    def told_of(offsets: Any, error: Exception | None) -> None:
-        told.append((dict(offsets), error))
-        heard.set()
+    def on_commit(offsets: Any, error: Exception | None) -> None:
+        callbacks.append((dict(offsets), error))
+        called.set()
 
     def commit(rdd: KafkaRDD) -> None:
         batches.collect(rdd)
-        stream.commitAsync(rdd.offsetRanges(), told_of)
+        stream.commitAsync(rdd.offsetRanges(), on_commit)
 
     stream.foreachRDD(commit)
     ssc.start()
-    assert heard.wait(DEADLINE)
+    assert called.wait(DEADLINE)
     put(topic, texts(topic, 10, 15))
     batches.wait(lambda: len(batches.values) >= 15)
     ssc.stop(stopSparkContext=False, stopGraceFully=True)  # which sends the commits of the last batches
-    assert all(error is None for _, error in told)
-    assert told[-1] == ({TopicPartition(topic, 0): 15}, None)
+    assert all(error is None for _, error in callbacks)
+    assert callbacks[-1] == ({TopicPartition(topic, 0): 15}, None)
     with pytest.warns(FutureWarning, match="DStream is deprecated"):
         later = StreamingContext(ssc.sparkContext, 1)
     again = direct_stream(later, ConsumerStrategies.Subscribe([topic], params))
     assert again.currentOffsets() == {TopicPartition(topic, 0): 15}
     again.commitSync([OffsetRange(topic, 0, 0, 3)])
-    once_more = direct_stream(later, ConsumerStrategies.Subscribe([topic], {**params, "auto.offset.reset": "none"}))
-    assert once_more.currentOffsets() == {TopicPartition(topic, 0): 3}
+    after_sync = direct_stream(later, ConsumerStrategies.Subscribe([topic], {**params, "auto.offset.reset": "none"}))
+    assert after_sync.currentOffsets() == {TopicPartition(topic, 0): 3}
     later.stop(stopSparkContext=False)
 
 
-def test_a_committed_offset_that_retention_overtook_is_reset(
+def test_an_expired_committed_offset_is_reset(
     ssc: StreamingContext,
     params: dict[str, object],
     make_topic: MakeTopic,
@@ -211,22 +213,27 @@ def test_a_committed_offset_that_retention_overtook_is_reset(
     kafka: EmbeddedKafka,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Spark's stream fails its first batch there, and the next one goes on behind what that should have read."""
+    """Spark's stream fails its first batch here, and its next batch skips the records of the first."""
     topic = make_topic(2)
     put(topic, texts(topic, 0, 20), partition=0)
     put(topic, texts(topic, 20, 30), partition=1)
-    overtaken, beyond = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    cluster = Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection)
-    group = Group(cluster, str(params["group.id"]))
-    group.commit({overtaken: 5, beyond: 500})
+    expired, beyond = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+    group = ConsumerGroup(cluster, str(params["group.id"]))
+    group.commit({expired: 5, beyond: 500})
     Admin(kafka.bootstrap_servers).delete_records(topic, 12)
-    with pytest.raises(OffsetPlanError, match=r"retention has removed .* auto\.offset\.reset is none"):
-        direct_stream(ssc, ConsumerStrategies.Assign([overtaken], {**params, "auto.offset.reset": "none"}))
+    with pytest.raises(InvalidOffsetsError, match=r"retention deleted .* auto\.offset\.reset is none"):
+        direct_stream(ssc, ConsumerStrategies.Assign([expired], {**params, "auto.offset.reset": "none"}))
     batches = Batches()
     stream = direct_stream(ssc, ConsumerStrategies.Subscribe([topic], params))
-    assert stream.currentOffsets() == {overtaken: 12, beyond: 0}
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [f"the offset {offset} " in text for offset, text in zip((5, 500), told, strict=True)] == [True, True]
+    assert stream.currentOffsets() == {expired: 12, beyond: 0}
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [
+        f"the committed offset {offset} " in warning for offset, warning in zip((5, 500), warnings, strict=True)
+    ] == [
+        True,
+        True,
+    ]
     stream.foreachRDD(batches.collect)
     ssc.start()
     batches.wait(lambda: len(batches.values) >= 18)
@@ -234,10 +241,10 @@ def test_a_committed_offset_that_retention_overtook_is_reset(
     assert sorted(batches.values) == texts(topic, 12, 30)
 
 
-def test_an_offset_behind_a_transaction_under_way_is_in_the_log(
+def test_an_offset_after_an_open_transaction_is_in_the_log(
     params: dict[str, object], make_topic: MakeTopic, put: Any, kafka: EmbeddedKafka
 ) -> None:
-    """A group that has read on without read_committed; a reset would give it everything again."""
+    """The group has read it without read_committed. A reset would read everything again."""
     topic = make_topic()
     put(topic, range(3))
     partition = TopicPartition(topic, 0)
@@ -246,28 +253,32 @@ def test_an_offset_behind_a_transaction_under_way_is_in_the_log(
     producer.begin_transaction()
     producer.produce(topic, b"pending")
     producer.flush(30)
-    cluster = Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
     assert cluster.offsets({partition: LATEST}, isolation_level="read_committed") == {partition: 3}
-    group = Group(cluster, str(params["group.id"]))
+    group = ConsumerGroup(cluster, str(params["group.id"]))
     group.commit({partition: 4})
-    assert starting_offsets({partition: None}, cluster, "read_committed", group, "earliest") == {partition: 4}
-    assert offsets_of_new([partition], cluster, "read_committed", group, "earliest") == {partition: 4}
+    assert resolve_starting_offsets({partition: None}, cluster, "read_committed", group, "earliest") == {partition: 4}
+    assert resolve_new_partition_offsets([partition], cluster, "read_committed", group, "earliest") == {partition: 4}
     producer.abort_transaction(60)
 
 
-def test_what_cannot_be_started_is_refused_at_once(
+def test_invalid_strategies_are_rejected_immediately(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic()
     put(topic, range(5))
     partition = TopicPartition(topic, 0)
-    nowhere = {**params, "auto.offset.reset": "none"}
+    no_reset = {**params, "auto.offset.reset": "none"}
     for strategy, error, text in [
-        (ConsumerStrategies.Subscribe([topic], nowhere), OffsetPlanError, "auto.offset.reset is none; give offsets"),
-        (ConsumerStrategies.Subscribe([topic], params, {partition: 6}), OffsetPlanError, "holds 0 to 5"),
+        (
+            ConsumerStrategies.Subscribe([topic], no_reset),
+            InvalidOffsetsError,
+            "auto.offset.reset is none; pass offsets",
+        ),
+        (ConsumerStrategies.Subscribe([topic], params, {partition: 6}), InvalidOffsetsError, "holds 0 to 5"),
         (
             ConsumerStrategies.Subscribe([topic], params, {TopicPartition("other", 0): 1}),
-            OffsetPlanError,
+            InvalidOffsetsError,
             "partitions that are not read: other-0",
         ),
         (ConsumerStrategies.Subscribe([topic + "x"], params), TopicNotFoundError, f"did you mean '{topic}'"),
@@ -280,9 +291,7 @@ def test_what_cannot_be_started_is_refused_at_once(
         KafkaUtils.createDirectStream(ssc, "anywhere", ConsumerStrategies.Subscribe([topic], params))  # type: ignore[arg-type]
 
 
-def test_a_strategy_of_ones_own(
-    ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
-) -> None:
+def test_a_custom_strategy(ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any) -> None:
     topic = make_topic(3)
     put(topic, texts("a", 0, 5), partition=0)
     put(topic, texts("b", 0, 5), partition=2)
@@ -291,8 +300,8 @@ def test_a_strategy_of_ones_own(
         executor_params = params
 
         def on_start(self, cluster: Any, current_offsets: Any) -> dict[TopicPartition, int | None]:
-            found = cluster.topics([topic])[topic].partitions
-            return {TopicPartition(topic, number): 3 if number else None for number in found if number % 2 == 0}
+            partitions = cluster.topics([topic])[topic].partitions
+            return {TopicPartition(topic, number): 3 if number else None for number in partitions if number % 2 == 0}
 
     batches = Batches()
     direct_stream(ssc, EvenPartitions()).foreachRDD(batches.collect)
@@ -301,38 +310,38 @@ def test_a_strategy_of_ones_own(
     assert batches.values == texts("a", 0, 5) + texts("b", 3, 5)
 
 
-def test_spark_hears_of_the_records_of_each_batch(
+def test_spark_listeners_get_the_records_of_each_batch(
     ssc: StreamingContext, params: dict[str, object], make_topic: MakeTopic, put: Any
 ) -> None:
     topic = make_topic(2)
     put(topic, range(7), partition=0)
     put(topic, range(9), partition=1)
-    heard = Heard()
-    ssc.addStreamingListener(heard)
+    events = BatchEvents()
+    ssc.addStreamingListener(events)
     batches = Batches()
     direct_stream(ssc, ConsumerStrategies.Subscribe([topic], params)).foreachRDD(batches.collect)
     ssc.start()
     batches.wait_for_batches(2)
     put(topic, range(4), partition=0)
     batches.wait(lambda: len(batches.values) >= 20)
-    heard.wait(lambda: all(heard.totals[kind] == 20 for kind in ("submitted", "started", "completed")))
-    assert heard.descriptions[0] == (
+    events.wait(lambda: all(events.totals[kind] == 20 for kind in ("submitted", "started", "completed")))
+    assert events.descriptions[0] == (
         f"topic: {topic}\tpartition: 1\toffsets: 0 to 9\tcount: 9\n"
         f"topic: {topic}\tpartition: 0\toffsets: 0 to 7\tcount: 7"
     )
-    assert "" in heard.descriptions, "a batch with nothing new"
-    assert heard.offsets[0] == [
+    assert "" in events.descriptions, "a batch without new records"
+    assert events.offsets[0] == [
         {"topic": topic, "partition": 0, "fromOffset": 0, "untilOffset": 7},
         {"topic": topic, "partition": 1, "fromOffset": 0, "untilOffset": 9},
     ]
     assert [
         {"topic": topic, "partition": 0, "fromOffset": 7, "untilOffset": 7},
         {"topic": topic, "partition": 1, "fromOffset": 9, "untilOffset": 9},
-    ] in heard.offsets, "empty ranges, too, as Spark's stream tells them"
+    ] in events.offsets, "empty ranges are reported as well, as in Spark's stream"
 
 
-class Heard(StreamingListener):
-    """Adds up what Spark tells of batches."""
+class BatchEvents(StreamingListener):
+    """Collects the batch events of Spark."""
 
     def __init__(self) -> None:
         super().__init__()

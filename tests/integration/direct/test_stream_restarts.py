@@ -1,4 +1,4 @@
-"""A direct stream that is killed, or stopped, and comes back from its checkpoint."""
+"""A direct stream that is killed or stopped, and restarts from its checkpoint."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.streaming import StreamingContext
-from tests.integration.direct.running import Seen, direct_stream
+from tests.integration.direct.streaming_contexts import BatchResults, direct_stream
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,15 +38,15 @@ DEADLINE = 240  # seconds
 
 @dataclass
 class App:
-    """The program under test, which can be run several times in one folder."""
+    """The application under test, which can run several times in one folder."""
 
     servers: str
     topic: str
     folder: Path
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self, **more: str) -> None:
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **more}
+    def start(self, **variables: str) -> None:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **variables}
         command = [sys.executable, "-W", "ignore", str(APP), self.servers, self.topic, str(self.folder)]
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class App:
 
     def kill(self) -> None:
         assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)  # its JVM and its workers as well
+        os.killpg(self.process.pid, signal.SIGKILL)  # including its JVM and its workers
         self.process.wait(30)
 
     def stop(self) -> None:
@@ -64,11 +64,11 @@ class App:
         assert self.process.wait(DEADLINE) == 0, self.output()
         (self.folder / "stop").unlink()
 
-    def facts(self, what: str) -> list[dict[str, Any]]:
+    def events(self, event: str) -> list[dict[str, Any]]:
         log = self.folder / "log"
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-        facts = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have cut the last one
-        return [fact for fact in facts if fact["what"] == what]
+        events = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have truncated the last line
+        return [each for each in events if each["event"] == event]
 
     def wait(self, enough: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE
@@ -91,7 +91,7 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
 
 
 def read(app: App) -> int:
-    return sum(len(fact["values"]) for fact in app.facts("done"))
+    return sum(len(event["values"]) for event in app.events("done"))
 
 
 def write(app: App, put: Any, numbers: range) -> None:
@@ -104,52 +104,55 @@ def write(app: App, put: Any, numbers: range) -> None:
 @pytest.mark.smoke
 @pytest.mark.spark_app
 @pytest.mark.timeout(1500)
-def test_a_killed_stream_reads_pending_batches_again_with_the_same_ranges(app: App, put: Any) -> None:
-    """Then goes on: nothing is skipped, and keyed state has counted each record once."""
+def test_a_killed_stream_reruns_pending_batches_with_the_same_ranges(app: App, put: Any) -> None:
+    """Then it continues: no record is skipped, and keyed state has counted each record once."""
     write(app, put, range(100))
     app.start()
     app.wait(lambda: read(app) >= 100)
     (app.folder / "hold").touch()
     write(app, put, range(100, 200))
-    # 20 a partition and batch: the batches with them are planned, not done, and their checkpoints written.
-    app.wait(lambda: ends(app.facts("planned")) == [100, 100])
-    so_far = len(app.facts("planned"))
-    app.wait(lambda: len(app.facts("planned")) >= so_far + 4)  # two facts a batch
+    # 20 records per partition and batch: the batches with records are planned but not done, and their checkpoints
+    # written.
+    app.wait(lambda: ends(app.events("planned")) == [100, 100])
+    count_before = len(app.events("planned"))
+    app.wait(lambda: len(app.events("planned")) >= count_before + 4)  # two events per batch
     app.kill()
-    before = app.facts("planned")
-    done_before = {fact["time"] for fact in app.facts("done")}
-    pending = {fact["time"]: fact["ranges"] for fact in before if fact["time"] not in done_before}
+    before = app.events("planned")
+    done_before = {event["time"] for event in app.events("done")}
+    pending = {event["time"]: event["ranges"] for event in before if event["time"] not in done_before}
     with_records = {at for at, ranges in pending.items() if sum(until - start for _, start, until in ranges)}
     assert len(with_records) >= 3
     (app.folder / "hold").unlink()
-    write(app, put, range(200, 260))  # while nobody reads
+    write(app, put, range(200, 260))  # while the application does not run
 
     app.start()
-    app.wait(lambda: ends(app.facts("done")) == [130, 130])
-    again = app.facts("planned")[len(before) :]
-    replayed = {fact["time"]: fact["ranges"] for fact in again if fact["time"] in with_records}
+    app.wait(lambda: ends(app.events("done")) == [130, 130])
+    again = app.events("planned")[len(before) :]
+    replayed = {event["time"]: event["ranges"] for event in again if event["time"] in with_records}
     assert replayed == {at: pending[at] for at in with_records}
-    # A batch with nothing in it may have been planned without its checkpoint being written: it is planned anew.
-    new = [fact["ranges"] for fact in again if all(start >= 100 for _, start, _ in fact["ranges"])]
+    # An empty batch may have been planned without its checkpoint being written. Then it is planned again.
+    new = [event["ranges"] for event in again if all(start >= 100 for _, start, _ in event["ranges"])]
     first = next(ranges for ranges in new if any(until > start for _, start, until in ranges))
-    assert first == [[0, 100, 120], [1, 100, 120]], "the lag, within the limit"
+    assert first == [[0, 100, 120], [1, 100, 120]], "the lag, up to the limit"
 
-    once = {fact["time"]: fact for fact in app.facts("done")}
-    assert sorted(value for fact in once.values() for value in fact["values"]) == list(range(260))
+    once = {event["time"]: event for event in app.events("done")}
+    assert sorted(value for event in once.values() for value in event["values"]) == list(range(260))
     assert contiguous([once[at]["ranges"] for at in sorted(once)])
-    app.wait(lambda: app.facts("state")[-1]["sum"] == [sum(range(260))])
-    sums = {fact["time"]: fact["sum"] for fact in app.facts("state")}
+    app.wait(lambda: app.events("state")[-1]["sum"] == [sum(range(260))])
+    sums = {event["time"]: event["sum"] for event in app.events("state")}
     assert [sums[at] for at in sorted(sums)] == sorted(sums.values())
 
-    # A second time, in which windows and state go on from what the first restart has restored.
+    # The second restart continues the windows and the state that the first restart restored.
     app.kill()
-    last = app.facts("state")[-1]["time"]
+    last = app.events("state")[-1]["time"]
     write(app, put, range(260, 280))
     app.start()
-    app.wait(lambda: app.facts("state")[-1]["sum"] == [sum(range(280))])
-    app.wait(lambda: app.facts("state")[-1]["time"] > last)  # each batch that runs again has overwritten its facts
-    windows = {fact["time"]: sorted(fact["window"]) for fact in app.facts("state")}
-    done = {fact["time"]: fact["values"] for fact in app.facts("done")}
+    app.wait(lambda: app.events("state")[-1]["sum"] == [sum(range(280))])
+    app.wait(
+        lambda: app.events("state")[-1]["time"] > last
+    )  # the events of batches that ran again replace the earlier ones
+    windows = {event["time"]: sorted(event["window"]) for event in app.events("state")}
+    done = {event["time"]: event["values"] for event in app.events("done")}
     for at, values in windows.items():
         parts = [done.get(at - back) for back in (0, 4000)]
         if None not in parts:
@@ -158,44 +161,44 @@ def test_a_killed_stream_reads_pending_batches_again_with_the_same_ranges(app: A
 
 @pytest.mark.spark_app
 @pytest.mark.timeout(900)
-def test_a_graceful_stop_commits_what_is_done_and_a_restart_goes_on(app: App, put: Any) -> None:
+def test_a_graceful_stop_commits_completed_batches_and_a_restart_resumes(app: App, put: Any) -> None:
     write(app, put, range(40))
     app.start()
     app.wait(lambda: read(app) >= 40)
     app.stop()
     assert committed(app) == {0: 20, 1: 20}
-    so_far = len(app.facts("done"))
+    count_before = len(app.events("done"))
     write(app, put, range(40, 60))
     app.start()
-    app.wait(lambda: ends(app.facts("done")) == [30, 30])
+    app.wait(lambda: ends(app.events("done")) == [30, 30])
     app.stop()
-    values = [value for fact in app.facts("done")[so_far:] for value in fact["values"]]
-    assert sorted(values) == list(range(40, 60)), "none of before"
-    assert committed(app) == {0: 30, 1: 30}, "by the reference that the restored function holds"
+    values = [value for event in app.events("done")[count_before:] for value in event["values"]]
+    assert sorted(values) == list(range(40, 60)), "no older record"
+    assert committed(app) == {0: 30, 1: 30}, "committed with the reference in the restored function"
     app.start(PYSPARK_PIN_THREAD="false")
     assert app.process is not None
     assert app.process.wait(DEADLINE / 2) != 0
-    assert "a direct stream needs PYSPARK_PIN_THREAD=true" in (app.folder / "output").read_text()
+    assert "a direct stream requires PYSPARK_PIN_THREAD=true" in (app.folder / "output").read_text()
 
 
-SEEN = Seen()
+RESULTS = BatchResults()
 
 
-def note(rdd: KafkaRDD) -> None:
-    """Known by its name to the checkpoint, and so the same function after a restart in this process."""
-    SEEN.add(rdd.map(lambda record: int(record.value)).collect())
+def store_values(rdd: KafkaRDD) -> None:
+    """Pickled by reference in the checkpoint, so it is the same function after a restart in this process."""
+    RESULTS.add(rdd.map(lambda record: int(record.value)).collect())
 
 
-def test_a_context_that_comes_back_in_the_same_process(
+def test_a_context_that_restarts_in_the_same_process(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:
-    """For so many batches that Spark lets go of the first ones, which needs what a checkpoint does not keep."""
+    """It runs until Spark releases the first batches, which needs state that a checkpoint does not contain."""
     topic = make_topic()
     put(topic, range(3))
 
     def create() -> StreamingContext:
         ssc = StreamingContext(spark.sparkContext, 1)
-        direct_stream(ssc, kafka.bootstrap_servers, topic, None).foreachRDD(note)
+        direct_stream(ssc, kafka.bootstrap_servers, topic, None).foreachRDD(store_values)
         return ssc
 
     def must_not_be_called() -> StreamingContext:
@@ -206,35 +209,35 @@ def test_a_context_that_comes_back_in_the_same_process(
         ssc.start()
         try:
             put(topic, [3 + number])
-            SEEN.wait(lambda seen, last=3 + number: any(last in some for some in seen))  # type: ignore[misc]
-            SEEN.wait_for_more(4)
-            ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises what went wrong
+            RESULTS.wait(lambda results, last=3 + number: any(last in values for values in results))  # type: ignore[misc]
+            RESULTS.wait_for_more(4)
+            ssc.awaitTerminationOrTimeout(0.1)  # type: ignore[arg-type]  # raises the error of a batch
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
-    assert set(SEEN.flat) == set(range(6))
+    assert set(RESULTS.flat) == set(range(6))
 
 
-RUNS: dict[str, dict[int, list[int]]] = {}
-CHANGED = Seen()
+OUTPUT: dict[str, dict[int, list[int]]] = {}
+OUTPUT_CHANGES = BatchResults()
 
 
 def replace_output(time: datetime, rdd: KafkaRDD) -> None:
-    """The output of a batch, known by its time: one that comes again replaces what was there."""
-    batches = RUNS.setdefault("output", {})
+    """Store the output of a batch by its time; a batch that runs again replaces its output."""
+    batches = OUTPUT.setdefault("output", {})
     batches[round(time.timestamp() * 1000)] = rdd.map(lambda record: int(record.value)).collect()
-    CHANGED.add(None)
+    OUTPUT_CHANGES.add(None)
 
 
-def test_a_batch_that_ran_before_its_checkpoint_was_written_comes_again_with_other_ranges(
+def test_a_batch_that_ran_before_its_checkpoint_reruns_with_other_ranges(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:
-    """Spark starts the jobs of a batch first, and writes its checkpoint then. So one time may hold other records later.
+    """Spark starts the jobs of a batch before it writes the checkpoint, so a batch time may have other records later.
 
-    A driver that dies in between leaves what it has here: the output of batches that no checkpoint knows. Output that
-    is replaced by batch time, empty batches included, has each record once all the same.
+    If the driver fails in between, there is output of batches that are in no checkpoint. If output is replaced by batch
+    time, including empty batches, it still contains each record once.
     """
     topic, before, after = make_topic(), tmp_path / "before", tmp_path / "after"
-    RUNS.clear()
+    OUTPUT.clear()
 
     def create() -> StreamingContext:
         ssc = StreamingContext(spark.sparkContext, 1)
@@ -246,32 +249,34 @@ def test_a_batch_that_ran_before_its_checkpoint_was_written_comes_again_with_oth
         ssc.start()
         try:
             for step in steps:
-                CHANGED.wait(lambda _, step=step: step())  # type: ignore[misc]
-            return dict(RUNS["output"])
+                OUTPUT_CHANGES.wait(lambda _, step=step: step())  # type: ignore[misc]
+            return dict(OUTPUT["output"])
         finally:
             ssc.stop(stopSparkContext=False, stopGraceFully=False)
 
     def stored(numbers: range) -> bool:
-        return sorted(value for values in RUNS["output"].values() for value in values) == list(numbers)
+        return sorted(value for values in OUTPUT["output"].values() for value in values) == list(numbers)
 
     def write_more() -> bool:
         put(topic, range(10, 15))
         return True
 
-    empty = run(before, lambda: len(RUNS.get("output", {})) >= 3)
+    empty = run(before, lambda: len(OUTPUT.get("output", {})) >= 3)
     assert set(map(tuple, empty.values())) == {()}
-    shutil.copytree(before, after)  # what is durable when the driver dies
+    shutil.copytree(before, after)  # the durable state when the driver fails
     put(topic, range(10))
     first = run(before, lambda: stored(range(10)), write_more, lambda: stored(range(15)))
     put(topic, range(15, 25))
     again = run(after, lambda: stored(range(25)))
     one, two = sorted(time_ms for time_ms, values in first.items() if values)
     assert (first[one], first[two]) == ([*range(10)], [*range(10, 15)])
-    assert (again[one], again[two]) == ([*range(25)], []), "wider, and what the next one had is in the first one now"
+    assert (again[one], again[two]) == ([*range(25)], []), (
+        "the first batch now also contains the records of the next one"
+    )
 
 
-def ends(facts: list[dict[str, Any]]) -> list[int]:
-    return [until for _, _, until in max(facts, key=lambda fact: fact["time"])["ranges"]] if facts else []
+def ends(events: list[dict[str, Any]]) -> list[int]:
+    return [until for _, _, until in max(events, key=lambda event: event["time"])["ranges"]] if events else []
 
 
 def contiguous(batches: list[list[list[int]]]) -> bool:
@@ -285,6 +290,8 @@ def contiguous(batches: list[list[list[int]]]) -> bool:
 
 
 def committed(app: App) -> dict[int, int]:
-    cluster = Cluster(connection_settings({"bootstrap.servers": app.servers}).connection)
-    found = Group(cluster, f"group-{app.topic}").committed([TopicPartition(app.topic, 0), TopicPartition(app.topic, 1)])
-    return {tp.partition: offset for tp, offset in found.items()}
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": app.servers}).connection)
+    offsets = ConsumerGroup(cluster, f"group-{app.topic}").committed(
+        [TopicPartition(app.topic, 0), TopicPartition(app.topic, 1)]
+    )
+    return {tp.partition: offset for tp, offset in offsets.items()}

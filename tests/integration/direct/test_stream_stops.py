@@ -1,4 +1,4 @@
-"""Stopping a stream whose broker says nothing any more, and stopping it by other ways than ``ssc.stop``."""
+"""Stopping a stream with an unresponsive broker, and without ``ssc.stop``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.direct.running import DEADLINE, Seen, direct_stream, streaming
+from tests.integration.direct.streaming_contexts import (
+    DEADLINE,
+    BatchResults,
+    direct_stream,
+    streaming,
+)
 from tests.integration.stream_queries import produce
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.settings.client import connection_settings
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.groups import Group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,14 +32,14 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.direct import KafkaRDD
 
-_LONGEST_STOP = 40  # seconds; it has to take less than 15, and took 118 when planning and commits ran into their ends
+_MAX_STOP_SECONDS = 40  # the goal is 15; a stop took 118 when planning and commits waited for their timeouts
 
 
-def test_a_stop_does_not_wait_for_a_silent_broker(spark: SparkSession, topics_on: Any) -> None:
+def test_a_stop_does_not_wait_for_an_unresponsive_broker(spark: SparkSession, topics_on: Any) -> None:
     with EmbeddedKafka(reuse_running=False) as kafka:
         topic = topics_on(kafka.bootstrap_servers)()
         produce(kafka.bootstrap_servers, topic, range(3))
-        batches = Seen()
+        batches = BatchResults()
         with streaming(spark.sparkContext, 1) as ssc:
             stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
 
@@ -47,19 +52,19 @@ def test_a_stop_does_not_wait_for_a_silent_broker(spark: SparkSession, topics_on
             batches.wait_for_more(3)
             os.kill(kafka.pids[1], signal.SIGSTOP)
             try:
-                waiting = Waiting()
-                wait_until(lambda: waiting.seconds() > 3, "a batch that waits for the broker", DEADLINE)
-                began = time.monotonic()
+                planning = PlanningTime()
+                wait_until(lambda: planning.seconds() > 3, "a batch that waits for the broker", DEADLINE)
+                started = time.monotonic()
                 ssc.stop(stopSparkContext=False, stopGraceFully=False)
-                took = time.monotonic() - began
+                duration = time.monotonic() - started
             finally:
                 os.kill(kafka.pids[1], signal.SIGCONT)
-        print(f"the stop took {took:.1f} s")
-        assert took < _LONGEST_STOP
+        print(f"the stop took {duration:.1f} s")
+        assert duration < _MAX_STOP_SECONDS
 
 
-class Waiting:
-    """How long the same batch has been planned."""
+class PlanningTime:
+    """Measures how long the current batch has been planned."""
 
     def __init__(self) -> None:
         self._thread: int | None = None
@@ -86,23 +91,23 @@ params = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": 
 stream = KafkaUtils.createDirectStream(
     ssc, LocationStrategies.PreferConsistent, ConsumerStrategies.Subscribe([topic], params)
 )
-stream.commitAsync([OffsetRange(topic, 0, 0, 3)])  # the next batch, which would send it, is ten minutes away
+stream.commitAsync([OffsetRange(topic, 0, 0, 3)])  # the next batch, which would send the commit, is ten minutes away
 sc.stop()
-os._exit(0)  # without what is done at the program's end
+os._exit(0)  # without exit handlers
 """
 
 
 @pytest.mark.spark_app
-def test_a_spark_context_that_is_stopped_by_itself_sends_commits(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
-) -> None:
+def test_stopping_only_the_spark_context_sends_commits(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
     topic = make_topic()
     put(topic, range(3))
     command = [sys.executable, "-W", "ignore", "-c", STOPS_SPARK, kafka.bootstrap_servers, topic]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stderr
-    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
+    group = ConsumerGroup(
+        ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic
+    )
     assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
 
 
@@ -134,7 +139,7 @@ print("end", flush=True)
 
 
 @pytest.mark.spark_app
-def test_sigterm_as_the_docs_advise(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
+def test_sigterm_as_documented(kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any) -> None:
     topic = make_topic()
     put(topic, range(3))
     command = [sys.executable, "-W", "ignore", "-c", STOPS_AT_SIGTERM, kafka.bootstrap_servers, topic]
@@ -148,5 +153,7 @@ def test_sigterm_as_the_docs_advise(kafka: EmbeddedKafka, make_topic: MakeTopic,
         finally:
             application.kill()
     assert (application.returncode, printed.split()[-1]) == (0, "end")
-    group = Group(Cluster(connection_settings({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic)
+    group = ConsumerGroup(
+        ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection), topic
+    )
     assert group.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}

@@ -1,9 +1,9 @@
 """Run by test_offset_store_kills: python store_app.py KIND SERVERS TOPIC STORE FOLDER RESULTS
 
-KIND is a structured query or a direct stream. It knows its place by the offset store alone: FOLDER is its own, and
-another at each start. Its sink is idempotent: each record is a file in RESULTS, named after partition and offset, and
-holds its value; a line of RESULTS/log says who has written it. While RESULTS/hold exists, no batch with
-records ends after its results were written. It runs until RESULTS/stop exists, or it is killed.
+KIND is "structured" or "direct". The job resumes by its offset store alone: each start has a new FOLDER. Its sink is
+idempotent: each record is a file in RESULTS that is named after partition and offset and contains the value; a line of
+RESULTS/log names the writer. While RESULTS/hold exists, batches with records do not end after their results were
+written. The job runs until RESULTS/stop exists or it is killed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def main(kind: str, servers: str, topic: str, store_topic: str, folder: Path, re
 def structured(
     spark: SparkSession, store: KafkaOffsetStore, servers: str, topic: str, folder: Path, results: Path
 ) -> None:
-    def work(frame: DataFrame, _: int) -> None:
+    def process(frame: DataFrame, _: int) -> None:
         write(results, ((row.partition, row.offset, row.value) for row in frame.collect()), folder)
 
     reader = spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", servers)
     reader = reader.option("subscribe", topic).option("startingOffsets", store.starting_offsets_json(topic))
     checkpoint = str(folder / "checkpoint")
-    writer = reader.load().writeStream.foreachBatch(store.foreach_batch(work, checkpoint))
+    writer = reader.load().writeStream.foreachBatch(store.foreach_batch(process, checkpoint))
     query = writer.option("checkpointLocation", checkpoint).start()
     while not query.awaitTermination(0.2):  # type: ignore[arg-type]
         if (results / "stop").exists():
@@ -54,14 +54,14 @@ def structured(
 
 
 def direct(spark: SparkSession, store: KafkaOffsetStore, servers: str, topic: str, folder: Path, results: Path) -> None:
-    def work(rdd: KafkaRDD) -> None:
+    def process(rdd: KafkaRDD) -> None:
         write(results, rdd.map(lambda each: (each.partition, each.offset, each.value)).collect(), folder)
 
     ssc = StreamingContext(spark.sparkContext, 1)
     params = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}
     strategy = ConsumerStrategies.Subscribe([topic], params, store.load())
     stream = KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
-    stream.foreachRDD(store.foreach_rdd(work))
+    stream.foreachRDD(store.foreach_rdd(process))
     ssc.start()
     while not ssc.awaitTerminationOrTimeout(0.2):  # type: ignore[arg-type,func-returns-value]
         if (results / "stop").exists():
@@ -70,15 +70,15 @@ def direct(spark: SparkSession, store: KafkaOffsetStore, servers: str, topic: st
 
 
 def write(results: Path, records: Iterable[tuple[int, int, bytes]], folder: Path) -> None:
-    found = list(records)
+    rows = list(records)
     with (results / "log").open("a") as log:
-        for partition, offset, value in found:
+        for partition, offset, value in rows:
             (results / f"{partition}-{offset}").write_bytes(value)
             log.write(f"{folder.name} {value.decode()}\n")
-    while found and (results / "hold").exists():
+    while rows and (results / "hold").exists():
         time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    told = sys.argv[1:]
-    main(told[0], told[1], told[2], told[3], Path(told[4]), Path(told[5]))
+    args = sys.argv[1:]
+    main(args[0], args[1], args[2], args[3], Path(args[4]), Path(args[5]))

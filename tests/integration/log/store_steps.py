@@ -1,4 +1,4 @@
-"""Run by test_offset_store_kills: python store_steps.py SERVERS TOPIC open|save STEP; it kills itself at the step."""
+"""Run by test_offset_store_kills: python store_steps.py SERVERS TOPIC open|save STEP; it kills itself at this step."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.log import KafkaOffsetStore
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.writing.compacted import CompactedPartition
-from pyspark_kafka_direct.writing.session import TransactionalSession
+from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEPS: dict[str, tuple[type, str, bool]] = {
-    "init": (TransactionalSession, "init", True),
-    "read": (CompactedPartition, "stable_end", True),
-    "send": (TransactionalSession, "send", True),
-    "flush": (TransactionalSession, "flush", True),
-    "before-commit": (TransactionalSession, "commit", False),
-    "after-commit": (TransactionalSession, "commit", True),
+    "init": (TransactionalProducer, "init_transactions", True),
+    "read": (CompactedPartition, "wait_for_stable_end", True),
+    "send": (TransactionalProducer, "send", True),
+    "flush": (TransactionalProducer, "flush", True),
+    "before-commit": (TransactionalProducer, "commit", False),
+    "after-commit": (TransactionalProducer, "commit", True),
 }
-"""A method, and whether death comes after it."""
+"""A method, and whether the process is killed after it or before."""
 
 
-def die_at(step: str) -> None:
+def kill_at(step: str) -> None:
     owner, name, after = STEPS[step]
     original: Callable[..., Any] = getattr(owner, name)
 
-    def fatal(*given: Any, **named: Any) -> Any:
+    def call_and_kill(*args: Any, **kwargs: Any) -> Any:
         if after:
-            original(*given, **named)
+            original(*args, **kwargs)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(owner, name, fatal)
+    setattr(owner, name, call_and_kill)
 
 
-def main(servers: str, topic: str, doing: str, step: str) -> None:
+def main(servers: str, topic: str, operation: str, step: str) -> None:
     store = KafkaOffsetStore(topic, "q", {"bootstrap.servers": servers}, transaction_timeout_ms=300_000)
-    if doing == "open":
-        die_at(step)
+    if operation == "open":
+        kill_at(step)
     store.open()
-    die_at(step)
+    kill_at(step)
     store.save({TopicPartition("t", 0): 2})
     store.close()
 

@@ -1,4 +1,4 @@
-"""Logs on three brokers: leaders that move while somebody waits, and a log that is cut back."""
+"""Logs on three brokers: leaders that move while a read is pending, and a log that is truncated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.log.logs import PATIENCE, Recorder, done, params
-from tests.integration.transactions import transaction, transactional
+from tests.integration.log.log_helpers import (
+    TIMEOUT,
+    Recorder,
+    params,
+    wait_result,
+)
+from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -31,13 +36,13 @@ def bench(three: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workben
     return workbench_for(three)
 
 
-def test_the_leader_moves_while_somebody_waits(three: EmbeddedKafka, bench: Workbench) -> None:
+def test_a_pending_read_survives_a_leader_change(three: EmbeddedKafka, bench: Workbench) -> None:
     topic = bench.make_topic(replication=3)
     seen = Recorder()
-    producer = transactional(bench, topic)
-    given = params(bench.bootstrap_servers, isolation_level="read_committed")
-    with KafkaBasedLog(topic, given, on_record=seen) as log:
-        transaction(producer, topic, [b"a"])
+    producer = new_transactional_producer(bench, topic)
+    properties = params(bench.bootstrap_servers, isolation_level="read_committed")
+    with KafkaBasedLog(topic, properties, on_record=seen) as log:
+        write_open_transaction(producer, topic, [b"a"])
         end = log.read_to_end()
         before = bench.leader(topic)
         three.stop_broker(before)
@@ -47,17 +52,18 @@ def test_the_leader_moves_while_somebody_waits(three: EmbeddedKafka, bench: Work
             with pytest.raises(TimeoutError):
                 end.result(1)
             producer.commit_transaction(60)
-            done(end)
-            done(log.read_to_end())
+            wait_result(end)
+            wait_result(log.read_to_end())
             assert seen.values() == [b"a", b"b"]
         finally:
             three.start_broker(before)
 
 
-def test_a_log_that_is_cut_back(three: EmbeddedKafka, bench: Workbench) -> None:
-    """An unclean election: a replica that has seen ten records only becomes the leader, and others are written.
+def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
+    """An unclean leader election: a replica with only ten records becomes the leader, then others are written.
 
-    Those who wait get an error, the log is told and goes on where it was cut, and the table is read anew.
+    Pending reads get an error, the log calls ``on_reset`` and resumes at the truncation offset, and the table is read
+    again.
     """
     topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
     write(bench, topic, b"old", range(10))
@@ -71,7 +77,7 @@ def test_a_log_that_is_cut_back(three: EmbeddedKafka, bench: Workbench) -> None:
 
     def wait() -> None:
         try:
-            table.wait_for({0: 99}, PATIENCE * 2)
+            table.wait_for({0: 99}, TIMEOUT * 2)
         except BaseException as error:
             waits.append(error)
 
@@ -80,20 +86,20 @@ def test_a_log_that_is_cut_back(three: EmbeddedKafka, bench: Workbench) -> None:
         KafkaTable(topic, params(bench.bootstrap_servers)) as table,
     ):
         assert len(seen.records) == len(table) == 30
-        waiter = threading.Thread(target=wait)
-        waiter.start()
+        waiting_thread = threading.Thread(target=wait)
+        waiting_thread.start()
         three.kill_broker(leading)
         try:
             three.start_broker(behind)
             bench.wait_until(lambda: bench.leader(topic) == behind, "an unclean election", 120)
             write(bench, topic, b"new", range(20, 25))
             wait_until(lambda: len(resets) == 1, "the reset", 120)
-            waiter.join(PATIENCE)
-            read_after_the_cut(log)
-            read_after_the_cut(table)
+            waiting_thread.join(TIMEOUT)
+            read_after_the_truncation(log)
+            read_after_the_truncation(table)
             assert isinstance(resets[0], TruncatedError)
             assert isinstance(waits[0], TruncatedError)
-            assert (resets[0].topic, resets[0].partition, resets[0].cut_at) == (topic, 0, 10)
+            assert (resets[0].topic, resets[0].partition, resets[0].truncated_to) == (topic, 0, 10)
             assert [(record.offset, record.value) for record in seen.records[30:]] == [
                 (10 + number, b"new") for number in range(5)
             ]
@@ -105,12 +111,12 @@ def test_a_log_that_is_cut_back(three: EmbeddedKafka, bench: Workbench) -> None:
             three.start_broker(leading)
 
 
-def read_after_the_cut(log: KafkaBasedLog | KafkaTable) -> None:
-    """Read to the end; whoever asks before the log has noticed that it was cut is told so."""
+def read_after_the_truncation(log: KafkaBasedLog | KafkaTable) -> None:
+    """Read to the end; the first read fails if the log has not detected the truncation before."""
     try:
-        done(log.read_to_end())
+        wait_result(log.read_to_end())
     except TruncatedError:
-        done(log.read_to_end())
+        wait_result(log.read_to_end())
 
 
 def write(bench: Workbench, topic: str, value: bytes, keys: range) -> None:

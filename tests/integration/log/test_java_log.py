@@ -1,4 +1,4 @@
-"""Kafka Connect's KafkaBasedLog in Java, and ours, on one topic: what each writes both have, in the same order."""
+"""Kafka Connect's KafkaBasedLog in Java and ours on one topic: each reads what the other wrote, in the same order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.integration.java_process import JavaProcess
 
 from pyspark_kafka_direct.broker import jars
-from pyspark_kafka_direct.broker._jars import kafka_jars
-from pyspark_kafka_direct.broker.embedded import DEFAULT_VERSION
+from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
+from pyspark_kafka_direct.broker.maven import kafka_jars
 from pyspark_kafka_direct.log import KafkaBasedLog, LogRecord
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 Pair: TypeAlias = tuple[bytes | None, bytes | None]
 
 CONNECT = tuple(f"org.apache.kafka:connect-{part}:{DEFAULT_VERSION}" for part in ("runtime", "api"))
-"""What the class needs beside the broker's jars: 1 MB."""
+"""Jars of the class that the broker does not have: 1 MB."""
 
 _DEADLINE = 120.0
 
 
 class Seen(NamedTuple):
-    """A record as a log has handed it out."""
+    """A record that a log delivered."""
 
     partition: int
     offset: int
@@ -55,64 +55,64 @@ class JavaLog:
     def send(self, records: Sequence[Pair]) -> list[Seen]:
         """Send records and return them as acknowledged."""
         orders = [[_base64(key), _base64(value)] for key, value in records]
-        receipts = self._order("send", records=orders)["receipts"]
+        sent = self._order("send", records=orders)["sent"]
         return [
             Seen(partition, offset, timestamp, key, value)
-            for (partition, offset, timestamp), (key, value) in zip(receipts, records, strict=True)
+            for (partition, offset, timestamp), (key, value) in zip(sent, records, strict=True)
         ]
 
     def read_to_end(self) -> None:
         self._order("readToEnd")
 
-    def ask(self) -> Callable[[], bool]:
-        """Ask to read to the end; the answer tells whether that is done."""
-        self._order("ask")
-        return lambda: bool(self._order("asked")["done"])
+    def request_read(self) -> Callable[[], bool]:
+        """Request a read to the end; the function that is returned checks whether it is done."""
+        self._order("requestRead")
+        return lambda: bool(self._order("readDone")["done"])
 
     def seen(self) -> list[Seen]:
-        """Return the records that its callback was given, in their order."""
-        found = self._order("seen")["records"]
+        """Return the delivered records in order."""
+        records = self._order("seen")["records"]
         return [
             Seen(partition, offset, timestamp, _bytes(key), _bytes(value))
-            for partition, offset, timestamp, key, value in found
+            for partition, offset, timestamp, key, value in records
         ]
 
     def only_compacts(self) -> bool:
-        """Tell whether Connect finds the topic's configuration good."""
-        return bool(self._order("onlyCompacts")["answer"])
+        """Return whether Connect accepts the topic's cleanup policy."""
+        return bool(self._order("onlyCompacts")["accepted"])
 
     def close(self) -> None:
         self._order("stop")
 
-    def _order(self, what: str, **more: object) -> dict[str, Any]:
-        return self._process.order(do=what, log=self._name, **more)
+    def _order(self, command: str, **more: object) -> dict[str, Any]:
+        return self._process.order(do=command, log=self._name, **more)
 
 
 class OurLog:
-    """A KafkaBasedLog of this package, used in the same way."""
+    """A KafkaBasedLog of this package with the same interface."""
 
     def __init__(self, topic: str, servers: str, isolation: str, create: int | None) -> None:
         params = {"bootstrap.servers": servers, "isolation.level": isolation}
-        creation = None if create is None else {"partitions": create, "replication_factor": 1}
+        topic_spec = None if create is None else {"partitions": create, "replication_factor": 1}
         self._seen: list[Seen] = []
-        self.log = KafkaBasedLog(topic, params, on_record=self._take, create=creation)
+        self.log = KafkaBasedLog(topic, params, on_record=self._take, create=topic_spec)
         self.log.start()
         self.partition_count = self.log.partition_count
 
     def send(self, records: Sequence[Pair]) -> list[Seen]:
         sent = [self.log.send_with_receipt(key, value) for key, value in records]
-        receipts = [each.result(_DEADLINE) for each in sent]
+        acknowledged = [each.result(_DEADLINE) for each in sent]
         return [
-            Seen(receipt.partition, receipt.offset, receipt.timestamp, key, value)
-            for receipt, (key, value) in zip(receipts, records, strict=True)
+            Seen(metadata.partition, metadata.offset, metadata.timestamp, key, value)
+            for metadata, (key, value) in zip(acknowledged, records, strict=True)
         ]
 
     def read_to_end(self) -> None:
         self.log.read_to_end().result(_DEADLINE)
 
-    def ask(self) -> Callable[[], bool]:
-        asked: Future[None] = self.log.read_to_end()
-        return asked.done
+    def request_read(self) -> Callable[[], bool]:
+        future: Future[None] = self.log.read_to_end()
+        return future.done
 
     def seen(self) -> list[Seen]:
         return list(self._seen)
@@ -124,8 +124,8 @@ class OurLog:
         self._seen.append(Seen(record.partition, record.offset, record.timestamp, record.key, record.value))
 
 
-class Lab:
-    """Opens logs of both kinds; they are closed at its end, the newest first."""
+class LogFactory:
+    """Opens logs of both kinds, which are closed at the end, the newest first."""
 
     def __init__(self, process: JavaProcess, servers: str, stack: ExitStack) -> None:
         self._process, self._servers, self._stack = process, servers, stack
@@ -139,15 +139,15 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[JavaProcess]:
-    needed = [*kafka_jars(DEFAULT_VERSION), *jars(CONNECT, transitive=False)]
-    with closing(JavaProcess("Log.java", needed)) as process:
+    classpath = [*kafka_jars(DEFAULT_VERSION), *jars(CONNECT, transitive=False)]
+    with closing(JavaProcess("Log.java", classpath)) as process:
         yield process
 
 
 @pytest.fixture
-def lab(java: JavaProcess, kafka: EmbeddedKafka) -> Iterator[Lab]:
+def logs(java: JavaProcess, kafka: EmbeddedKafka) -> Iterator[LogFactory]:
     with ExitStack() as stack:
-        yield Lab(java, kafka.bootstrap_servers, stack)
+        yield LogFactory(java, kafka.bootstrap_servers, stack)
 
 
 AWKWARD: tuple[Pair, ...] = (
@@ -162,39 +162,39 @@ AWKWARD: tuple[Pair, ...] = (
     (b"key", b"another value"),
     (b"never there", None),
 )
-NULL_KEYS: tuple[Pair, ...] = ((None, b"no key"), (None, None))  # a compacted topic refuses them
+NULL_KEYS: tuple[Pair, ...] = ((None, b"no key"), (None, None))  # a compacted topic rejects them
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_each_has_what_the_other_wrote(lab: Lab, make_topic: MakeTopic, policy: str) -> None:
+def test_each_log_reads_what_the_other_wrote(logs: LogFactory, make_topic: MakeTopic, policy: str) -> None:
     topic = make_topic(3, cleanup_policy=policy)
-    awkward = AWKWARD + (NULL_KEYS if policy == "delete" else ())
-    java, ours = lab.java(topic), lab.ours(topic)
+    records = AWKWARD + (NULL_KEYS if policy == "delete" else ())
+    java, ours = logs.java(topic), logs.ours(topic)
     assert java.partition_count == ours.partition_count == 3
 
-    by_java = java.send(awkward)
+    by_java = java.send(records)
     ours.read_to_end()
     assert _by_partition(ours.seen()) == _by_partition(by_java)
 
-    by_us = ours.send(awkward)
+    by_us = ours.send(records)
     java.read_to_end()
     assert _by_partition(java.seen()) == _by_partition([*by_java, *by_us])
 
     ours.read_to_end()
     assert _by_partition(ours.seen()) == _by_partition(java.seen())
-    assert _homes(by_us) == _homes(by_java), "a key has one partition, whoever writes it"
+    assert _partition_of_keys(by_us) == _partition_of_keys(by_java), "both assign a key to the same partition"
 
 
-def test_logs_that_start_later_see_the_same(lab: Lab, make_topic: MakeTopic) -> None:
+def test_logs_that_start_later_see_the_same(logs: LogFactory, make_topic: MakeTopic) -> None:
     topic = make_topic(3, cleanup_policy="compact")
-    written = lab.java(topic).send(AWKWARD) + lab.ours(topic).send(AWKWARD)
-    for late in (lab.java(topic), lab.ours(topic)):
-        assert _by_partition(late.seen()) == _by_partition(written), "a log has read to the end when it has started"
+    written = logs.java(topic).send(AWKWARD) + logs.ours(topic).send(AWKWARD)
+    for late in (logs.java(topic), logs.ours(topic)):
+        assert _by_partition(late.seen()) == _by_partition(written), "a started log has read to the end"
 
 
-def test_both_write_at_once(lab: Lab, make_topic: MakeTopic) -> None:
+def test_both_write_concurrently(logs: LogFactory, make_topic: MakeTopic) -> None:
     topic = make_topic(3, cleanup_policy="compact")
-    java, ours = lab.java(topic), lab.ours(topic)
+    java, ours = logs.java(topic), logs.ours(topic)
     by_us: list[Seen] = []
 
     def write() -> None:
@@ -220,9 +220,11 @@ def test_both_write_at_once(lab: Lab, make_topic: MakeTopic) -> None:
 
 
 @pytest.mark.parametrize("ending", ["commit", "abort"])
-def test_both_wait_for_an_open_transaction(lab: Lab, bench: Workbench, make_topic: MakeTopic, ending: str) -> None:
+def test_both_wait_for_an_open_transaction(
+    logs: LogFactory, bench: Workbench, make_topic: MakeTopic, ending: str
+) -> None:
     topic = make_topic(1, cleanup_policy="compact")
-    java, ours = (make(topic, isolation="read_committed") for make in (lab.java, lab.ours))
+    java, ours = (make(topic, isolation="read_committed") for make in (logs.java, logs.ours))
     before = java.send([(b"before", b"1")])
     producer = bench.producer(transactional_id=topic, transaction_timeout_ms=60_000)
     producer.init_transactions(30)
@@ -231,28 +233,28 @@ def test_both_wait_for_an_open_transaction(lab: Lab, bench: Workbench, make_topi
     assert producer.flush(30) == 0
     after = ours.send([(b"after", b"2")])
 
-    asked = [java.ask(), ours.ask()]
-    threading.Event().wait(1.5)  # a time in which nothing is to happen
-    assert [done() for done in asked] == [False, False]
+    reads_done = [java.request_read(), ours.request_read()]
+    threading.Event().wait(1.5)  # neither must complete
+    assert [done() for done in reads_done] == [False, False]
     assert java.seen() == ours.seen() == before
 
     producer.commit_transaction(30) if ending == "commit" else producer.abort_transaction(30)
     for log in (java, ours):
         log.read_to_end()
-    assert [done() for done in asked] == [True, True]
+    assert [done() for done in reads_done] == [True, True]
     assert java.seen() == ours.seen()
     assert [each.value for each in ours.seen()] == [b"1", *([b"within"] if ending == "commit" else []), b"2"]
     assert ours.seen()[-1:] == after
 
 
-def test_either_creates_the_topic_for_the_other(lab: Lab) -> None:
-    for makers in ((lab.java, lab.ours), (lab.ours, lab.java)):
+def test_either_creates_the_topic_for_the_other(logs: LogFactory) -> None:
+    for makers in ((logs.java, logs.ours), (logs.ours, logs.java)):
         topic = f"created-{uuid.uuid4().hex[:8]}"
         first, second = (make(topic, create=4) for make in makers)
         assert (first.partition_count, second.partition_count) == (4, 4)
         checker = first if isinstance(first, JavaLog) else second
         assert isinstance(checker, JavaLog)
-        assert checker.only_compacts(), "Connect refuses to start on a topic that loses records otherwise"
+        assert checker.only_compacts(), "otherwise Connect rejects the topic, which could lose records"
         assert _flat(second.seen()) == []
         written = first.send([(b"key", b"value")])
         second.read_to_end()
@@ -260,7 +262,7 @@ def test_either_creates_the_topic_for_the_other(lab: Lab) -> None:
 
 
 def _by_partition(records: Sequence[Seen]) -> dict[int, list[Seen]]:
-    """The records of each partition in the order in which they came."""
+    """Group records by partition, in order of delivery."""
     found: dict[int, list[Seen]] = {}
     for each in records:
         found.setdefault(each.partition, []).append(each)
@@ -268,12 +270,12 @@ def _by_partition(records: Sequence[Seen]) -> dict[int, list[Seen]]:
 
 
 def _flat(records: Sequence[Seen]) -> list[Seen]:
-    """All records, those of a partition in the order in which they came."""
+    """Sort records by partition, in order of delivery."""
     found = _by_partition(records)
     return [each for partition in sorted(found) for each in found[partition]]
 
 
-def _homes(records: Sequence[Seen]) -> dict[bytes, int]:
+def _partition_of_keys(records: Sequence[Seen]) -> dict[bytes, int]:
     return {each.key: each.partition for each in records if each.key is not None}
 
 

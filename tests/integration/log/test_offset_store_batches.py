@@ -1,4 +1,4 @@
-"""The offset store and structured queries: where each batch ends is saved when the batch is done."""
+"""The offset store and structured queries: the end offsets of each batch are saved when it has finished."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.integration.log.stores import new_name, store_of
+from tests.integration.log.store_helpers import new_name, store_of
 from tests.integration.stream_queries import DEADLINE, produce
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -27,17 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Job:
-    """A query over a topic that knows its place by the store; each start is a run of its own.
-
-    Attributes:
-        seen: The numbers of each batch that was worked on.
-    """
+    """A query that resumes by its offset store; each start is a new run."""
 
     spark: SparkSession
     servers: str
     topic: str
     offsets: str = field(default_factory=new_name)
-    seen: list[list[int]] = field(default_factory=list)
+    seen: list[list[int]] = field(default_factory=list)  # the numbers in each processed batch
 
     def store(self, **more: Any) -> KafkaOffsetStore:
         return store_of(self.servers, self.offsets, "job", **more)
@@ -55,16 +51,18 @@ class Job:
         checkpoint: Path,
         function: Callable[[DataFrame, int], None] | None = None,
         *,
-        unknown: Any = "earliest",
+        default: Any = "earliest",
         frame: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-        named: object = None,
+        named_checkpoint: object = None,
         **options: str,
     ) -> dict[TopicPartition, int]:
-        """Read all there is; returns what is stored then."""
+        """Run the query to the end of the topic; return the stored offsets."""
         with self.store() as store:
-            source = self.load(store.starting_offsets_json(self.topic, unknown), **options)
-            to_store = store.foreach_batch(function or self.work, str(named or checkpoint))
-            writer = frame(source).writeStream.foreachBatch(to_store).option("checkpointLocation", str(checkpoint))
+            source = self.load(store.starting_offsets_json(self.topic, default), **options)
+            batch_function = store.foreach_batch(function or self.process, str(named_checkpoint or checkpoint))
+            writer = (
+                frame(source).writeStream.foreachBatch(batch_function).option("checkpointLocation", str(checkpoint))
+            )
             query = writer.trigger(availableNow=True).start()
             try:
                 assert query.awaitTermination(DEADLINE), "the query did not end"
@@ -72,16 +70,16 @@ class Job:
                 query.stop()
             return store.load()
 
-    def work(self, frame: DataFrame, _: int) -> None:
+    def process(self, frame: DataFrame, _: int) -> None:
         self.seen.append(sorted(row.number for row in frame.select("number").collect()))
 
     def fail(self, frame: DataFrame, number: int) -> None:
-        self.work(frame, number)
+        self.process(frame, number)
         raise RuntimeError("died after the results were written")
 
     @property
     def all(self) -> list[int]:
-        return sorted(number for some in self.seen for number in some)
+        return sorted(number for batch in self.seen for number in batch)
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def job(spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic) -> Job
     return Job(spark, kafka.bootstrap_servers, make_topic(2))
 
 
-def test_a_query_goes_on_on_another_directory(job: Job, tmp_path: Path) -> None:
+def test_a_query_resumes_with_another_checkpoint_directory(job: Job, tmp_path: Path) -> None:
     job.put(*range(10))
     saved = job.run(tmp_path / "one")
     assert saved == {TopicPartition(job.topic, 0): 5, TopicPartition(job.topic, 1): 5}
@@ -99,23 +97,23 @@ def test_a_query_goes_on_on_another_directory(job: Job, tmp_path: Path) -> None:
 
 
 def test_each_batch_is_saved(job: Job, tmp_path: Path) -> None:
-    """Not only the last one: a query that dies in its third batch begins with that."""
+    """Not only the last one: a query that dies in its third batch resumes with that batch."""
     job.put(*range(12))
 
-    def die_in_the_third(frame: DataFrame, number: int) -> None:
+    def die_in_third_batch(frame: DataFrame, number: int) -> None:
         if number == 2:
             raise RuntimeError("died")
-        job.work(frame, number)
+        job.process(frame, number)
 
     with pytest.raises(StreamingQueryException, match="died"):
-        job.run(tmp_path / "one", die_in_the_third, maxOffsetsPerTrigger="4")
+        job.run(tmp_path / "one", die_in_third_batch, maxOffsetsPerTrigger="4")
     assert job.seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
     job.run(tmp_path / "two")
     assert job.all == list(range(12))
 
 
 @pytest.mark.smoke
-def test_a_batch_that_was_not_saved_comes_again(job: Job, tmp_path: Path) -> None:
+def test_a_batch_that_was_not_saved_is_processed_again(job: Job, tmp_path: Path) -> None:
     job.put(*range(4))
     with pytest.raises(StreamingQueryException, match="died after the results were written"):
         job.run(tmp_path / "one", job.fail)
@@ -123,7 +121,7 @@ def test_a_batch_that_was_not_saved_comes_again(job: Job, tmp_path: Path) -> Non
     assert job.seen == [list(range(4))] * 2
 
 
-def test_a_batch_that_spark_repeats_after_it_was_saved_does_no_harm(job: Job, tmp_path: Path) -> None:
+def test_a_saved_batch_that_spark_reruns(job: Job, tmp_path: Path) -> None:
     """The driver died between the save and Spark's own commit."""
     job.put(*range(4))
     job.run(tmp_path / "one")
@@ -137,8 +135,8 @@ def test_a_batch_that_spark_repeats_after_it_was_saved_does_no_harm(job: Job, tm
     assert job.seen[3:] == [[6]]
 
 
-def test_the_first_batch_is_empty_when_spark_repeats_it_after_it_was_saved(job: Job, tmp_path: Path) -> None:
-    """A query's first start is in no checkpoint: it is looked up in the store again."""
+def test_a_saved_first_batch_is_empty_when_spark_reruns_it(job: Job, tmp_path: Path) -> None:
+    """The checkpoint does not contain the start of the first batch, which is loaded from the store again."""
     job.put(*range(4))
     saved = job.run(tmp_path / "one")
     undo_commit(tmp_path / "one", 0)
@@ -152,30 +150,30 @@ def undo_commit(checkpoint: Path, number: int) -> None:
         (checkpoint / "commits" / name).unlink()
 
 
-def test_where_latest_was_is_kept(job: Job, tmp_path: Path) -> None:
-    """It is saved with the empty first batch, so what comes while the job is down is not missed."""
+def test_the_first_start_at_latest_is_saved(job: Job, tmp_path: Path) -> None:
+    """It is saved with the empty first batch, so records that arrive while the job is down are read."""
     job.put(1, 2)
-    assert set(job.run(tmp_path / "one", unknown="latest").values()) == {1}
+    assert set(job.run(tmp_path / "one", default="latest").values()) == {1}
     job.put(3, 4)
-    job.run(tmp_path / "two", unknown="latest")
+    job.run(tmp_path / "two", default="latest")
     assert job.all == [3, 4]
 
 
-def test_a_second_job_stops_the_first(job: Job, tmp_path: Path) -> None:
+def test_a_second_run_stops_the_first(job: Job, tmp_path: Path) -> None:
     job.put(*range(4))
 
-    def take_over(frame: DataFrame, number: int) -> None:
-        job.work(frame, number)
+    def start_second_run(frame: DataFrame, number: int) -> None:
+        job.process(frame, number)
         job.store().open().close()
 
-    with pytest.raises(StreamingQueryException, match=r"FencedError.*taken over by run"):
-        job.run(tmp_path / "one", take_over)
+    with pytest.raises(StreamingQueryException, match=r"ProducerFencedError.*acquired by run"):
+        job.run(tmp_path / "one", start_second_run)
     with job.store() as store:
         assert store.load() == {}
 
 
 def test_several_sources_in_one_query(job: Job, tmp_path: Path, make_topic: MakeTopic) -> None:
-    """Those of Kafka are saved; of two that read one topic the one that is behind."""
+    """Offsets of Kafka sources are saved; if two read one topic, the lower ones."""
     other = make_topic(1)
     produce(job.servers, other, [100])
     job.put(1, 2, 3, 4)
@@ -202,7 +200,7 @@ def test_several_sources_in_one_query(job: Job, tmp_path: Path, make_topic: Make
 
         store.save = save  # type: ignore[method-assign]
         source = union(job.load(store.starting_offsets_json(job.topic)))
-        writer = source.writeStream.foreachBatch(store.foreach_batch(job.work, str(tmp_path / "one")))
+        writer = source.writeStream.foreachBatch(store.foreach_batch(job.process, str(tmp_path / "one")))
         query = writer.option("checkpointLocation", str(tmp_path / "one")).trigger(availableNow=True).start()
         assert query.awaitTermination(DEADLINE)
     assert job.all == [1, 2, 3, 4, 100, 200]
@@ -211,26 +209,26 @@ def test_several_sources_in_one_query(job: Job, tmp_path: Path, make_topic: Make
     assert [ends[0][tp] for tp in both] == [1, 1]
 
 
-def test_another_checkpoint_is_refused(job: Job, tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_query_is_rejected(job: Job, tmp_path: Path) -> None:
     job.put(1)
     with pytest.raises(
-        StreamingQueryException, match=r"There is no .*/offsets/0: give foreach_batch the checkpointLoc"
+        StreamingQueryException, match=r"/offsets/0 does not exist: pass the checkpointLocation of this query"
     ):
-        job.run(tmp_path / "one", named=tmp_path / "other")
+        job.run(tmp_path / "one", named_checkpoint=tmp_path / "other")
     job.run(tmp_path / "two")
-    with pytest.raises(StreamingQueryException, match=r"two is the checkpoint of the query .*, and this is"):
-        job.run(tmp_path / "three", named=tmp_path / "two")
+    with pytest.raises(StreamingQueryException, match=r"two is the checkpoint of query .*, but this is query"):
+        job.run(tmp_path / "three", named_checkpoint=tmp_path / "two")
     assert job.seen == [[1]]
 
 
-def test_a_function_that_was_made_for_another_checkpoint_is_refused_by_each_query(job: Job, tmp_path: Path) -> None:
-    """As in a notebook, where the cell with the query is run again with another folder, and the one before is not."""
+def test_a_batch_function_checks_the_checkpoint_of_each_query(job: Job, tmp_path: Path) -> None:
+    """As in a notebook if the query is restarted with another directory and the old function."""
     job.put(1, 2)
     with job.store() as store:
-        to_store = store.foreach_batch(job.work, str(tmp_path / "one"))
+        batch_function = store.foreach_batch(job.process, str(tmp_path / "one"))
 
         def run(checkpoint: str) -> None:
-            writer = job.load("earliest", maxOffsetsPerTrigger="2").writeStream.foreachBatch(to_store)
+            writer = job.load("earliest", maxOffsetsPerTrigger="2").writeStream.foreachBatch(batch_function)
             query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
             assert query.awaitTermination(DEADLINE)
 
@@ -238,16 +236,16 @@ def test_a_function_that_was_made_for_another_checkpoint_is_refused_by_each_quer
         job.put(3, 4)
         run("one")
         before = store.load()
-        with pytest.raises(StreamingQueryException, match=r"one is the checkpoint of the query .*, and this is"):
+        with pytest.raises(StreamingQueryException, match=r"one is the checkpoint of query .*, but this is query"):
             run("two")
         assert store.load() == before
     assert job.seen == [[1, 2], [3, 4]]
 
 
-def test_a_checkpoint_that_is_behind_the_store_counts_and_is_told(
+def test_a_checkpoint_behind_the_store_is_used_with_a_warning(
     job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when a job comes back to a machine after it ran on another one."""
+    """As when a job returns to a machine after it ran on another one."""
     job.put(1, 2)
     job.run(tmp_path / "one")
     job.put(3, 4)
@@ -258,15 +256,15 @@ def test_a_checkpoint_that_is_behind_the_store_counts_and_is_told(
         assert not caplog.messages
         job.put(7, 8)
         saved = job.run(tmp_path / "one")
-    assert any("goes on at" in each and "The checkpoint counts" in each for each in caplog.messages)
+    assert any("resumes at" in each and "Spark uses the checkpoint" in each for each in caplog.messages)
     assert job.seen == [[1, 2], [3, 4], [5, 6], [3, 4, 5, 6, 7, 8]]
     assert set(saved.values()) == {4}
 
 
-def test_a_first_batch_that_ends_before_what_the_store_has(
+def test_a_first_batch_that_ends_before_the_stored_offsets(
     job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was planned, and not done, before the job went on elsewhere. Records come again, and none is lost."""
+    """It was planned but not processed before the job ran elsewhere. Records are processed again, and none is lost."""
     job.put(1, 2)
     with pytest.raises(StreamingQueryException, match="died"):
         job.run(tmp_path / "one", job.fail)
@@ -275,7 +273,7 @@ def test_a_first_batch_that_ends_before_what_the_store_has(
     job.put(5, 6)
     with caplog.at_level(logging.WARNING, "pyspark_kafka_direct.log"):
         saved = job.run(tmp_path / "one")
-    assert any("The checkpoint counts" in each for each in caplog.messages)
+    assert any("Spark uses the checkpoint" in each for each in caplog.messages)
     assert job.seen == [[1, 2], [1, 2, 3, 4], [], [3, 4, 5, 6]]
     assert set(saved.values()) == {3}
 
@@ -292,8 +290,8 @@ def test_an_offset_log_with_named_sources(job: Job, tmp_path: Path) -> None:
     assert set(saved.values()) == {1}
 
 
-def test_what_is_in_an_offset_log(job: Job, tmp_path: Path) -> None:
-    """What foreach_batch relies on."""
+def test_the_format_of_an_offset_log(job: Job, tmp_path: Path) -> None:
+    """foreach_batch relies on it."""
     job.put(1, 2)
     job.run(tmp_path / "one")
     version, metadata, *lines = (tmp_path / "one" / "offsets" / "0").read_text().splitlines()

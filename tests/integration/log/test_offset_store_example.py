@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "offset_store.py"
 
 @pytest.mark.spark_app
 @pytest.mark.timeout(900)
-def test_no_flight_is_missing_or_there_twice() -> None:
+def test_no_flight_is_lost_or_duplicated() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), "--flights", "3000"], capture_output=True, text=True, timeout=870, check=False
     )

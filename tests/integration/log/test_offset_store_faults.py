@@ -1,4 +1,4 @@
-"""The offset store while network and brokers fail: what is saved is never guessed, and no successor disturbed."""
+"""The offset store with faulty networks and brokers: unknown outcomes are resolved, and no successor is fenced."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import proxy
-from tests.integration.log.stores import new_name, records, store_of
-from tests.proxy import Fate, Network
+from tests.integration.log.store_helpers import new_name, records, store_of
+from tests.proxy import Fault, Network
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.errors import BrokerError, FencedError, OutcomeUnknownError
-from pyspark_kafka_direct.log import offset_store
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
+from pyspark_kafka_direct.errors import BrokerError, OutcomeUnknownError, ProducerFencedError
+from pyspark_kafka_direct.log import kafka_offset_store
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.wire.cluster import Cluster
-from pyspark_kafka_direct.wire.transactions import Transactions
-from pyspark_kafka_direct.writing.compacted import CompactedPartition
-from pyspark_kafka_direct.writing.session import TransactionalSession
+from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark_kafka_direct.log import KafkaOffsetStore
 
-PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-WRITING = {proxy.PRODUCE, proxy.INIT_PRODUCER_ID, proxy.ADD_PARTITIONS_TO_TXN, proxy.END_TXN}
+PARTITION, OTHER_PARTITION = TopicPartition("t", 0), TopicPartition("t", 1)
+WRITE_API_KEYS = {proxy.PRODUCE, proxy.INIT_PRODUCER_ID, proxy.ADD_PARTITIONS_TO_TXN, proxy.END_TXN}
 
 
 @pytest.fixture
 def make(kafka: EmbeddedKafka) -> Iterator[Callable[..., KafkaOffsetStore]]:
-    """Makes runs of one query, which are closed at the end."""
+    """Create runs of one query, which are closed at the end."""
     topic = new_name()
     with contextlib.ExitStack() as stack:
 
@@ -46,200 +46,206 @@ def make(kafka: EmbeddedKafka) -> Iterator[Callable[..., KafkaOffsetStore]]:
         yield make
 
 
-class Ends:
-    """Loses the answers to some of the next EndTxn requests; before that, runs what is to happen meanwhile."""
+class EndTxnFaults:
+    """Loses responses to the next EndTxn requests; before each, calls a function."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self._real = Transactions.end
+        self._real = TransactionCoordinatorClient.end_transaction
         self._plan: list[tuple[bool, Callable[[], object]]] = []
-        patch.setattr(Transactions, "end", lambda *given, **named: self._end(*given, **named))
+        patch.setattr(
+            TransactionCoordinatorClient, "end_transaction", lambda *given, **named: self._end(*given, **named)
+        )
 
-    def lose(self, *, heard: bool, meanwhile: Callable[[], object] = lambda: None) -> None:
-        self._plan.append((heard, meanwhile))
+    def lose_response(self, *, received: bool, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self._plan.append((received, meanwhile))
 
     def _end(self, *given: Any, **named: Any) -> Any:
         if not self._plan:
             return self._real(*given, **named)
-        heard, meanwhile = self._plan.pop(0)
-        if heard:
+        received, meanwhile = self._plan.pop(0)
+        if received:
             self._real(*given, **named)
         meanwhile()
-        raise OutcomeUnknownError("No answer came.")
+        raise OutcomeUnknownError("No response arrived.")
 
 
 @pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
-    return Ends(monkeypatch)
+def faults(monkeypatch: pytest.MonkeyPatch) -> EndTxnFaults:
+    return EndTxnFaults(monkeypatch)
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["heard", "not-heard"])
-def test_where_nobody_knows_the_topic_tells(make: Any, ends: Ends, heard: bool) -> None:
+@pytest.mark.parametrize("received", [True, False], ids=["received", "not-received"])
+def test_an_unknown_outcome_of_a_save_is_read_from_the_topic(make: Any, faults: EndTxnFaults, received: bool) -> None:
     store = make().open()
-    store.save({PLACE: 1, OTHER: 5})
-    ends.lose(heard=heard)
-    store.save({PLACE: 2})
-    assert store.load() == {PLACE: 2, OTHER: 5}
-    store.save({PLACE: 3})
-    assert make().load() == {PLACE: 3, OTHER: 5}
+    store.save({PARTITION: 1, OTHER_PARTITION: 5})
+    faults.lose_response(received=received)
+    store.save({PARTITION: 2})
+    assert store.load() == {PARTITION: 2, OTHER_PARTITION: 5}
+    store.save({PARTITION: 3})
+    assert make().load() == {PARTITION: 3, OTHER_PARTITION: 5}
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["heard", "not-heard"])
-def test_so_it_does_while_a_run_begins(make: Any, ends: Ends, heard: bool) -> None:
-    make().open().save({PLACE: 1})
-    ends.lose(heard=heard)
+@pytest.mark.parametrize("received", [True, False], ids=["received", "not-received"])
+def test_an_unknown_outcome_of_an_open_is_read_from_the_topic(make: Any, faults: EndTxnFaults, received: bool) -> None:
+    make().open().save({PARTITION: 1})
+    faults.lose_response(received=received)
     with make() as store:
-        assert store.load() == {PLACE: 1}
-        store.save({PLACE: 2})
-    assert make().load() == {PLACE: 2}
+        assert store.load() == {PARTITION: 1}
+        store.save({PARTITION: 2})
+    assert make().load() == {PARTITION: 2}
 
 
-def test_what_stays_unknown_is_told_and_found_out_by_the_next_save(kafka: EmbeddedKafka, make: Any, ends: Ends) -> None:
+def test_an_outcome_that_stays_unknown_is_resolved_by_the_next_save(
+    kafka: EmbeddedKafka, make: Any, faults: EndTxnFaults
+) -> None:
     store = make().open()
-    store.save({PLACE: 1, OTHER: 5})
-    for heard in (True, False, False):
-        ends.lose(heard=heard)
+    store.save({PARTITION: 1, OTHER_PARTITION: 5})
+    for received in (True, False, False):
+        faults.lose_response(received=received)
     with pytest.raises(OutcomeUnknownError):
-        store.save({PLACE: 2})
-    store.save({OTHER: 6})
-    assert make().load() == {PLACE: 2, OTHER: 6}
-    # The first was heard: what was found to be saved was not saved again.
+        store.save({PARTITION: 2})
+    store.save({OTHER_PARTITION: 6})
+    assert make().load() == {PARTITION: 2, OTHER_PARTITION: 6}
+    # The first commit was received, so the offset was not written again.
     assert [value["offset"] for key, value in records(kafka.bootstrap_servers, store.topic) if key[2:] == [0]] == [1, 2]
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["heard", "not-heard"])
-def test_a_successor_is_not_disturbed(make: Any, ends: Ends, heard: bool) -> None:
-    """A run that waits for an answer in vain must not take the query back from the one that was started meanwhile."""
-    first, second = make().open(), make()
-    first.save({PLACE: 1})
-    ends.lose(heard=heard, meanwhile=second.open)
-    with pytest.raises(FencedError, match=f"taken over by run {second._run}"):
-        first.save({PLACE: 2})
-    assert second.load() == {PLACE: 2 if heard else 1}
-    second.save({PLACE: 3})
-    with pytest.raises(FencedError):
-        first.save({PLACE: 4})
-    assert make().load() == {PLACE: 3}
-
-
-def test_a_successor_that_is_just_beginning_is_not_disturbed(
-    make: Any, ends: Ends, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("received", [True, False], ids=["received", "not-received"])
+def test_a_run_with_an_unknown_outcome_does_not_fence_its_successor(
+    make: Any, faults: EndTxnFaults, received: bool
 ) -> None:
-    """It has written the record of its run, and not committed it yet."""
+    """The successor starts while the first run waits for the response."""
     first, second = make().open(), make()
-    first.save({PLACE: 1})
-    real, reached, go_on = TransactionalSession.commit, threading.Event(), threading.Event()
-    beginning = threading.Thread(target=second.open)
+    first.save({PARTITION: 1})
+    faults.lose_response(received=received, meanwhile=second.open)
+    with pytest.raises(ProducerFencedError, match=f"acquired by run {second._run_id}"):
+        first.save({PARTITION: 2})
+    assert second.load() == {PARTITION: 2 if received else 1}
+    second.save({PARTITION: 3})
+    with pytest.raises(ProducerFencedError):
+        first.save({PARTITION: 4})
+    assert make().load() == {PARTITION: 3}
 
-    def commit(session: TransactionalSession) -> Any:
-        if threading.current_thread() is beginning:
+
+def test_a_successor_that_is_opening_the_store_is_not_fenced(
+    make: Any, faults: EndTxnFaults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has written the record of its run, but not committed it yet."""
+    first, second = make().open(), make()
+    first.save({PARTITION: 1})
+    real, reached, release = TransactionalProducer.commit, threading.Event(), threading.Event()
+    opening_thread = threading.Thread(target=second.open)
+
+    def commit(session: TransactionalProducer) -> Any:
+        if threading.current_thread() is opening_thread:
             reached.set()
-            assert go_on.wait(60)
+            assert release.wait(60)
         return real(session)
 
-    def begin() -> None:
-        beginning.start()
+    def start_successor() -> None:
+        opening_thread.start()
         assert reached.wait(60)
 
-    monkeypatch.setattr(TransactionalSession, "commit", commit)
-    ends.lose(heard=False, meanwhile=begin)
-    with pytest.raises(FencedError, match=f"taken over by run {second._run}"):
-        first.save({PLACE: 2})
-    go_on.set()
-    beginning.join(60)
-    assert second.load() == {PLACE: 1}
-    second.save({PLACE: 7})
-    assert make().load() == {PLACE: 7}
+    monkeypatch.setattr(TransactionalProducer, "commit", commit)
+    faults.lose_response(received=False, meanwhile=start_successor)
+    with pytest.raises(ProducerFencedError, match=f"acquired by run {second._run_id}"):
+        first.save({PARTITION: 2})
+    release.set()
+    opening_thread.join(60)
+    assert second.load() == {PARTITION: 1}
+    second.save({PARTITION: 7})
+    assert make().load() == {PARTITION: 7}
 
 
-def test_a_save_that_takes_too_long_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker has ended its transaction, which looks as if another run had taken over."""
+def test_a_save_whose_transaction_timed_out_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has aborted its transaction, and responds as if another run had fenced this one."""
     quick = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
     with EmbeddedKafka(properties=quick) as kafka:
         with store_of(kafka.bootstrap_servers, "offsets", transaction_timeout_ms=1000) as store:
-            store.save({PLACE: 1})
-            real, slow = TransactionalSession.commit, [3.0]
+            store.save({PARTITION: 1})
+            real, slow = TransactionalProducer.commit, [3.0]
 
-            def commit(session: TransactionalSession) -> Any:
+            def commit(session: TransactionalProducer) -> Any:
                 time.sleep(slow.pop() if slow else 0)
                 return real(session)
 
-            monkeypatch.setattr(TransactionalSession, "commit", commit)
-            store.save({PLACE: 2})
-            store.save({PLACE: 3})
+            monkeypatch.setattr(TransactionalProducer, "commit", commit)
+            store.save({PARTITION: 2})
+            store.save({PARTITION: 3})
         with store_of(kafka.bootstrap_servers, "offsets") as store:
-            assert store.load() == {PLACE: 3}
+            assert store.load() == {PARTITION: 3}
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "3.9.2"])
-def test_a_run_that_was_quiet_for_a_week_goes_on(version: str) -> None:
-    """Brokers forget a transactional id that was not used for so long; here for two seconds."""
-    forgetful = {
+def test_a_run_continues_after_its_transactional_id_expired(version: str) -> None:
+    """Brokers expire a transactional id after a week without use, here after two seconds."""
+    short_expiration = {
         "transactional.id.expiration.ms": "2000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     }
     with (
-        EmbeddedKafka(version=version, properties=forgetful) as kafka,
+        EmbeddedKafka(version=version, properties=short_expiration) as kafka,
         store_of(kafka.bootstrap_servers, "offsets") as store,
     ):
-        store.save({PLACE: 1})
+        store.save({PARTITION: 1})
         time.sleep(5)
-        store.save({PLACE: 2})
+        store.save({PARTITION: 2})
         with store_of(kafka.bootstrap_servers, "offsets") as successor:
-            assert successor.load() == {PLACE: 2}
+            assert successor.load() == {PARTITION: 2}
             time.sleep(5)
-            with pytest.raises(FencedError, match="taken over by run"):
-                store.save({PLACE: 3})
-            successor.save({PLACE: 4})
-            assert successor.load() == {PLACE: 4}
+            with pytest.raises(ProducerFencedError, match="acquired by run"):
+                store.save({PARTITION: 3})
+            successor.save({PARTITION: 4})
+            assert successor.load() == {PARTITION: 4}
 
 
-def test_a_broker_that_does_not_know_the_newest_records_is_noticed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was cut off, and still takes itself for the leader, says that the log ends earlier."""
-    make().open().save({PLACE: 1})
-    real = CompactedPartition.stable_end
-    monkeypatch.setattr(CompactedPartition, "stable_end", lambda log, deadline: real(log, deadline) - 2)
-    with pytest.raises(BrokerError, match=r"were read up to \d+, and the next record was written at \d+"):
+def test_a_stale_leader_is_detected(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partitioned broker that still acts as the leader returns a lower end offset."""
+    make().open().save({PARTITION: 1})
+    real = CompactedPartition.wait_for_stable_end
+    monkeypatch.setattr(CompactedPartition, "wait_for_stable_end", lambda log, deadline: real(log, deadline) - 2)
+    with pytest.raises(BrokerError, match=r"were read up to \d+, but the next record was written at \d+"):
         make().open()
     monkeypatch.undo()
-    assert make().load() == {PLACE: 1}
+    assert make().load() == {PARTITION: 1}
 
 
 @pytest.mark.parametrize("version", ["4.3", "3.9"])
-def test_an_unclean_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """Requests cut in half, answers lost or cut in half: of every fifth request that writes."""
+def test_a_faulty_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """Every fifth write request is truncated, or its response is lost or truncated."""
     with contextlib.ExitStack() as stack:
         kafka = request.getfixturevalue("kafka" if version == "4.3" else "kafka39")
-        chance = random.Random(20261122)
+        rng = random.Random(20261122)
 
-        def fate(api_key: int) -> Fate:
-            strikes = api_key in WRITING and chance.random() < 0.2
-            return chance.choice([Fate.HALF_REQUEST, Fate.NO_ANSWER, Fate.HALF_ANSWER]) if strikes else Fate.PASS
+        def fault(api_key: int) -> Fault:
+            is_hit = api_key in WRITE_API_KEYS and rng.random() < 0.2
+            return rng.choice([Fault.HALF_REQUEST, Fault.NO_RESPONSE, Fault.HALF_RESPONSE]) if is_hit else Fault.PASS
 
-        network = stack.enter_context(Network(fate))
-        monkeypatch.setattr(offset_store, "Cluster", functools.partial(Cluster, pool=network.pool()))
+        network = stack.enter_context(Network(fault))
+        monkeypatch.setattr(kafka_offset_store, "ClusterClient", functools.partial(ClusterClient, pool=network.pool()))
         topic, params = new_name(), {"retry.backoff.ms": 10, "retry.backoff.max.ms": 100}
         for run in range(4):
             with store_of(kafka.bootstrap_servers, topic, params=params) as store:
-                assert store.load() == ({PLACE: 10 * run} if run else {})
+                assert store.load() == ({PARTITION: 10 * run} if run else {})
                 for number in range(10 * run + 1, 10 * run + 11):
-                    store.save({PLACE: number})
-        assert sum(network.fates[each] for each in Fate if each is not Fate.PASS) > 10
+                    store.save({PARTITION: number})
+        assert sum(network.faults[each] for each in Fault if each is not Fault.PASS) > 10
 
 
-def test_brokers_that_are_killed() -> None:
-    """One after the other; leaders and coordinators move. What was saved is there, and saves go on."""
+def test_saves_survive_killed_brokers() -> None:
+    """Leaders and coordinators move. Saved offsets remain, and saves continue."""
     with EmbeddedKafka(3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:
         servers, done = kafka.bootstrap_servers, threading.Event()
         killed: list[int] = []
 
         def kill() -> None:
-            chance = random.Random(7)
+            rng = random.Random(7)
             while not done.is_set():
                 node = 1 + len(killed) % 3
-                done.wait(chance.uniform(0.5, 1.5))
+                done.wait(rng.uniform(0.5, 1.5))
                 kafka.kill_broker(node)
                 killed.append(node)
-                done.wait(chance.uniform(0.2, 1.5))
+                done.wait(rng.uniform(0.2, 1.5))
                 kafka.start_broker(node)
 
         saved = 0
@@ -253,15 +259,15 @@ def test_brokers_that_are_killed() -> None:
                     contextlib.suppress(BrokerError),
                     store_of(servers, "offsets", params={"request.timeout.ms": 5000}) as store,
                 ):
-                    found = store.load().get(PLACE, 0)
-                    assert found in (saved, saved + 1)
-                    saved = found
+                    loaded = store.load().get(PARTITION, 0)
+                    assert loaded in (saved, saved + 1)
+                    saved = loaded
                     while len(killed) < 4:
-                        store.save({PLACE: saved + 1})
+                        store.save({PARTITION: saved + 1})
                         saved += 1
         finally:
             done.set()
             killer.join()
         assert saved > 0
         with store_of(servers, "offsets") as store:
-            assert store.load()[PLACE] in (saved, saved + 1)
+            assert store.load()[PARTITION] in (saved, saved + 1)

@@ -1,6 +1,6 @@
-"""Jobs that are killed on one directory and go on in another: nothing is lost, and the sink sees each record once.
+"""Jobs that are killed and resume in another directory: no record is lost, and none is processed after it was saved.
 
-And what is left of a store whose run is killed at each step of a save, or of taking over.
+Also offset stores whose run is killed at each step of a save or of an open.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.log.stores import new_name, records, store_of
+from tests.integration.log.store_helpers import new_name, records, store_of
 from tests.integration.stream_queries import produce
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -35,7 +35,7 @@ DEADLINE = 240  # seconds
 
 @dataclass
 class Job:
-    """The program under test, and what it has written."""
+    """The program under test, and its output."""
 
     kind: str
     servers: str
@@ -49,15 +49,15 @@ class Job:
         return self.folder / "results"
 
     def start(self, directory: str) -> None:
-        place = self.folder / directory
-        place.mkdir(parents=True)
+        working_directory = self.folder / directory
+        working_directory.mkdir(parents=True)
         self.results.mkdir(exist_ok=True)
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        told = (self.kind, self.servers, self.topic, self.store, str(place), str(self.results))
+        args = (self.kind, self.servers, self.topic, self.store, str(working_directory), str(self.results))
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", str(APP), *told],
-                stdout=output, stderr=output, env=environment, cwd=place, start_new_session=True,
+                [sys.executable, "-W", "ignore", str(APP), *args],
+                stdout=output, stderr=output, env=environment, cwd=working_directory, start_new_session=True,
             )  # fmt: skip
 
     def kill(self) -> None:
@@ -70,30 +70,30 @@ class Job:
         (self.results / "stop").touch()
         assert self.process.wait(DEADLINE) == 0, self.output()
 
-    def wait(self, enough: Callable[[], bool]) -> None:
+    def wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE
-        while not enough():
+        while not condition():
             assert self.process is not None
             assert self.process.poll() is None, self.output()
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.1)
 
     def written(self) -> list[int]:
-        """All numbers in the sink."""
+        """Return all numbers in the sink."""
         return sorted(int(file.read_text() or -1) for file in self.results.glob("*-*"))
 
     def log(self, directory: str) -> list[int]:
-        """What was written from a directory, again and again."""
+        """Return the numbers that the job wrote from a directory, with repetitions."""
         lines = [line.split() for line in (self.results / "log").read_text().splitlines()]
         return sorted(int(line[1]) for line in lines if line[0] == directory)
 
     def saved(self) -> int:
-        """The sum of the offsets in the store; reading them fences nobody."""
-        found = {}
+        """Return the sum of the stored offsets without fencing the job."""
+        offsets = {}
         for key, value in records(self.servers, self.store):
             if len(key) == 3:
-                found[tuple(key)] = value["offset"]
-        return sum(found.values())
+                offsets[tuple(key)] = value["offset"]
+        return sum(offsets.values())
 
     def output(self) -> str:
         return (self.folder / "output").read_text()[-6000:]
@@ -102,7 +102,7 @@ class Job:
 @pytest.mark.spark_app
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["structured", "direct"])
-def test_a_killed_job_goes_on_from_another_directory(
+def test_a_killed_job_resumes_in_another_directory(
     kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, kind: str
 ) -> None:
     job = Job(kind, kafka.bootstrap_servers, make_topic(2), tmp_path)
@@ -114,7 +114,7 @@ def test_a_killed_job_goes_on_from_another_directory(
         (job.results / "hold").touch()
         produce(job.servers, job.topic, range(20, 40))
         job.wait(lambda: job.written() == list(range(40)))
-        job.kill()  # the results are there, their offsets are not
+        job.kill()  # the results are written, their offsets are not
         assert job.saved() == 20
         shutil.rmtree(tmp_path / "one")
         produce(job.servers, job.topic, range(40, 50))
@@ -126,7 +126,7 @@ def test_a_killed_job_goes_on_from_another_directory(
         if job.process is not None and job.process.poll() is None:
             job.kill()
     assert job.log("one") == list(range(40))
-    assert job.log("two") == list(range(20, 50))  # what was saved did not come again
+    assert job.log("two") == list(range(20, 50))  # saved records were not processed again
     assert job.saved() == 50
 
 
@@ -134,26 +134,26 @@ STORE_STEPS = ["init", "read", "send", "flush", "before-commit", "after-commit"]
 
 
 @pytest.mark.parametrize("step", STORE_STEPS)
-@pytest.mark.parametrize("doing", ["open", "save"])
-def test_a_run_that_is_killed_leaves_what_was_saved(kafka: EmbeddedKafka, doing: str, step: str) -> None:
-    """``kill -9`` at the step; the next run waits for nothing."""
+@pytest.mark.parametrize("operation", ["open", "save"])
+def test_a_killed_run_keeps_saved_offsets(kafka: EmbeddedKafka, operation: str, step: str) -> None:
+    """``kill -9`` at the step; the next run starts without a delay."""
     servers, topic = kafka.bootstrap_servers, new_name()
-    place = TopicPartition("t", 0)
+    partition = TopicPartition("t", 0)
     with store_of(servers, topic) as store:
-        store.save({place: 1})
+        store.save({partition: 1})
     run = subprocess.run(
-        [sys.executable, str(STEPS), servers, topic, doing, step],
+        [sys.executable, str(STEPS), servers, topic, operation, step],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    passes_by = doing == "save" and step in ("init", "read")  # a save does neither
-    assert run.returncode == (0 if passes_by else -signal.SIGKILL), run.stderr
-    began = time.monotonic()
+    not_reached = operation == "save" and step in ("init", "read")  # a save does neither
+    assert run.returncode == (0 if not_reached else -signal.SIGKILL), run.stderr
+    started = time.monotonic()
     with store_of(servers, topic) as store:
-        assert store.load() == {place: 2 if passes_by or (doing, step) == ("save", "after-commit") else 1}
-        store.save({place: 3})
-    assert time.monotonic() - began < 20  # and not transaction_timeout_ms
+        assert store.load() == {partition: 2 if not_reached or (operation, step) == ("save", "after-commit") else 1}
+        store.save({partition: 3})
+    assert time.monotonic() - started < 20  # less than transaction_timeout_ms
     with store_of(servers, topic) as store:
-        assert store.load() == {place: 3}
+        assert store.load() == {partition: 3}

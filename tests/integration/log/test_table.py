@@ -9,10 +9,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.log.logs import PATIENCE, done, params, tp, wait_for_no_thread
-from tests.integration.transactions import transaction, transactional
+from tests.integration.log.log_helpers import (
+    TIMEOUT,
+    params,
+    tp,
+    wait_for_no_thread,
+    wait_result,
+)
+from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 
-from pyspark_kafka_direct.errors import LogStateError, TopicNotFoundError, TopicRecreatedError
+from pyspark_kafka_direct.errors import IllegalLogStateError, TopicNotFoundError, TopicRecreatedError
 from pyspark_kafka_direct.log import KafkaTable
 
 if TYPE_CHECKING:
@@ -25,9 +31,9 @@ def test_the_latest_value_of_each_key(bench: Workbench) -> None:
         assert dict(table) == {}
         for number in range(100):
             table.put(b"k%d" % (number % 10), b"%d" % number)
-        receipt = done(table.delete(b"k3"))
-        table.wait_for(receipt, PATIENCE)
-        done(table.read_to_end())
+        written = wait_result(table.delete(b"k3"))
+        table.wait_for(written, TIMEOUT)
+        wait_result(table.read_to_end())
         expected = {b"k%d" % key: b"%d" % (90 + key) for key in range(10) if key != 3}
         assert dict(table) == table.snapshot() == expected
         assert len(table) == 9
@@ -41,27 +47,27 @@ def test_the_latest_value_of_each_key(bench: Workbench) -> None:
         assert sorted(table.items()) == sorted(expected.items())
         assert repr(table) == f"KafkaTable('{topic}', 9 keys)"
     wait_for_no_thread(topic)
-    assert len(table) == 9  # what was read stays
+    assert len(table) == 9  # the contents remain
     with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as again:
         assert again == expected
-        with pytest.raises(LogStateError, match="only read"):
+        with pytest.raises(IllegalLogStateError, match="read-only"):
             again.put(b"k", b"v")
 
 
-def test_a_snapshot_is_not_changed_and_does_not_mind_changes(bench: Workbench) -> None:
+def test_a_snapshot_is_independent_of_changes(bench: Workbench) -> None:
     topic = bench.make_topic()
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
         table.put(b"a", b"1")
-        table.wait_for(done(table.put(b"b", b"1")), PATIENCE)
+        table.wait_for(wait_result(table.put(b"b", b"1")), TIMEOUT)
         before = table.snapshot()
         keys = []
-        for key in table:  # while it is iterated over it changes
+        for key in table:  # the table changes during the iteration
             keys.append(key)
-            table.wait_for(done(table.delete(key)), PATIENCE)
+            table.wait_for(wait_result(table.delete(key)), TIMEOUT)
         assert (before, keys, dict(table)) == ({b"a": b"1", b"b": b"1"}, [b"a", b"b"], {})
 
 
-def test_deleted_and_written_again_in_one_batch(bench: Workbench) -> None:
+def test_keys_deleted_and_written_again_in_one_batch(bench: Workbench) -> None:
     topic = bench.make_topic()
     producer = bench.producer()
     for key, value in [
@@ -76,18 +82,18 @@ def test_deleted_and_written_again_in_one_batch(bench: Workbench) -> None:
         producer.produce(topic, value, key, 0)
     assert producer.flush(30) == 0
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
-        assert dict(table) == {b"a": b"2"}  # records without a key have no place in it
+        assert dict(table) == {b"a": b"2"}  # records without a key are ignored
 
 
-def test_waiting_passes_over_what_shows_nothing(bench: Workbench) -> None:
-    """Markers, aborted records and holes count: the position is what is waited for."""
+def test_waiting_counts_offsets_without_visible_records(bench: Workbench) -> None:
+    """Control records, aborted records and offset gaps count."""
     topic = bench.make_topic()
-    producer = transactional(bench, topic)
-    given = params(bench.bootstrap_servers, isolation_level="read_committed")
-    with KafkaTable(topic, given) as table:
-        transaction(producer, topic, [b"x", b"y"])
+    producer = new_transactional_producer(bench, topic)
+    properties = params(bench.bootstrap_servers, isolation_level="read_committed")
+    with KafkaTable(topic, properties) as table:
+        write_open_transaction(producer, topic, [b"x", b"y"])
         producer.abort_transaction(30)
-        table.wait_for({0: 2}, PATIENCE)  # the marker
+        table.wait_for({0: 2}, TIMEOUT)  # the control record
         table.wait_for({tp(topic): 1}, 0)
         assert dict(table) == {}
 
@@ -98,45 +104,45 @@ def test_many_keys_and_compaction(bench: Workbench, compacted: str) -> None:
         assert {table[b"key-%d" % key] for key in range(7)} == {b"value-%d" % offset for offset in range(293, 300)}
 
 
-def test_a_topic_that_is_created_anew_empties_the_table(bench: Workbench) -> None:
+def test_a_recreated_topic_empties_the_table(bench: Workbench) -> None:
     topic = bench.make_topic()
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
-        table.wait_for(done(table.put(b"old", b"1")), PATIENCE)
+        table.wait_for(wait_result(table.put(b"old", b"1")), TIMEOUT)
         waits: list[BaseException] = []
 
         def wait() -> None:
             try:
-                table.wait_for({0: 99}, PATIENCE)
+                table.wait_for({0: 99}, TIMEOUT)
             except BaseException as error:
                 waits.append(error)
 
         thread = threading.Thread(target=wait)
         thread.start()
         bench.recreate_topic(topic)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert isinstance(waits[0], (TopicRecreatedError, TopicNotFoundError))
-        bench.wait_until(lambda: not table, "an empty table", PATIENCE)
-        receipt = done(table.put(b"new", b"2"))
-        table.wait_for(receipt, PATIENCE)
+        bench.wait_until(lambda: not table, "an empty table", TIMEOUT)
+        written = wait_result(table.put(b"new", b"2"))
+        table.wait_for(written, TIMEOUT)
         assert dict(table) == {b"new": b"2"}
 
 
-def test_a_record_of_a_topic_that_was_created_anew_is_waited_for(bench: Workbench) -> None:
-    """The position of the old topic lies behind it, and the table may not have noticed yet."""
+def test_waiting_for_a_record_of_a_recreated_topic(bench: Workbench) -> None:
+    """The position in the old topic is higher, and the table may not have detected the new topic yet."""
     topic = bench.make_topic()
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
         for number in range(5):
-            table.wait_for(done(table.put(b"old", b"%d" % number)), PATIENCE)
+            table.wait_for(wait_result(table.put(b"old", b"%d" % number)), TIMEOUT)
         bench.recreate_topic(topic)
-        receipt = done(table.put(b"new", b"1"))
+        written = wait_result(table.put(b"new", b"1"))
         for _ in range(2):
-            with suppress(TopicNotFoundError):  # it is gone, or it is another one
-                table.wait_for(receipt, PATIENCE)
-        table.wait_for(receipt, PATIENCE)
+            with suppress(TopicNotFoundError):  # the topic is missing, or was recreated
+                table.wait_for(written, TIMEOUT)
+        table.wait_for(written, TIMEOUT)
         assert table.snapshot() == {b"new": b"1"}
 
 
-def test_threads_may_use_it_together(bench: Workbench) -> None:
+def test_a_table_is_thread_safe(bench: Workbench) -> None:
     topic = bench.make_topic(3)
     failures: list[BaseException] = []
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
@@ -145,8 +151,8 @@ def test_threads_may_use_it_together(bench: Workbench) -> None:
             try:
                 for number in range(30):
                     key = b"%d-%d" % (name, number % 3)
-                    receipt = done(table.put(key, b"%d" % number))
-                    table.wait_for(receipt, PATIENCE)
+                    written = wait_result(table.put(key, b"%d" % number))
+                    table.wait_for(written, TIMEOUT)
                     assert table[key] == b"%d" % number
                     assert len(table.snapshot()) <= 12
             except BaseException as error:
@@ -156,26 +162,26 @@ def test_threads_may_use_it_together(bench: Workbench) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         assert failures == []
         assert len(table) == 12
 
 
-def test_a_table_of_a_forked_process_is_refused(bench: Workbench) -> None:
+def test_a_table_cannot_be_used_in_a_forked_process(bench: Workbench) -> None:
     topic = bench.make_topic()
     with KafkaTable(topic, params(bench.bootstrap_servers)) as table:
         child = os.fork()
         if child == 0:
             try:
                 table.read_to_end()
-            except LogStateError:
+            except IllegalLogStateError:
                 os._exit(42)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
-        done(table.read_to_end())
+        wait_result(table.read_to_end())
 
 
-def test_a_hundred_thousand_keys_are_read_in_a_moment(bench: Workbench) -> None:
+def test_a_hundred_thousand_keys_are_read_within_seconds(bench: Workbench) -> None:
     topic = bench.make_topic(3)
     producer = bench.producer(linger_ms=5)
     for number in range(100_000):
@@ -183,8 +189,8 @@ def test_a_hundred_thousand_keys_are_read_in_a_moment(bench: Workbench) -> None:
         if number % 10_000 == 0:
             producer.poll(0)
     assert producer.flush(60) == 0
-    began = time.monotonic()
+    started = time.monotonic()
     with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as table:
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - started < 10
         assert len(table) == 100_000
         assert table[b"key-77777"] == b"value-77777"

@@ -1,6 +1,6 @@
-"""Hurt continuous queries, again and again, and check every record: ``make soak-continuous ROUNDS=90``.
+"""Inject faults into continuous queries, and check every record: ``make soak-continuous ROUNDS=90``.
 
-With ``--minutes`` one query is left alone for so long instead: it must stay live, with flat memory.
+With ``--minutes``, one query runs without faults instead: it must make progress with constant memory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lanes.jvm import start_quickly
-from tests.lanes.python import import_quickly
+from tests.shards.jvm import start_quickly
+from tests.shards.python import import_quickly
+from tests.soak.continuous.endurance import EPOCH_MS, EnduranceRun
 from tests.soak.continuous.plan import ROUNDS_OF_A_QUERY, plan_run
-from tests.soak.continuous.run import ContinuousRun, Outcome
-from tests.soak.continuous.steady import EPOCH_MS, SteadyRun
+from tests.soak.continuous.run import ContinuousSoakRun, Outcome
 from tests.soak.sink.brokers import PROPERTIES, Brokers
 from tests.soak.sink.progress import Progress
 
@@ -39,55 +39,55 @@ _DELIVERIES: dict[str, tuple[Delivery, ...]] = {
 
 
 def main() -> int:
-    """Run all queries that are not done yet; returns 1 if one of them failed."""
-    asked = _arguments()
+    """Run all queries that have not passed yet; return 1 if one of them failed."""
+    args = _arguments()
     start_quickly()
     import_quickly()
-    folder = Path(asked.folder or tempfile.mkdtemp(prefix="soak-continuous-"))
+    folder = Path(args.folder or tempfile.mkdtemp(prefix="soak-continuous-"))
     folder.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    right = _stay_live(asked, folder) if asked.minutes else _hurt(asked, folder)
-    _say(f"{time.monotonic() - began:.0f} s")
-    if right and asked.folder is None:
+    started_at = time.monotonic()
+    passed = _run_endurance(args, folder) if args.minutes else _inject_faults(args, folder)
+    _report(f"{time.monotonic() - started_at:.0f} s")
+    if passed and args.folder is None:
         shutil.rmtree(folder)
-    return 0 if right else 1
+    return 0 if passed else 1
 
 
-def _hurt(asked: argparse.Namespace, folder: Path) -> bool:
-    progress = Progress(folder / "progress.json", asked.seed, asked.delivery, Outcome)
-    plans = plan_run(progress.seed, asked.rounds, _DELIVERIES[asked.delivery])
-    waiting = [plan for plan in plans if progress.outcome(plan) is None]
-    _say(
-        f"{asked.delivery}: {asked.rounds} rounds, {len(plans)} queries, {len(plans) - len(waiting)} of them done "
+def _inject_faults(args: argparse.Namespace, folder: Path) -> bool:
+    progress = Progress(folder / "progress.json", args.seed, args.delivery, Outcome)
+    plans = plan_run(progress.seed, args.rounds, _DELIVERIES[args.delivery])
+    remaining = [plan for plan in plans if progress.outcome(plan) is None]
+    _report(
+        f"{args.delivery}: {args.rounds} rounds, {len(plans)} queries, {len(plans) - len(remaining)} of them passed "
         f"before; seed {progress.seed}, folder {folder}"
     )
-    if waiting:
+    if remaining:
         with EmbeddedKafka(_BROKERS, reuse_running=False, properties=PROPERTIES) as kafka:
-            for plan in waiting:
+            for plan in remaining:
                 outcome = _run(plan, Brokers(kafka), folder / str(plan.seed))
                 if outcome is not None:
                     progress.add(plan, outcome)
-    right = [(plan, outcome) for plan in plans if (outcome := progress.outcome(plan)) is not None]
-    for delivery in _DELIVERIES[asked.delivery]:
-        _summarize(delivery, [outcome for plan, outcome in right if plan.delivery == delivery])
-    _say(f"{len(right)} of {len(plans)} queries right, seed {progress.seed}")
-    return len(right) == len(plans)
+    passed = [(plan, outcome) for plan in plans if (outcome := progress.outcome(plan)) is not None]
+    for delivery in _DELIVERIES[args.delivery]:
+        _summarize(delivery, [outcome for plan, outcome in passed if plan.delivery == delivery])
+    _report(f"{len(passed)} of {len(plans)} queries passed, seed {progress.seed}")
+    return len(passed) == len(plans)
 
 
 def _run(plan: Plan, brokers: Brokers, folder: Path) -> Outcome | None:
     where = "executors" if plan.cluster else "no executors"
-    _say(f"query {plan.seed}: {len(plan.rounds)} rounds, {plan.delivery}, epochs of {plan.epoch_ms} ms, {where}")
+    _report(f"query {plan.seed}: {len(plan.rounds)} rounds, {plan.delivery}, epochs of {plan.epoch_ms} ms, {where}")
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        outcome = ContinuousRun(plan, brokers.servers, folder, brokers, _say).run()
+        outcome = ContinuousSoakRun(plan, brokers.servers, folder, brokers, _report).run()
     except Exception:
-        _say(traceback.format_exc())
-        again = f"make soak-continuous DELIVERY={plan.delivery} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
-        _say(f"FAILED. Kept: {folder}. Again: {again}")
+        _report(traceback.format_exc())
+        command = f"make soak-continuous DELIVERY={plan.delivery} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
+        _report(f"FAILED. Files: {folder}. Repeat: {command}")
         return None
     shutil.rmtree(folder)
-    _say(
-        f"  right: {outcome.records} records in {outcome.epochs} epochs, {outcome.doubles} doubles, "
+    _report(
+        f"  passed: {outcome.records} records in {outcome.epochs} epochs, {outcome.duplicates} duplicates, "
         f"{outcome.aborted} aborted"
     )
     return outcome
@@ -96,63 +96,67 @@ def _run(plan: Plan, brokers: Brokers, folder: Path) -> Outcome | None:
 def _summarize(delivery: Delivery, outcomes: list[Outcome]) -> None:
     total = Outcome()
     for each in outcomes:
-        total.deeds += each.deeds
+        total.faults += each.faults
         total.records += each.records
         total.epochs += each.epochs
-        total.doubles += each.doubles
+        total.duplicates += each.duplicates
         total.aborted += each.aborted
-        for deed, seconds in each.slowest.items():
-            total.slowest[deed] = max(seconds, total.slowest.get(deed, 0.0))
-    once = "each exactly once" if delivery == "exactly-once" else f"none lost, {total.doubles} doubles, all allowed"
-    _say(
-        f"{delivery}: {total.deeds.total()} rounds, {total.records} records in {total.epochs} epochs, {once}; "
-        f"{total.aborted} records of aborted transactions hidden"
+        for fault, seconds in each.slowest.items():
+            total.slowest[fault] = max(seconds, total.slowest.get(fault, 0.0))
+    once = (
+        "each exactly once" if delivery == "exactly-once" else f"none lost, {total.duplicates} duplicates, all allowed"
     )
-    for deed, times in sorted(total.deeds.items()):
-        _say(f"  {times} x {deed}, works again after {total.slowest[deed]:.1f} s at most")
+    _report(
+        f"{delivery}: {total.faults.total()} rounds, {total.records} records in {total.epochs} epochs, {once}; "
+        f"{total.aborted} records of aborted transactions"
+    )
+    for fault, times in sorted(total.faults.items()):
+        _report(f"  {times} x {fault}, recovered within {total.slowest[fault]:.1f} s")
 
 
-def _stay_live(asked: argparse.Namespace, folder: Path) -> bool:
-    right = True
-    for delivery in _DELIVERIES[asked.delivery]:
-        _say(f"{delivery}, epochs of {EPOCH_MS[delivery]} ms, {asked.minutes:g} minutes; folder {folder}")
-        place = folder / delivery
-        shutil.rmtree(place, ignore_errors=True)
+def _run_endurance(args: argparse.Namespace, folder: Path) -> bool:
+    passed = True
+    for delivery in _DELIVERIES[args.delivery]:
+        _report(f"{delivery}, epochs of {EPOCH_MS[delivery]} ms, {args.minutes:g} minutes; folder {folder}")
+        delivery_folder = folder / delivery
+        shutil.rmtree(delivery_folder, ignore_errors=True)
         try:
             with EmbeddedKafka(reuse_running=False) as kafka:
-                outcome = SteadyRun(delivery, kafka.bootstrap_servers, place, _say).run(60 * asked.minutes)
+                outcome = EnduranceRun(delivery, kafka.bootstrap_servers, delivery_folder, _report).run(
+                    60 * args.minutes
+                )
         except Exception:
-            _say(traceback.format_exc())
-            _say(f"FAILED. Kept: {place}")
-            right = False
+            _report(traceback.format_exc())
+            _report(f"FAILED. Files: {delivery_folder}")
+            passed = False
             continue
-        _say(
-            f"  right: {outcome.records} records in {outcome.epochs} epochs, each once; an epoch after "
-            f"{outcome.longest:.1f} s at most"
+        _report(
+            f"  passed: {outcome.records} records in {outcome.epochs} epochs, each once; the longest epoch took "
+            f"{outcome.longest:.1f} s"
         )
-        for line in outcome.told():
-            _say(f"  {line}")
-    return right
+        for line in outcome.summary():
+            _report(f"  {line}")
+    return passed
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.continuous", description=__doc__)
     parser.add_argument(
-        "--rounds", type=int, default=30, help=f"deeds in all, {ROUNDS_OF_A_QUERY} to a query (default 30)"
+        "--rounds", type=int, default=30, help=f"faults, {ROUNDS_OF_A_QUERY} for each query (default 30)"
     )
-    parser.add_argument("--minutes", type=float, default=0, help="hurt nothing, and run for so long")
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run's deeds (default: random)")
-    parser.add_argument("--delivery", choices=tuple(_DELIVERIES), default=_BOTH, help="(default: both in turn)")
-    parser.add_argument("--folder", help="keeps what is done: a second call with it goes on (default: a temporary one)")
-    asked = parser.parse_args()
-    if asked.rounds < 1:
+    parser.add_argument("--minutes", type=float, default=0, help="inject no faults, and run for this time")
+    parser.add_argument("--seed", type=int, default=None, help="repeats the faults of a run (default: random)")
+    parser.add_argument("--delivery", choices=tuple(_DELIVERIES), default=_BOTH, help="(default: both alternately)")
+    parser.add_argument("--folder", help="stores the progress: a second call resumes (default: a temporary folder)")
+    args = parser.parse_args()
+    if args.rounds < 1:
         parser.error("--rounds must be 1 or more")
-    if asked.seed is None:
-        asked.seed = random.randrange(1_000_000)
-    return asked
+    if args.seed is None:
+        args.seed = random.randrange(1_000_000)
+    return args
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     print(line, flush=True)
 
 

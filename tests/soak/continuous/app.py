@@ -1,6 +1,6 @@
-"""The application that is killed: a continuous query that copies a topic to another.
+"""The application under test: a continuous query that copies a topic.
 
-Everything it needs comes as one JSON argument. It ends when its folder has a file named ``stop``.
+Its arguments are one JSON string. It ends when its folder has a file named ``stop``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from pyspark_kafka_direct.continuous import continuous_query
 if TYPE_CHECKING:
     import pyarrow as pa
 
-told = json.loads(sys.argv[1])
-folder, options = told["folder"], told["options"]
+arguments = json.loads(sys.argv[1])
+folder, options = arguments["folder"], arguments["options"]
 
 
-def same(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what comes."""
+def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
@@ -42,7 +41,7 @@ query = (
     continuous_query(spark)
     .read(options["source"])
     .select("key", "value")
-    .map_batches(same)
+    .map_batches(identity)
     .to_kafka(options["topic"], options["sink"])
     .start(checkpointLocation=f"{folder}/checkpoint", **options["start"])
 )

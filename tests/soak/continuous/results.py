@@ -1,4 +1,4 @@
-"""Whether a continuous query has written a record again only where it may: since the last epoch that was committed."""
+"""Checks that a continuous query has repeated records only after the last committed epoch."""
 
 from __future__ import annotations
 
@@ -15,40 +15,32 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What may have been read again after a deed, by partition of the source.
+class ReplayWindow:
+    """The records that a query may have read again after a fault, by partition of the source."""
 
-    Attributes:
-        committed: The next offset to read of the last epoch that was committed before it.
-        ends: Where the log ended once the query worked again.
-        times: How often it may have been read again; brokers that are away may fail several runs.
-    """
-
-    committed: Mapping[int, int]
-    ends: Mapping[int, int]
-    times: int = 1
+    committed: Mapping[int, int]  # the next offsets to read of the last epoch before the fault
+    ends: Mapping[int, int]  # of the log after the recovery
+    times: int = 1  # unavailable brokers may fail several runs
 
     def has(self, record: Logged) -> bool:
-        """Tell whether a record of the source may have been read again."""
         return self.committed.get(record.partition, 0) <= record.offset < self.ends.get(record.partition, 0)
 
 
-def unexpected_doubles(copied: Iterable[Logged], originals: Iterable[Logged], windows: Sequence[Window]) -> list[str]:
-    """Return what is wrong with the records that were written more than once; nothing where all of them may be.
-
-    Args:
-        copied: The records of the target.
-        originals: The records of the source; no two have the same value.
-        windows: One for each deed.
-    """
+def unexpected_duplicates(
+    copied: Iterable[Logged], originals: Iterable[Logged], windows: Sequence[ReplayWindow]
+) -> list[str]:
+    """Return a message if records were repeated outside the windows. The values of the source are unique."""
     source = {each.value: each for each in originals}
-    odd = []
+    unexpected = []
     for value, times in Counter(each.value for each in copied).items():
         if times > 1 and value in source:
             allowed = sum(window.times for window in windows if window.has(source[value]))
             if times - 1 > allowed:
-                odd.append((source[value].partition, source[value].offset, times, allowed + 1))
-    if not odd:
+                unexpected.append((source[value].partition, source[value].offset, times, allowed + 1))
+    if not unexpected:
         return []
-    shown = ", ".join(f"partition {place}, offset {at}: {times}, not {most}" for place, at, times, most in odd[:_SHOWN])
-    return [f"{len(odd)} records were written again though their epoch was committed ({shown})"]
+    shown = ", ".join(
+        f"partition {partition}, offset {offset}: {times}, not {most}"
+        for partition, offset, times, most in unexpected[:_SHOWN]
+    )
+    return [f"{len(unexpected)} records were written again although their epoch was committed ({shown})"]

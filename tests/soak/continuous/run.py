@@ -1,4 +1,4 @@
-"""The life of one continuous query: hurt as planned, started again from its checkpoint, run to its end, checked."""
+"""Runs one continuous query: injects the planned faults, lets it run to its end, and checks the output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from tests.soak.continuous.results import Window, unexpected_doubles
+from tests.soak.continuous.results import ReplayWindow, unexpected_duplicates
 from tests.soak.driver import Driver
-from tests.soak.processes import executors, kill, task_workers, wait_until_gone
-from tests.soak.query import SoakError
+from tests.soak.processes import executors, kill, task_workers, wait_until_ended
 from tests.soak.results import ends_of, last_batch
 from tests.soak.sink.results import open_transactions, read_topic, sink_faults
+from tests.soak.stream_run import SoakError
 from tests.soak.writer import Writer, create_topic, quiet, read_log
 
 if TYPE_CHECKING:
@@ -30,89 +30,64 @@ if TYPE_CHECKING:
     from tests.soak.sink.plan import Delivery
 
 APP = Path(__file__).with_name("app.py")
-PARTITIONS = 3  # of the source's topic, and of the target's; one task has two
+PARTITIONS = 3  # of each topic; one task has two
 EPOCH_TIMEOUT = 5  # seconds
-_RATE = 400  # records a second
-_DEADLINE = 180.0  # seconds for anything to happen; starting Spark on a busy machine is the longest
-_ORPHANS_END_WITHIN = 20.0  # seconds; tasks notice at once that their driver is gone
-_EPOCHS = 2  # that show that a query works: the first one may have been under way before
-_MANY = 1000  # restarts that the brokers of this soak may cause
+_RATE = 400  # records per second
+_DEADLINE = 180.0  # seconds for each wait; starting Spark on a busy machine takes longest
+_ORPHAN_TIMEOUT = 20.0  # seconds; tasks notice the end of their driver at once
+_EPOCHS = 2  # that prove a recovery: the first one may have started before the fault
+_MAX_RESTARTS = 1000
 _LOCAL, _CLUSTER = "local[2]", "local-cluster[2,1,512]"
 
 
 @dataclass
 class Outcome:
-    """How it went.
-
-    Attributes:
-        deeds: What was done.
-        records: How many records were copied.
-        epochs: In how many epochs.
-        doubles: Copies beyond the first of each record; none with exactly-once.
-        aborted: Records of transactions that were not committed.
-        slowest: Seconds from a deed until the query worked again, by deed.
-    """
-
-    deeds: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
     records: int = 0
     epochs: int = 0
-    doubles: int = 0
-    aborted: int = 0
-    slowest: dict[str, float] = field(default_factory=dict)
+    duplicates: int = 0
+    aborted: int = 0  # records of aborted transactions
+    slowest: dict[str, float] = field(default_factory=dict)  # seconds until the recovery, by fault
 
 
-class ContinuousRun:
-    """Carries out a plan.
-
-    Args:
-        plan: What to do.
-        servers: Bootstrap servers.
-        folder: Checkpoint and logs go here.
-        brokers: What can be done to the brokers; ``None``: nothing, and the plan has nothing of the kind.
-        say: Told what happens, a line at a time.
-    """
-
+class ContinuousSoakRun:
     def __init__(
-        self, plan: Plan, servers: str, folder: Path, brokers: Brokers | None, say: Callable[[str], None]
+        self, plan: Plan, servers: str, folder: Path, brokers: Brokers | None, report: Callable[[str], None]
     ) -> None:
         folder.mkdir(parents=True)
         self._plan = plan
         self._folder = folder
         self._brokers = brokers
-        self._say = say
-        self._copy = Copy(plan.delivery, servers, plan.epoch_ms, replicas=1 if brokers is None else 3)
+        self._report = report
+        self._copy_query = CopyQuery(plan.delivery, servers, plan.epoch_ms, replicas=1 if brokers is None else 3)
         self._driver: Driver | None = None
-        self._windows: list[Window] = []
+        self._windows: list[ReplayWindow] = []
         self._outcome = Outcome()
 
     def run(self) -> Outcome:
-        """Do what is planned, run to the end, check.
-
-        Raises:
-            SoakError: A record is missing, or there again though its epoch was committed; or the query failed for good,
-                or a process outlived its driver.
-        """
-        copy = self._copy
-        copy.create_topics()
-        began = time.monotonic()
+        """Inject all faults, run to the end, and check the output; raise ``SoakError`` for any violation."""
+        query = self._copy_query
+        query.create_topics()
+        started_at = time.monotonic()
         try:
-            with Writer(copy.servers, [copy.source], _RATE) as writer:
+            with Writer(query.servers, [query.source], _RATE) as writer:
                 self._start()
                 self._progress("of the first driver", 1)
                 for number, each in enumerate(self._plan.rounds):
-                    took = self._round(each)
-                    self._outcome.deeds[each.deed] += 1
-                    self._outcome.slowest[each.deed] = max(took, self._outcome.slowest.get(each.deed, 0))
-                    passed = time.monotonic() - began
-                    self._say(
-                        f"  {number + 1}: {each.deed}, works after {took:.1f} s; epoch {self._done()}, {passed:.0f} s"
+                    recovery_seconds = self._round(each)
+                    self._outcome.faults[each.fault] += 1
+                    self._outcome.slowest[each.fault] = max(recovery_seconds, self._outcome.slowest.get(each.fault, 0))
+                    elapsed = time.monotonic() - started_at
+                    self._report(
+                        f"  {number + 1}: {each.fault}, recovered after {recovery_seconds:.1f} s; "
+                        f"epoch {self._last_epoch()}, {elapsed:.0f} s"
                     )
                 written = writer.close()
             self._finish()
             outcome = self._outcome
             outcome.records = written
-            outcome.epochs = self._done() + 1
-            outcome.doubles, outcome.aborted = copy.check(written, self._windows)
+            outcome.epochs = self._last_epoch() + 1
+            outcome.duplicates, outcome.aborted = query.check(written, self._windows)
         finally:
             if self._driver is not None:
                 self._driver.kill()
@@ -121,57 +96,59 @@ class ContinuousRun:
 
     def _start(self) -> Driver:
         master = _CLUSTER if self._plan.cluster else _LOCAL
-        self._driver = Driver(self._folder, self._copy.options(master), app=APP)
+        self._driver = Driver(self._folder, self._copy_query.options(master), app=APP)
         return self._driver
 
     def _round(self, planned: Round) -> float:
-        """Do one deed, and wait until the query works again; returns the seconds that took."""
-        self._progress("before the deed", 1)
+        """Inject one fault, and return the seconds until the query has recovered."""
+        self._progress("before the fault", 1)
         time.sleep(planned.delay)
         before = self._committed()
-        began = time.monotonic()
-        self._strike(planned)
-        self._progress(f"after the deed ({planned.deed})", _EPOCHS)
-        took = time.monotonic() - began
-        times = _MANY if planned.deed in ("broker", "leaders") else 1
-        self._windows.append(Window(before, self._copy.ends(), times))
-        return took
+        started_at = time.monotonic()
+        self._inject_fault(planned)
+        self._progress(f"after the fault ({planned.fault})", _EPOCHS)
+        recovery_seconds = time.monotonic() - started_at
+        times = _MAX_RESTARTS if planned.fault in ("broker", "leaders") else 1
+        self._windows.append(ReplayWindow(before, self._copy_query.end_offsets(), times))
+        return recovery_seconds
 
-    def _strike(self, planned: Round) -> None:
+    def _inject_fault(self, planned: Round) -> None:
         driver = self._driver
         assert driver is not None
-        assert driver.alive, driver.last_words()
-        if planned.deed == "driver":
+        assert driver.alive, driver.log_tail()
+        if planned.fault == "driver":
             self._kill_driver(driver)
-        elif planned.deed == "worker":
+        elif planned.fault == "worker":
             self._await(driver.kill_task_worker, "a task worker")
-        elif planned.deed == "executor":
+        elif planned.fault == "executor":
             self._await(lambda: kill(executors(driver.pid)[:1]) == 1, "an executor")
-        elif planned.deed == "stall":
-            self._stall(driver, planned.hold)
+        elif planned.fault == "stall":
+            self._stall(driver, planned.stall)
         else:
             assert self._brokers is not None
-            if planned.deed == "broker":
+            if planned.fault == "broker":
                 self._brokers.restart(planned.broker, clean=planned.clean)
             else:
                 self._brokers.move_leaders()
 
     def _kill_driver(self, driver: Driver) -> None:
-        """Kill the driver, start another one at once, and see that what belonged to the first one ends by itself."""
+        """Kill the driver, start another one at once, and check that the processes of the first one end."""
         if self._plan.cluster:
             orphans = _kill_alone(driver)
         else:
             driver.kill()
             orphans = driver.orphans
         self._start()
-        left = wait_until_gone(orphans, _ORPHANS_END_WITHIN)
+        left = wait_until_ended(orphans, _ORPHAN_TIMEOUT)
         if left:
-            told = [_described(each) for each in left]
+            descriptions = [_describe(each) for each in left]
             kill(left)
-            raise SoakError(f"{_ORPHANS_END_WITHIN:.0f} s after their driver's death these still ran: {told}")
+            raise SoakError(
+                f"{_ORPHAN_TIMEOUT:.0f} s after the end of their driver, these processes still ran: {descriptions}"
+            )
 
     def _stall(self, driver: Driver, seconds: float) -> None:
-        """Hold a worker, as a machine that stands still would."""
+        """Suspend a worker, as if its machine stalled."""
         self._await(lambda: bool(task_workers(driver.pid)), "a task worker")
         worker = task_workers(driver.pid)[0]
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -180,55 +157,44 @@ class ContinuousRun:
             worker.resume()
 
     def _finish(self) -> None:
-        """Wait until all is copied and committed, and stop the query."""
-        ends = self._copy.ends()
-        self._await(lambda: self._committed() == ends, "all to be committed")
+        """Wait until everything is copied and committed, and stop the query."""
+        ends = self._copy_query.end_offsets()
+        self._await(lambda: self._committed() == ends, "all offsets are committed")
         (self._folder / "stop").touch()
         driver = self._driver
         assert driver is not None
         try:
             code = driver.wait(_DEADLINE)
         except subprocess.TimeoutExpired:
-            raise SoakError(f"the query does not stop:\n{driver.last_words()}") from None
+            raise SoakError(f"the query does not stop:\n{driver.log_tail()}") from None
         if code != 0:
-            raise SoakError(f"the query failed, exit code {code}:\n{driver.last_words()}")
+            raise SoakError(f"the query failed, exit code {code}:\n{driver.log_tail()}")
 
-    def _done(self) -> int:
+    def _last_epoch(self) -> int:
         return last_batch(self._folder, "commits")
 
     def _committed(self) -> Mapping[int, int]:
         return committed(self._folder)
 
     def _progress(self, what: str, epochs: int) -> None:
-        done = self._done()
-        self._await(lambda: self._done() >= done + epochs, f"epochs {what}")
+        done = self._last_epoch()
+        self._await(lambda: self._last_epoch() >= done + epochs, f"epochs {what}")
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait while the driver runs.
-
-        Raises:
-            SoakError: It ended, or it did not happen in time.
-        """
+        """Wait for a condition while the driver runs."""
         driver = self._driver
         assert driver is not None
         deadline = time.monotonic() + _DEADLINE
         while not condition():
             if not driver.alive:
-                raise SoakError(f"waiting for {what}: the query ended by itself:\n{driver.last_words()}")
+                raise SoakError(f"waiting for {what}: the query ended unexpectedly:\n{driver.log_tail()}")
             if time.monotonic() > deadline:
-                raise SoakError(f"{what}: not within {_DEADLINE:.0f} s\n{driver.last_words()}")
+                raise SoakError(f"{what}: not within {_DEADLINE:.0f} s\n{driver.log_tail()}")
             time.sleep(0.005)
 
 
-class Copy:
-    """A topic and its copy, and what the query that makes it is told.
-
-    Args:
-        delivery: What the query promises.
-        servers: Bootstrap servers.
-        epoch_ms: How long an epoch lasts.
-        replicas: Of the topics.
-    """
+class CopyQuery:
+    """The topics and options of a query that copies a topic."""
 
     def __init__(self, delivery: Delivery, servers: str, epoch_ms: int, replicas: int = 1) -> None:
         self.servers = servers
@@ -239,16 +205,14 @@ class Copy:
         self.source, self.target = f"{self._name}.source", f"{self._name}.target"
 
     def create_topics(self) -> None:
-        """Create them, empty."""
         for topic in (self.source, self.target):
             create_topic(self.servers, topic, PARTITIONS, self._replicas)
 
     def options(self, master: str) -> dict[str, Any]:
-        """What the application is told."""
-        # Small record batches, so that some are sent before an epoch ends.
+        # Small record batches: some are sent before the end of an epoch.
         sink = {"kafka.batch.size": "1000"}
         if self._delivery == "exactly-once":
-            sink |= {"delivery": self._delivery, "transactionalIdPrefix": self._name}
+            sink |= {"deliveryGuarantee": self._delivery, "transactionalIdPrefix": self._name}
         return {
             "master": master,
             "source": {
@@ -262,50 +226,44 @@ class Copy:
                 "epochInterval": f"{self._epoch_ms} milliseconds",
                 "tasksMax": 2,
                 "epochTimeout": EPOCH_TIMEOUT,
-                "maxRestarts": _MANY,
+                "maxRestarts": _MAX_RESTARTS,
             },
         }
 
-    def ends(self) -> dict[int, int]:
-        """Where the source ends, by partition."""
+    def end_offsets(self) -> dict[int, int]:
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "soak"}, logger=quiet())
         try:
-            places = [TopicPartition(self.source, partition) for partition in range(PARTITIONS)]
-            return {place.partition: consumer.get_watermark_offsets(place, timeout=60)[1] for place in places}
+            partitions = [TopicPartition(self.source, number) for number in range(PARTITIONS)]
+            return {each.partition: consumer.get_watermark_offsets(each, timeout=60)[1] for each in partitions}
         finally:
             consumer.close()
 
-    def check(self, written: int, windows: list[Window]) -> tuple[int, int]:
-        """Compare both topics; returns how many copies are doubles, and how many records were aborted.
-
-        Raises:
-            SoakError: They differ in another way than they may.
-        """
+    def check(self, written: int, windows: list[ReplayWindow]) -> tuple[int, int]:
+        """Compare both topics; return the numbers of duplicates and of aborted records."""
         originals = read_log(self.servers, self.source, PARTITIONS)
         if sorted(int(each.value) for each in originals) != list(range(written)):
-            raise SoakError("the source does not hold what was written, each record once; not the query's fault")
-        found = open_transactions(self.servers, self.target, PARTITIONS)
+            raise SoakError("the source does not have each written record once; this is not an error of the query")
+        faults = open_transactions(self.servers, self.target, PARTITIONS)
         copied = read_topic(self.servers, self.target, PARTITIONS)
-        found += sink_faults(copied, originals, self._delivery, ordered=True)
-        found += unexpected_doubles(copied, originals, windows)
-        if found:
-            raise SoakError("; ".join(found))
+        faults += sink_faults(copied, originals, self._delivery, ordered=True)
+        faults += unexpected_duplicates(copied, originals, windows)
+        if faults:
+            raise SoakError("; ".join(faults))
         everything = read_topic(self.servers, self.target, PARTITIONS, "read_uncommitted")
         return len(copied) - len(originals), len(everything) - len(copied)
 
 
 def committed(folder: Path) -> Mapping[int, int]:
-    """The next offset to read by partition, of the last epoch that a checkpoint has committed."""
+    """Return the next offset to read by partition, of the last committed epoch of a checkpoint."""
     offsets = ends_of(folder, last_batch(folder, "commits")) or {}
     return {partition: offset for (_, partition), offset in offsets.items()}
 
 
 def _kill_alone(driver: Driver) -> list[psutil.Process]:
-    """``kill -9`` Python and the JVM of the driver, not its executors: on a cluster these are elsewhere.
-
-    Returns all that lived below them.
+    """``kill -9`` the driver's Python and JVM, but not the executors, which run elsewhere on a cluster; return all
+    their child processes.
     """
     os.killpg(driver.pid, signal.SIGSTOP)
     python = psutil.Process(driver.pid)
@@ -319,7 +277,7 @@ def _kill_alone(driver: Driver) -> list[psutil.Process]:
     return orphans
 
 
-def _described(process: psutil.Process) -> str:
+def _describe(process: psutil.Process) -> str:
     try:
         return f"{process.pid} {' '.join(process.cmdline())[:200]}"
     except psutil.Error:

@@ -1,9 +1,9 @@
-"""A program: some of the tables, each read to its end again and again and compared with what writers know.
+"""A program: tables, each of which is repeatedly read to its end and compared with the records of the writers.
 
-    python -m tests.soak.log.tables '{"servers": ..., "topic": ..., "tables": [0, 2, 4], "ledgers": [...], ...}'
+    python -m tests.soak.log.tables '{"servers": ..., "topic": ..., "tables": [0, 2, 4], "sent_records": [...], ...}'
 
-It prints a line of JSON a second, what it has found so far. On standard input it is told ``restart 4``, or ``finish
-PATH``: to compare once more, write what the tables hold into a file, and end.
+It prints a line of JSON with its results each second. Commands on standard input are ``restart 4`` and ``finish
+PATH``: compare a last time, write the contents of the tables to a file, and end.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.soak.log.ledger import Ledger, newest
-from tests.soak.log.results import early
+from tests.soak.log.results import stale_keys
+from tests.soak.log.sent_records import SentRecords, newest
 
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 
@@ -28,42 +28,41 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log import LogRecord
 
 _DEADLINE = 120.0
-_PAUSE = 0.3  # seconds between two comparisons of a table
-_STOP = 30.0  # seconds that a stop may take
-_UNCOMMITTED = (3, 4)  # of ten tables 3, 7 read uncommitted records too
+_PAUSE = 0.3  # seconds between comparisons of a table
+_STOP_TIMEOUT = 30.0
+_UNCOMMITTED = (3, 4)  # remainder and divisor: of ten tables, 3 and 7 read uncommitted records
 
 
 def is_committed(table: int) -> bool:
-    """Whether a table leaves out what is not committed."""
+    """Return whether a table skips uncommitted records."""
     return table % _UNCOMMITTED[1] != _UNCOMMITTED[0]
 
 
 def main() -> None:
-    """Do what is told."""
-    told = json.loads(sys.argv[1])
-    ledgers = [Ledger(Path(path)) for path in told["ledgers"]]
-    followers = {number: _Follower(number, told, ledgers) for number in told["tables"]}
-    for each in followers.values():
+    arguments = json.loads(sys.argv[1])
+    sent_records = [SentRecords(Path(path)) for path in arguments["sent_records"]]
+    tables = {number: _CheckedTable(number, arguments, sent_records) for number in arguments["tables"]}
+    for each in tables.values():
         each.start()
-    threading.Thread(target=_report, args=(list(followers.values()),), daemon=True).start()
+    threading.Thread(target=_report, args=(list(tables.values()),), daemon=True).start()
     for line in sys.stdin:
-        word, target = line.split()
-        if word == "restart":
-            followers[int(target)].restart()
+        command, target = line.split()
+        if command == "restart":
+            tables[int(target)].restart()
         else:
-            contents = {number: each.finish() for number, each in followers.items()}
-            found = {"contents": contents, "summary": _summary(list(followers.values()))}
+            contents = {number: each.finish() for number, each in tables.items()}
+            found = {"contents": contents, "summary": _summary(list(tables.values()))}
             Path(target).write_text(json.dumps(found))
             break
 
 
-class _Log:
-    """A table that is made by hand, of a KafkaBasedLog that gives single records."""
+class _LogTable:
+    """A table built from the single records of a KafkaBasedLog."""
 
     def __init__(self, topic: str, params: dict[str, object], faults: list[str]) -> None:
         self._values: dict[bytes, bytes] = {}
         self._faults = faults
-        self._log = KafkaBasedLog(topic, params, on_record=self._apply, on_reset=self._is_reset, read_only=True)
+        self._log = KafkaBasedLog(topic, params, on_record=self._apply, on_reset=self._report_reset, read_only=True)
         self.start, self.stop, self.read_to_end = self._log.start, self._log.stop, self._log.read_to_end
 
     def snapshot(self) -> dict[bytes, bytes]:
@@ -76,44 +75,37 @@ class _Log:
         else:
             self._values[record.key] = record.value
 
-    def _is_reset(self, error: KafkaDirectError) -> None:
-        self._faults.append(f"no record was ever taken back, and yet: {error}")
+    def _report_reset(self, error: KafkaDirectError) -> None:
+        self._faults.append(f"no log was truncated, but the table was reset: {error}")
 
 
-class _Follower:
-    """One table, which a thread compares with the ledgers.
+class _CheckedTable:
+    """One table, which a thread compares with the records of the writers."""
 
-    Attributes:
-        checks: How often it was compared.
-        slowest: Seconds that the longest of its readings to the end took.
-        restarts: How often it was made anew.
-        faults: What was wrong.
-    """
-
-    def __init__(self, number: int, told: dict[str, Any], ledgers: Sequence[Ledger]) -> None:
-        self.checks, self.slowest, self.restarts = 0, 0.0, 0
+    def __init__(self, number: int, arguments: dict[str, Any], sent_records: Sequence[SentRecords]) -> None:
+        self.checks, self.slowest, self.restarts = 0, 0.0, 0  # slowest: seconds of the longest read to the end
         self.faults: list[str] = []
-        self._number, self._told, self._ledgers = number, told, ledgers
-        self._transactional = set(told["transactional"])
+        self._number, self._arguments, self._sent_records = number, arguments, sent_records
+        self._transactional = set(arguments["transactional"])
         self._busy = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._table: KafkaTable | _Log
+        self._table: KafkaTable | _LogTable
 
     def start(self) -> None:
         self._open()
         self._thread.start()
 
     def restart(self) -> None:
-        """Stop and make it anew, from the beginning of the topic."""
+        """Recreate the table from the start of the topic."""
         with self._busy:
             self._close()
             self._open()
-            self._check_quietly()  # it has read to the end; only this makes it sure
+            self._check_quietly()  # start() has read to the end; confirm it
         self.restarts += 1
 
     def finish(self) -> dict[str, str]:
-        """Compare once more; return the contents, as text."""
+        """Compare a last time, and return the contents."""
         self._ended.set()
         self._thread.join(2 * _DEADLINE)
         with self._busy:
@@ -124,20 +116,20 @@ class _Follower:
 
     def _open(self) -> None:
         isolation = "read_committed" if is_committed(self._number) else "read_uncommitted"
-        params: dict[str, object] = {"bootstrap.servers": self._told["servers"], "isolation.level": isolation}
+        params: dict[str, object] = {"bootstrap.servers": self._arguments["servers"], "isolation.level": isolation}
         if self._number % 2 == 0:
-            self._table = KafkaTable(self._told["topic"], params, read_only=True)
+            self._table = KafkaTable(self._arguments["topic"], params, read_only=True)
         else:
-            self._table = _Log(self._told["topic"], params, self.faults)
-        acknowledged, _ = newest(self._ledgers)
+            self._table = _LogTable(self._arguments["topic"], params, self.faults)
+        acknowledged, _ = newest(self._sent_records)
         self._table.start()
         self._compare(acknowledged)
 
     def _close(self) -> None:
-        began = time.monotonic()
-        self._table.stop(_STOP)
-        if (took := time.monotonic() - began) > _STOP + 5:
-            self.faults.append(f"table {self._number} took {took:.0f} s to stop")
+        started_at = time.monotonic()
+        self._table.stop(_STOP_TIMEOUT)
+        if (seconds := time.monotonic() - started_at) > _STOP_TIMEOUT + 5:
+            self.faults.append(f"table {self._number} took {seconds:.0f} s to stop")
 
     def _run(self) -> None:
         while not self._ended.wait(_PAUSE):
@@ -151,34 +143,34 @@ class _Follower:
             self.faults.append(f"table {self._number}: {traceback.format_exc()}")
 
     def _check(self) -> None:
-        acknowledged, _ = newest(self._ledgers)
-        began = time.monotonic()
+        acknowledged, _ = newest(self._sent_records)
+        started_at = time.monotonic()
         self._table.read_to_end().result(_DEADLINE)
-        self.slowest = max(self.slowest, time.monotonic() - began)
+        self.slowest = max(self.slowest, time.monotonic() - started_at)
         self._compare(acknowledged)
         self.checks += 1
 
     def _compare(self, acknowledged: Any) -> None:
         contents = self._table.snapshot()
-        _, sent = newest(self._ledgers)
+        _, sent = newest(self._sent_records)
         committed = is_committed(self._number)
-        found = early(acknowledged, contents, sent, self._transactional, committed=committed)
-        self.faults += [f"table {self._number}: {each}" for each in found[:5]]
+        stale = stale_keys(acknowledged, contents, sent, self._transactional, committed=committed)
+        self.faults += [f"table {self._number}: {each}" for each in stale[:5]]
 
 
-def _report(followers: Sequence[_Follower]) -> None:
+def _report(tables: Sequence[_CheckedTable]) -> None:
     while True:
-        sys.stdout.write(json.dumps(_summary(followers)) + "\n")
+        sys.stdout.write(json.dumps(_summary(tables)) + "\n")
         sys.stdout.flush()
         time.sleep(1)
 
 
-def _summary(followers: Sequence[_Follower]) -> dict[str, Any]:
+def _summary(tables: Sequence[_CheckedTable]) -> dict[str, Any]:
     return {
-        "checks": sum(each.checks for each in followers),
-        "slowest": max(each.slowest for each in followers),
-        "restarts": sum(each.restarts for each in followers),
-        "faults": [fault for each in followers for fault in each.faults[:5]],
+        "checks": sum(each.checks for each in tables),
+        "slowest": max(each.slowest for each in tables),
+        "restarts": sum(each.restarts for each in tables),
+        "faults": [fault for each in tables for fault in each.faults[:5]],
     }
 
 

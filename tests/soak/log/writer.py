@@ -1,6 +1,6 @@
-"""A program: one of the writers. It writes until its input ends, or it is killed; the ledger says what it has done.
+"""A program: one writer. It writes until its input ends or it is killed, and stores what it has sent.
 
-python -m tests.soak.log.writer '{"servers": ..., "topic": ..., "number": 3, "kind": "log", "ledger": ...}'
+python -m tests.soak.log.writer '{"servers": ..., "topic": ..., "number": 3, "kind": "log", "sent_records": ...}'
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.soak.log.ledger import KEYS, Ledger, Place, deletes, is_aborted, key_of, lingers, number_of, value_of
+from tests.soak.log.sent_records import (
+    KEYS,
+    KeyId,
+    SentRecords,
+    deletes,
+    format_key,
+    format_value,
+    is_aborted,
+    lingers,
+    parse_number,
+)
 from tests.soak.writer import quiet
 
 if TYPE_CHECKING:
@@ -21,60 +31,62 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from pyspark_kafka_direct.log import KafkaTable
-    from pyspark_kafka_direct.writing.outbox import Receipt
+    from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
-    Send = Callable[[bytes, bytes | None], Future[Receipt]]
+    Send = Callable[[bytes, bytes | None], Future[RecordMetadata]]
 
 _DEADLINE = 120.0
-_AT_ONCE = 10  # records, at most
-_PAUSE = (0.1, 0.6)  # seconds between them
-_OPEN = 2.0  # seconds that a lingering transaction is open
-_SIZE = 200  # bytes of padding, at most
+_MAX_BURST = 10  # records
+_PAUSE = (0.1, 0.6)  # seconds between bursts
+_LINGER_SECONDS = 2.0
+_MAX_PADDING = 200  # bytes
 _TRANSACTION_MS = 15_000
 
 
 def main() -> None:
-    """Write."""
-    told = json.loads(sys.argv[1])
+    arguments = json.loads(sys.argv[1])
     ended = threading.Event()
     threading.Thread(target=_await_end, args=(ended,), daemon=True).start()
-    ledger = Ledger(Path(told["ledger"]))
-    if told["kind"] == "transactions":
-        _Transactions(told, ledger, ended).run()
+    sent_records = SentRecords(Path(arguments["sent_records"]))
+    if arguments["kind"] == "transactions":
+        _Transactions(arguments, sent_records, ended).run()
         return
     from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 
-    params = {"bootstrap.servers": told["servers"]}
-    if told["kind"] == "log":
-        with KafkaBasedLog(told["topic"], params, on_record=lambda _: None) as log:
-            _Writer(told["number"], ledger, log.send_with_receipt, ended).run()
+    params = {"bootstrap.servers": arguments["servers"]}
+    if arguments["kind"] == "log":
+        with KafkaBasedLog(arguments["topic"], params, on_record=lambda _: None) as log:
+            _Writer(arguments["number"], sent_records, log.send_with_receipt, ended).run()
     else:
-        with KafkaTable(told["topic"], params) as table:
-            _Writer(told["number"], ledger, table.log.send_with_receipt, ended, table).run()
+        with KafkaTable(arguments["topic"], params) as table:
+            _Writer(arguments["number"], sent_records, table.log.send_with_receipt, ended, table).run()
 
 
 class _Writer:
-    """Sends bursts of records, and notes what is acknowledged.
-
-    Args:
-        number: Of the writer.
-        ledger: Its ledger.
-        send: Sends a record.
-        ended: Set when it is to end.
-        table: Must have what was acknowledged once it has been waited for.
-    """
+    """Sends bursts of records, and stores the acknowledged ones."""
 
     def __init__(
-        self, number: int, ledger: Ledger, send: Send, ended: threading.Event, table: KafkaTable | None = None
+        self,
+        number: int,
+        sent_records: SentRecords,
+        send: Send,
+        ended: threading.Event,
+        table: KafkaTable | None = None,
     ) -> None:
-        self._number, self._ledger, self._send, self._ended, self._table = number, ledger, send, ended, table
+        self._number, self._sent_records, self._send, self._ended, self._table = (
+            number,
+            sent_records,
+            send,
+            ended,
+            table,
+        )
         self._draw = random.Random()
 
     def run(self) -> None:
-        newest = list(self._ledger.sent)
+        newest = list(self._sent_records.sent)
         while not self._ended.wait(self._draw.uniform(*_PAUSE)):
-            sent: list[tuple[int, Future[Receipt]]] = []
-            for _ in range(self._draw.randint(1, _AT_ONCE)):
+            sent: list[tuple[int, Future[RecordMetadata]]] = []
+            for _ in range(self._draw.randint(1, _MAX_BURST)):
                 key = self._draw.randrange(KEYS)
                 newest[key] += 1
                 sent.append((key, self._write(key, newest[key])))
@@ -83,31 +95,33 @@ class _Writer:
             for _, each in sent:
                 each.result(_DEADLINE)
 
-    def _write(self, key: int, number: int) -> Future[Receipt]:
-        def acknowledged(receipt: Future[Receipt]) -> None:
-            if receipt.exception() is None:
-                self._ledger.acknowledge(key, number)
+    def _write(self, key: int, number: int) -> Future[RecordMetadata]:
+        def acknowledged(metadata: Future[RecordMetadata]) -> None:
+            if metadata.exception() is None:
+                self._sent_records.acknowledge(key, number)
 
-        self._ledger.send(key, number)
-        receipt = self._send(key_of(Place(self._number, key)), value_of(number, self._draw.randrange(_SIZE)))
-        receipt.add_done_callback(acknowledged)
-        return receipt
+        self._sent_records.send(key, number)
+        metadata = self._send(
+            format_key(KeyId(self._number, key)), format_value(number, self._draw.randrange(_MAX_PADDING))
+        )
+        metadata.add_done_callback(acknowledged)
+        return metadata
 
-    def _read_back(self, table: KafkaTable, key: int, receipt: Future[Receipt], newest: list[int]) -> None:
-        """A table has what its receipt stands for as soon as that was waited for."""
-        table.wait_for(receipt.result(_DEADLINE), _DEADLINE)
-        value = table.get(key_of(Place(self._number, key)))
+    def _read_back(self, table: KafkaTable, key: int, metadata: Future[RecordMetadata], newest: list[int]) -> None:
+        """A table must have a record as soon as it has waited for its metadata."""
+        table.wait_for(metadata.result(_DEADLINE), _DEADLINE)
+        value = table.get(format_key(KeyId(self._number, key)))
         if value is None:
-            assert deletes(newest[key]), f"key {key} is missing, {newest[key]} was waited for"
+            assert deletes(newest[key]), f"key {key} is missing, {newest[key]} was expected"
         else:
-            assert number_of(value) == newest[key], f"key {key} is {value!r}, {newest[key]} was waited for"
+            assert parse_number(value) == newest[key], f"key {key} is {value!r}, {newest[key]} was expected"
 
 
 class _Transactions:
-    """Writes transactions with librdkafka: committed ones, aborted ones, some of them open for long."""
+    """Writes transactions with librdkafka: committed, aborted and long ones."""
 
-    def __init__(self, told: dict[str, Any], ledger: Ledger, ended: threading.Event) -> None:
-        self._told, self._ledger, self._ended = told, ledger, ended
+    def __init__(self, arguments: dict[str, Any], sent_records: SentRecords, ended: threading.Event) -> None:
+        self._arguments, self._sent_records, self._ended = arguments, sent_records, ended
         self._draw = random.Random()
         self._deadline = time.monotonic() + _DEADLINE
         self._producer = self._connect()
@@ -115,39 +129,39 @@ class _Transactions:
     def run(self) -> None:
         from confluent_kafka import KafkaException
 
-        transaction = max(self._ledger.sent)
+        transaction = max(self._sent_records.sent)
         while not self._ended.wait(self._draw.uniform(*_PAUSE)):
             transaction += 1
             self._deadline = time.monotonic() + _DEADLINE
-            keys = self._draw.sample(range(KEYS), self._draw.randint(1, _AT_ONCE))
+            keys = self._draw.sample(range(KEYS), self._draw.randint(1, _MAX_BURST))
             try:
                 self._write(transaction, keys)
-            except KafkaException as problem:
-                self._give_up(problem)
+            except KafkaException as error:
+                self._abort(error)
                 continue
             if not is_aborted(transaction):
                 for key in keys:
-                    self._ledger.acknowledge(key, transaction)
+                    self._sent_records.acknowledge(key, transaction)
 
     def _write(self, transaction: int, keys: list[int]) -> None:
         self._producer.begin_transaction()
         for key in keys:
-            self._ledger.send(key, transaction)
-            place = Place(self._told["number"], key)
-            value = value_of(transaction, self._draw.randrange(_SIZE))
-            self._producer.produce(self._told["topic"], value, key_of(place))
+            self._sent_records.send(key, transaction)
+            key_id = KeyId(self._arguments["number"], key)
+            value = format_value(transaction, self._draw.randrange(_MAX_PADDING))
+            self._producer.produce(self._arguments["topic"], value, format_key(key_id))
         self._producer.flush(_DEADLINE)
         if lingers(transaction):
-            self._ended.wait(_OPEN)
-        self._again(self._producer.abort_transaction if is_aborted(transaction) else self._producer.commit_transaction)
+            self._ended.wait(_LINGER_SECONDS)
+        self._retry(self._producer.abort_transaction if is_aborted(transaction) else self._producer.commit_transaction)
 
-    def _give_up(self, problem: Any) -> None:
-        """Abort, with another producer if this one is of no use any more."""
+    def _abort(self, error: Any) -> None:
+        """Abort, and create another producer if the error is fatal."""
         from confluent_kafka import KafkaException
 
-        if not problem.args[0].fatal():
+        if not error.args[0].fatal():
             try:
-                self._again(self._producer.abort_transaction)
+                self._retry(self._producer.abort_transaction)
                 return
             except KafkaException:
                 pass
@@ -157,26 +171,26 @@ class _Transactions:
         from confluent_kafka import Producer
 
         settings = {
-            "bootstrap.servers": self._told["servers"],
-            "transactional.id": f"{self._told['topic']}-{self._told['number']}",
+            "bootstrap.servers": self._arguments["servers"],
+            "transactional.id": f"{self._arguments['topic']}-{self._arguments['number']}",
             "transaction.timeout.ms": _TRANSACTION_MS,
             "reconnect.backoff.max.ms": 500,
-            "partitioner": "murmur2_random",  # as Java and we do it
+            "partitioner": "murmur2_random",  # as Java's client and this package
         }
         producer = Producer(settings, logger=quiet())
-        self._again(producer.init_transactions)
+        self._retry(producer.init_transactions)
         return producer
 
-    def _again(self, act: Callable[[float], None]) -> None:
-        """Try until it works, or cannot work."""
+    def _retry(self, action: Callable[[float], None]) -> None:
+        """Retry retriable errors."""
         from confluent_kafka import KafkaException
 
         while True:
             try:
-                act(30.0)
+                action(30.0)
                 return
-            except KafkaException as problem:
-                if not problem.args[0].retriable() or time.monotonic() > self._deadline:
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > self._deadline:
                     raise
 
 

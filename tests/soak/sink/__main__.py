@@ -1,4 +1,4 @@
-"""Kill a query that writes, again and again, and check every record it wrote: ``make soak-sink ROUNDS=90``."""
+"""Kill a query that writes to Kafka repeatedly, and check every record: ``make soak-sink ROUNDS=90``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lanes.jvm import start_quickly
-from tests.lanes.python import import_quickly
+from tests.shards.jvm import start_quickly
+from tests.shards.python import import_quickly
 from tests.soak.sink.brokers import PROPERTIES, Brokers
 from tests.soak.sink.plan import ROUNDS_OF_A_QUERY, plan_run
 from tests.soak.sink.progress import Progress
@@ -29,32 +29,32 @@ _PROGRESS = "progress.json"
 
 
 def main() -> int:
-    """Run all queries that are not done yet; returns 1 if one of them failed."""
-    asked = _arguments()
+    """Run all queries that have not passed yet; return 1 if one of them failed."""
+    args = _arguments()
     start_quickly()
     import_quickly()
-    folder = Path(asked.folder or tempfile.mkdtemp(prefix="soak-sink-"))
+    folder = Path(args.folder or tempfile.mkdtemp(prefix="soak-sink-"))
     folder.mkdir(parents=True, exist_ok=True)
-    progress = Progress(folder / _PROGRESS, asked.seed, asked.delivery, Outcome)
-    plans = plan_run(progress.seed, asked.rounds, asked.delivery)
-    waiting = [plan for plan in plans if progress.outcome(plan) is None]
-    _say(
-        f"{asked.delivery}: {asked.rounds} rounds, {len(plans)} queries, {len(plans) - len(waiting)} of them done "
+    progress = Progress(folder / _PROGRESS, args.seed, args.delivery, Outcome)
+    plans = plan_run(progress.seed, args.rounds, args.delivery)
+    remaining = [plan for plan in plans if progress.outcome(plan) is None]
+    _report(
+        f"{args.delivery}: {args.rounds} rounds, {len(plans)} queries, {len(plans) - len(remaining)} of them passed "
         f"before; seed {progress.seed}, folder {folder}"
     )
-    began = time.monotonic()
-    if waiting:
+    started_at = time.monotonic()
+    if remaining:
         with EmbeddedKafka(_BROKERS, reuse_running=False, properties=PROPERTIES) as kafka:
-            for plan in waiting:
+            for plan in remaining:
                 outcome = _run(plan, Brokers(kafka), folder / str(plan.seed))
                 if outcome is not None:
                     progress.add(plan, outcome)
-    right = [outcome for plan in plans if (outcome := progress.outcome(plan)) is not None]
-    _summarize(right, len(plans), asked.delivery, progress.seed)
-    _say(f"{time.monotonic() - began:.0f} s")
-    if len(right) < len(plans):
+    passed = [outcome for plan in plans if (outcome := progress.outcome(plan)) is not None]
+    _summarize(passed, len(plans), args.delivery, progress.seed)
+    _report(f"{time.monotonic() - started_at:.0f} s")
+    if len(passed) < len(plans):
         return 1
-    if asked.folder is None:
+    if args.folder is None:
         shutil.rmtree(folder)
     return 0
 
@@ -62,60 +62,60 @@ def main() -> int:
 def _run(plan: Plan, brokers: Brokers, folder: Path) -> Outcome | None:
     order = "any order" if plan.shuffled else "in order"
     staging = f", staging in {plan.staging}" if plan.delivery == "exactly-once" else ""
-    _say(f"query {plan.seed}: {len(plan.rounds)} rounds, {plan.codec}, {order}{staging}")
+    _report(f"query {plan.seed}: {len(plan.rounds)} rounds, {plan.codec}, {order}{staging}")
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        outcome = SinkRun(plan, brokers.servers, folder, brokers, _say).run()
+        outcome = SinkRun(plan, brokers.servers, folder, brokers, _report).run()
     except Exception:
-        _say(traceback.format_exc())
-        again = f"make soak-sink DELIVERY={plan.delivery} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
-        _say(f"FAILED. Kept: {folder}. Again: {again}")
+        _report(traceback.format_exc())
+        command = f"make soak-sink DELIVERY={plan.delivery} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
+        _report(f"FAILED. Files: {folder}. Repeat: {command}")
         return None
     shutil.rmtree(folder)
-    _say(
-        f"  right: {outcome.records} records in {outcome.batches} batches, {outcome.doubles} doubles, "
+    _report(
+        f"  passed: {outcome.records} records in {outcome.batches} batches, {outcome.duplicates} duplicates, "
         f"{outcome.aborted} aborted"
     )
     return outcome
 
 
-def _summarize(right: list[Outcome], queries: int, delivery: str, seed: int) -> None:
+def _summarize(passed: list[Outcome], queries: int, delivery: str, seed: int) -> None:
     total = Outcome()
-    for each in right:
-        total.deeds += each.deeds
+    for each in passed:
+        total.faults += each.faults
         total.drivers += each.drivers
         total.fenced += each.fenced
         total.records += each.records
         total.batches += each.batches
-        total.doubles += each.doubles
+        total.duplicates += each.duplicates
         total.aborted += each.aborted
-    for deed, times in sorted(total.deeds.items()):
-        _say(f"  {times} x {deed}")
-    once = "each exactly once" if delivery == "exactly-once" else f"none lost, {total.doubles} doubles"
-    _say(
-        f"{len(right)} of {queries} queries right, {delivery}, seed {seed}: {total.deeds.total()} rounds, "
+    for fault, times in sorted(total.faults.items()):
+        _report(f"  {times} x {fault}")
+    once = "each exactly once" if delivery == "exactly-once" else f"none lost, {total.duplicates} duplicates"
+    _report(
+        f"{len(passed)} of {queries} queries passed, {delivery}, seed {seed}: {total.faults.total()} rounds, "
         f"{total.drivers} drivers killed, {total.fenced} fenced, {total.records} records in {total.batches} batches, "
-        f"{once}; {total.aborted} records of aborted transactions hidden"
+        f"{once}; {total.aborted} records of aborted transactions"
     )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.sink", description=__doc__)
     parser.add_argument(
-        "--rounds", type=int, default=30, help=f"deeds in all, {ROUNDS_OF_A_QUERY} to a query (default 30)"
+        "--rounds", type=int, default=30, help=f"faults, {ROUNDS_OF_A_QUERY} for each query (default 30)"
     )
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run's deeds (default: random)")
+    parser.add_argument("--seed", type=int, default=None, help="repeats the faults of a run (default: random)")
     parser.add_argument("--delivery", choices=("at-least-once", "exactly-once"), default="exactly-once")
-    parser.add_argument("--folder", help="keeps what is done: a second call with it goes on (default: a temporary one)")
-    asked = parser.parse_args()
-    if asked.rounds < 1:
+    parser.add_argument("--folder", help="stores the progress: a second call resumes (default: a temporary folder)")
+    args = parser.parse_args()
+    if args.rounds < 1:
         parser.error("--rounds must be 1 or more")
-    if asked.seed is None:
-        asked.seed = random.randrange(1_000_000)
-    return asked
+    if args.seed is None:
+        args.seed = random.randrange(1_000_000)
+    return args
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     print(line, flush=True)
 
 

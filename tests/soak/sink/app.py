@@ -1,7 +1,4 @@
-"""The application that is killed: a streaming query that copies a topic to another.
-
-Everything it needs comes as one JSON argument.
-"""
+"""The application under test: a streaming query that copies a topic. Its arguments are one JSON string."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-told = json.loads(sys.argv[1])
-folder, options = told["folder"], told["options"]
+arguments = json.loads(sys.argv[1])
+folder, options = arguments["folder"], arguments["options"]
 
 spark = (
     SparkSession.builder.master(options["master"])
@@ -27,10 +24,10 @@ spark = (
 )
 spark.sparkContext.setLogLevel("WARN")
 records = spark.readStream.format("kafka-direct").options(**options["source"]).load().select("key", "value")
-if options["shuffled"]:  # rows move between tasks, and a batch that runs again has them elsewhere
+if options["shuffled"]:  # rows move between tasks, and may be in other tasks when a batch is repeated
     records = records.repartition(3)
 writer = records.writeStream.format("kafka-direct").options(**options["sink"])
 writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-query = (writer.trigger(availableNow=True) if told["to_the_end"] else writer).start()
+query = (writer.trigger(availableNow=True) if arguments["to_the_end"] else writer).start()
 query.awaitTermination()
 spark.stop()

@@ -1,4 +1,4 @@
-"""What is done to a cluster of three brokers: one is restarted, or all leaders move."""
+"""Faults of a cluster of three brokers: one restarts, or all leaders move."""
 
 from __future__ import annotations
 
@@ -22,30 +22,22 @@ PROPERTIES = {
     "default.replication.factor": str(REPLICAS),
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
-}
-"""One broker may be away, and nothing that was acknowledged is lost with it."""
+}  # acknowledged records survive the loss of one broker
 
 _DEADLINE = 120.0
 _PREFERRED = 0
 
 
 class Brokers:
-    """A cluster, and what can be done to it.
-
-    Args:
-        kafka: Its three brokers.
-    """
-
     def __init__(self, kafka: EmbeddedKafka) -> None:
         self._kafka = kafka
 
     @property
     def servers(self) -> str:
-        """Bootstrap servers."""
         return self._kafka.bootstrap_servers
 
     def restart(self, broker: int, *, clean: bool) -> None:
-        """Kill a broker, or ask it to stop, and start it again, once the others have all that it has."""
+        """Kill or stop a broker once all replicas are in sync, and start it again."""
         self._await(lambda now: all(len(each.isrs) == len(each.replicas) for each in now.values()), "in sync")
         if clean:
             self._kafka.stop_broker(broker)
@@ -54,15 +46,20 @@ class Brokers:
         self._kafka.start_broker(broker)
 
     def move_leaders(self) -> None:
-        """Let another replica lead, for each partition of each topic: coordinators move too."""
+        """Move the leaders of all partitions, and with them the coordinators."""
         before = self._partitions()
-        turned = {place: [*each.replicas[1:], each.replicas[0]] for place, each in before.items()}
+        rotated = {partition: [*each.replicas[1:], each.replicas[0]] for partition, each in before.items()}
         admin = KafkaAdminClient(bootstrap_servers=self.servers.split(","), request_timeout_ms=30_000)
         try:
-            admin.alter_partition_reassignments(turned)
-            self._await(lambda now: all(now[place].replicas == turned[place] for place in turned), "reassigned")
+            admin.alter_partition_reassignments(rotated)
+            self._await(
+                lambda now: all(now[partition].replicas == rotated[partition] for partition in rotated), "reassigned"
+            )
             admin.elect_leaders(_PREFERRED, timeout_ms=30_000, raise_errors=False)
-            self._await(lambda now: all(now[place].leader == turned[place][0] for place in turned), "led by others")
+            self._await(
+                lambda now: all(now[partition].leader == rotated[partition][0] for partition in rotated),
+                "led by others",
+            )
         finally:
             admin.close()
 

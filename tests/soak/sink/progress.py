@@ -1,4 +1,4 @@
-"""What of a soak is done, kept in a file, so that a second call goes on."""
+"""The progress of a soak in a file, so that a second call can resume."""
 
 from __future__ import annotations
 
@@ -23,44 +23,32 @@ Outcome = TypeVar("Outcome")
 
 
 class Progress(Generic[Outcome]):
-    """The queries that were right, by their plans.
-
-    Args:
-        file: Where it is kept; what is in it wins.
-        seed: Of the run, if it begins here.
-        delivery: Of the run.
-        outcome: What is made again of an outcome's attributes; ``deeds`` is a counter.
-
-    Raises:
-        ValueError: The file is of another run.
-    """
+    """The queries that have passed. An existing file takes precedence over ``seed``."""
 
     def __init__(self, file: Path, seed: int, delivery: str, outcome: type[Outcome]) -> None:
         self._file = file
-        self._made = outcome
-        self._kept: dict[str, Any] = {"seed": seed, "delivery": delivery, "done": {}}
+        self._outcome_type = outcome
+        self._state: dict[str, Any] = {"seed": seed, "delivery": delivery, "done": {}}
         if file.exists():
-            self._kept = json.loads(file.read_text())
-        if self._kept["delivery"] != delivery:
-            raise ValueError(f"{file} is of a run with {self._kept['delivery']}, not {delivery}")
+            self._state = json.loads(file.read_text())
+        if self._state["delivery"] != delivery:
+            raise ValueError(f"{file} is of a run with {self._state['delivery']}, not {delivery}")
 
     @property
     def seed(self) -> int:
-        """Of the run."""
-        seed: int = self._kept["seed"]
+        seed: int = self._state["seed"]
         return seed
 
     def outcome(self, plan: _Plan) -> Outcome | None:
-        """How a query went, if it was right."""
-        kept = self._kept["done"].get(_key(plan))
-        return None if kept is None else self._made(**{**kept, "deeds": Counter(kept["deeds"])})
+        """Return the outcome of a query that has passed."""
+        stored = self._state["done"].get(_key(plan))
+        return None if stored is None else self._outcome_type(**{**stored, "faults": Counter(stored["faults"])})
 
     def add(self, plan: _Plan, outcome: Outcome) -> None:
-        """Keep that a query was right."""
-        self._kept["done"][_key(plan)] = dict(vars(outcome))
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(self._kept, indent=1))
-        new.replace(self._file)
+        self._state["done"][_key(plan)] = dict(vars(outcome))
+        new_file = self._file.with_suffix(".new")
+        new_file.write_text(json.dumps(self._state, indent=1))
+        new_file.replace(self._file)
 
 
 def _key(plan: _Plan) -> str:

@@ -10,7 +10,7 @@ from bench.continuous_summary import (
     REAL_TIME,
     Latencies,
     LatencySeries,
-    judge,
+    evaluate_goals,
     render,
 )
 from bench.measure import Sample
@@ -38,8 +38,8 @@ def test_a_series_has_the_medians_of_its_runs_and_the_longest_of_all() -> None:
 
 def test_all_goals_are_reached() -> None:
     found = [latencies(OURS, 2.0), latencies(REAL_TIME, 4.0), latencies(EXACTLY_ONCE, 60.0, 129.0)]
-    verdicts = judge(found, [backlog(MICRO_BATCH, 6.0), backlog(OURS, 2.0)])
-    assert [(each.name, each.wanted, each.measured, each.reached) for each in verdicts] == [
+    goal_results = evaluate_goals(found, [backlog(MICRO_BATCH, 6.0), backlog(OURS, 2.0)])
+    assert [(each.name, each.wanted, each.measured, each.reached) for each in goal_results] == [
         ("p50", "<= 3 ms", "2.0 ms", True),
         ("p50, against real-time mode", "<= 4 ms", "2.0 ms", True),
         ("p99", "<= 15 ms", "10.0 ms", True),
@@ -51,13 +51,13 @@ def test_all_goals_are_reached() -> None:
 
 def test_all_goals_are_missed() -> None:
     found = [latencies(OURS, 4.0, 16.0, 41.0), latencies(REAL_TIME, 3.0), latencies(EXACTLY_ONCE, 60.0, 131.0)]
-    verdicts = judge(found, [backlog(MICRO_BATCH, 3.0), backlog(OURS, 2.0)])
-    assert [each.reached for each in verdicts] == [False] * 6
+    goal_results = evaluate_goals(found, [backlog(MICRO_BATCH, 3.0), backlog(OURS, 2.0)])
+    assert [each.reached for each in goal_results] == [False] * 6
 
 
 @pytest.mark.parametrize("way", [REAL_TIME, MICRO_BATCH])
 def test_what_was_not_measured_is_not_judged(way: str) -> None:
-    assert judge([latencies(way, 4.0)], [backlog(way, 1.0)]) == []
+    assert evaluate_goals([latencies(way, 4.0)], [backlog(way, 1.0)]) == []
 
 
 def test_the_tables() -> None:

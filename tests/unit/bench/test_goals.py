@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.decoding import Decoding
-from bench.goals import judge, judge_writes
+from bench.goals import evaluate_goals, evaluate_write_goals
 from bench.latency import FIRST_BATCH, LIMIT, SHOW, Latency
 from bench.measure import Sample
 from bench.memory import Memory
@@ -20,7 +20,7 @@ def pair(topic: str, sink: str, speed: float, cpu: float) -> list[Series]:
 
 
 def reached(*args: object, **kwargs: object) -> dict[str, bool | None]:
-    return {verdict.name: verdict.reached for verdict in judge(*args, **kwargs)}  # type: ignore[arg-type]
+    return {goal_result.name: goal_result.reached for goal_result in evaluate_goals(*args, **kwargs)}  # type: ignore[arg-type]
 
 
 def test_ratios_against_their_bounds() -> None:
@@ -32,9 +32,9 @@ def test_ratios_against_their_bounds() -> None:
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    assert judge([]) == []
-    assert judge(pair("100 B none", "noop", 3, 0.1)[1:]) == []
-    assert judge([], planning=Planning(1000, {JVM: 0.2})) == []
+    assert evaluate_goals([]) == []
+    assert evaluate_goals(pair("100 B none", "noop", 3, 0.1)[1:]) == []
+    assert evaluate_goals([], planning=Planning(1000, {JVM: 0.2})) == []
 
 
 def test_the_decoder_alone() -> None:
@@ -63,10 +63,10 @@ def test_first_rows_with_a_warm_daemon_against_the_jvm_connector() -> None:
 def test_writing_has_goals_for_small_records_only() -> None:
     small, large = pair("100 B lz4", WRITE, speed=3.1, cpu=0.6), pair("1 KiB lz4", WRITE, speed=0.5, cpu=0.6)
     large = [replace(series, value_bytes=1024) for series in large]
-    assert {verdict.name: verdict.reached for verdict in judge_writes(small + large)} == {
+    assert {goal_result.name: goal_result.reached for goal_result in evaluate_write_goals(small + large)} == {
         "writing 100 B lz4: records/s": True,
         "writing 100 B lz4: CPU per record": False,
         "writing 1 KiB lz4: records/s": None,
         "writing 1 KiB lz4: CPU per record": None,
     }
-    assert judge_writes(small[1:]) == []
+    assert evaluate_write_goals(small[1:]) == []

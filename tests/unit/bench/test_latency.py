@@ -34,7 +34,7 @@ class Session:
 
 
 def test_both_sources_run_in_both_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "settle", lambda _: None)
+    monkeypatch.setattr(latency, "wait_until_quiet", lambda _: None)
     spark, warm, clients = (Session(tmp_path / name, seconds) for name, seconds in (("a", 1.0), ("b", 2.0), ("c", 3.0)))
     found = latency.measure(cast("Any", spark), cast("Any", warm), cast("Any", clients), TOPIC, 3, [JVM, OURS])
     times = {(each.action, each.peer): sorted(each.seconds) for each in found}

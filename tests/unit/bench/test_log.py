@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bench.log import judge, render
+from bench.log import evaluate_goals, render
 from bench.log_peers import LOG, TABLE, WAYS
 from bench.measure import Sample
 from bench.summary import KAFKA_PYTHON, Series
@@ -14,9 +14,9 @@ def series(**seconds: float) -> list[Series]:
 
 
 def test_goals_are_judged_by_ratios() -> None:
-    assert [reached for *_, reached in judge({each.peer: each for each in series()})] == [False, False]
+    assert [reached for *_, reached in evaluate_goals({each.peer: each for each in series()})] == [False, False]
     slower = series(**{KAFKA_PYTHON: 12.0, LOG: 2.0})
-    assert judge({each.peer: each for each in slower}) == [
+    assert evaluate_goals({each.peer: each for each in slower}) == [
         (f"{TABLE} against kafka-python", ">= 10x", "12.0x", True),
         (f"{LOG} against kafka-python", ">= 10x", "6.0x", False),
     ]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from bench.measure import Sample
-from bench.rdd import judge, render
+from bench.rdd import evaluate_goals, render
 from bench.rdd_peers import KAFKA_PYTHON, RECORDS, WAYS, records
 from bench.rdd_planning import BatchPlanning
 from bench.summary import Series
@@ -24,10 +24,12 @@ def test_kafka_python_reads_a_share() -> None:
 
 
 def test_goals_are_judged_by_ratios() -> None:
-    verdicts = {name: reached for name, _, _, reached in judge({each.peer: each for each in series()}, PLANNING)}
-    assert list(verdicts.values()) == [True, False, False, True]
+    goal_results = {
+        name: reached for name, _, _, reached in evaluate_goals({each.peer: each for each in series()}, PLANNING)
+    }
+    assert list(goal_results.values()) == [True, False, False, True]
     faster = series(**{KAFKA_PYTHON: 3.0})
-    assert [reached for *_, reached in judge({each.peer: each for each in faster}, PLANNING)] == [
+    assert [reached for *_, reached in evaluate_goals({each.peer: each for each in faster}, PLANNING)] == [
         True, False, True, True,
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from bench.measure import Sample
 from bench.profiles import PARTS, PROFILES, narrowed, quick
 from bench.report import render
 from bench.results import Results
-from bench.stream_goals import judge_streams
+from bench.stream_goals import evaluate_stream_goals
 from bench.stream_summary import (
     CATCH_UP,
     LARGE,
@@ -65,8 +65,8 @@ PLANNER = PlannerAlone(100, (0.002, 0.003, 0.004), (0.009, 0.009, 0.009))
 
 
 def test_batches_and_runs_against_their_bounds() -> None:
-    verdicts = judge_streams(EVERYTHING, PLANNER)
-    assert [(verdict.measured, verdict.reached) for verdict in verdicts] == [
+    goal_results = evaluate_stream_goals(EVERYTHING, PLANNER)
+    assert [(goal_result.measured, goal_result.reached) for goal_result in goal_results] == [
         ("1.05x", True),  # of the medians, 215 and 205
         ("0.57x", None),
         ("2.50x", True),
@@ -77,8 +77,8 @@ def test_batches_and_runs_against_their_bounds() -> None:
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    assert judge_streams([], None) == []
-    assert judge_streams(EVERYTHING[1:2], None) == []
+    assert evaluate_stream_goals([], None) == []
+    assert evaluate_stream_goals(EVERYTHING[1:2], None) == []
 
 
 def test_percentiles() -> None:
@@ -123,10 +123,10 @@ def test_narrowed() -> None:
 
 
 def test_exactly_once_against_its_bounds() -> None:
-    on_top, speed = judge_streams(WRITTEN, None)
+    on_top, speed = evaluate_stream_goals(WRITTEN, None)
     assert (on_top.measured, on_top.reached) == ("55 ms", True)
     assert (speed.measured, speed.reached) == ("1.25x", False)
-    assert judge_streams(WRITTEN[1:3], None) == []
+    assert evaluate_stream_goals(WRITTEN[1:3], None) == []
 
 
 def test_the_report_names_the_sinks() -> None:

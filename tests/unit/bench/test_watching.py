@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import psutil
-from bench.latency import settle, trace_lines
+from bench.latency import trace_lines, wait_until_quiet
 from bench.memory import WorkerWatch, peak_rss
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_only_python_workers_are_watched() -> None:
         child.communicate(b"\n", timeout=30)
 
 
-def test_settle_waits_for_what_is_said_late(tmp_path: Path) -> None:
+def test_wait_until_quiet_waits_for_what_is_said_late(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
     with log.open("ab") as file:
@@ -54,16 +54,16 @@ def test_settle_waits_for_what_is_said_late(tmp_path: Path) -> None:
         while not log.read_text():  # a busy machine may take longer than the quiet to start it
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        settle(log, quiet=2, deadline=60)
+        wait_until_quiet(log, quiet=2, deadline=60)
         assert log.read_text() == "x\n" * 3
     finally:
         child.wait(timeout=30)
 
 
-def test_settle_gives_up_at_its_deadline(tmp_path: Path) -> None:
+def test_wait_until_quiet_gives_up_at_its_deadline(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     started = time.monotonic()
-    settle(tmp_path / "log", quiet=60, deadline=0.1)
+    wait_until_quiet(tmp_path / "log", quiet=60, deadline=0.1)
     assert time.monotonic() - started < 30
 
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.broker._java import find_java, java_major_version
-from pyspark_kafka_direct.errors import ToolError
+from pyspark_kafka_direct.broker.java import find_java, java_major_version
+from pyspark_kafka_direct.errors import ExternalToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _no_memory() -> Iterator[None]:
+def _clear_cache() -> Iterator[None]:
     find_java.cache_clear()
     yield
     find_java.cache_clear()
 
 
-def java_that_says(home: Path, version: str) -> Path:
+def fake_java(home: Path, version: str) -> Path:
     java = home / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
@@ -37,28 +37,28 @@ def java_that_says(home: Path, version: str) -> Path:
         ("no such thing", None),
     ],
 )
-def test_versions_are_read(text: str, version: int | None) -> None:
+def test_versions_are_parsed(text: str, version: int | None) -> None:
     assert java_major_version(text) == version
 
 
 def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = java_that_says(tmp_path, "21.0.1")
+    java = fake_java(tmp_path, "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert find_java() == java
 
 
-def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = java_that_says(tmp_path, "11.0.2")
+def test_an_old_java_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ToolError, match=f"needs Java 17 or newer; {java} is Java 11"):
+    with pytest.raises(ExternalToolError, match=f"needs Java 17 or newer; {java} is Java 11"):
         find_java()
 
 
-def test_no_java_is_said_with_the_place_that_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported_with_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ToolError, match="has no bin/java"):
+    with pytest.raises(ExternalToolError, match="has no bin/java"):
         find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolError, match="PATH has no java"):
+    with pytest.raises(ExternalToolError, match="PATH has no java"):
         find_java()

@@ -1,4 +1,4 @@
-"""The program between a broker and the process that wants it, with a harmless child in the broker's place."""
+"""The program between a broker and the process that started it, with a harmless child instead of the broker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from pyspark_kafka_direct.broker import _supervisor
+from pyspark_kafka_direct.broker import supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAM = str(Path(_supervisor.__file__))
+PROGRAM = str(Path(supervisor.__file__))
 CHILD = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint('up')\ntime.sleep(60)"
 
 
@@ -35,50 +35,50 @@ class Supervised:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def tell(self, what: bytes) -> int:
+    def send(self, command: bytes) -> int:
         assert self.process.stdin is not None
-        self.process.stdin.write(what)
+        self.process.stdin.write(command)
         return self.process.wait(20)
 
-    def child_is_gone(self) -> bool:
+    def child_has_exited(self) -> bool:
         try:
             return not self.child.is_running() or self.child.status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:  # it went between the two questions
+        except psutil.NoSuchProcess:  # it exited between the two calls
             return True
 
 
 @pytest.fixture
 def supervised(tmp_path: Path) -> Iterator[Supervised]:
     (tmp_path / "cluster").mkdir()
-    made = Supervised(tmp_path / "cluster", tmp_path / "log")
-    yield made
-    made.process.kill()
-    made.process.wait(20)
-    for stream in (made.process.stdin, made.process.stdout):
+    supervised = Supervised(tmp_path / "cluster", tmp_path / "log")
+    yield supervised
+    supervised.process.kill()
+    supervised.process.wait(20)
+    for stream in (supervised.process.stdin, supervised.process.stdout):
         assert stream is not None
         stream.close()
 
 
-def test_stop_asks_politely_and_hands_on_the_exit_code(supervised: Supervised) -> None:
-    assert supervised.tell(b"stop\n") == 7
-    assert supervised.child_is_gone()
+def test_stop_terminates_and_returns_the_exit_code(supervised: Supervised) -> None:
+    assert supervised.send(b"stop\n") == 7
+    assert supervised.child_has_exited()
 
 
-def test_kill_kills(supervised: Supervised) -> None:
-    assert supervised.tell(b"kill\n") == 128 + signal.SIGKILL
-    assert supervised.child_is_gone()
+def test_kill_kills_the_child(supervised: Supervised) -> None:
+    assert supervised.send(b"kill\n") == 128 + signal.SIGKILL
+    assert supervised.child_has_exited()
 
 
-def test_a_child_that_ends_by_itself_ends_the_supervisor(supervised: Supervised) -> None:
+def test_the_supervisor_exits_with_its_child(supervised: Supervised) -> None:
     supervised.child.terminate()
     assert supervised.process.wait(20) == 7
 
 
-def test_the_end_of_the_pipe_kills_the_child_and_removes_the_folder(supervised: Supervised, tmp_path: Path) -> None:
+def test_closing_the_pipe_kills_the_child_and_removes_the_folder(supervised: Supervised, tmp_path: Path) -> None:
     assert supervised.process.stdin is not None
     supervised.process.stdin.close()
     supervised.process.wait(20)
-    assert supervised.child_is_gone()
+    assert supervised.child_has_exited()
     assert not (tmp_path / "cluster").exists()
 
 
@@ -86,6 +86,6 @@ def test_the_child_dies_with_a_killed_supervisor(supervised: Supervised) -> None
     supervised.process.kill()
     supervised.process.wait(20)
     deadline = time.monotonic() + 20
-    while not supervised.child_is_gone():
+    while not supervised.child_has_exited():
         assert time.monotonic() < deadline
         time.sleep(0.01)

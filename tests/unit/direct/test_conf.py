@@ -1,50 +1,50 @@
-"""Settings of the Spark configuration."""
+"""The settings of the Spark configuration that the direct stream reads."""
 
 from __future__ import annotations
 
 import pytest
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.settings.spark_conf import assume_consecutive, poll_timeout
+from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout
 
-POLL = "spark.streaming.kafka.consumer.poll.ms"
+POLL_TIMEOUT = "spark.streaming.kafka.consumer.poll.ms"
 
 
 class Conf(dict[str, str]):
-    """What is asked of a SparkConf, without a JVM."""
+    """The part of SparkConf that is used, without a JVM."""
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("settings", "seconds"),
     [
         ({}, 120.0),
         ({"spark.network.timeout": "300s"}, 300.0),
         ({"spark.network.timeout": "5m"}, 300.0),
         ({"spark.network.timeout": "90"}, 90.0),
-        ({POLL: "1500", "spark.network.timeout": "300s"}, 1.5),
-        ({POLL: "2s"}, 2.0),
+        ({POLL_TIMEOUT: "1500", "spark.network.timeout": "300s"}, 1.5),
+        ({POLL_TIMEOUT: "2s"}, 2.0),
     ],
 )
-def test_how_long_a_task_waits(given: dict[str, str], seconds: float) -> None:
-    assert poll_timeout(Conf(given)) == seconds
+def test_the_poll_timeout(settings: dict[str, str], seconds: float) -> None:
+    assert poll_timeout(Conf(settings)) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "0", "0s", "-1", "1.5s"])
-def test_no_duration(text: str) -> None:
-    with pytest.raises(OptionError, match=rf"{POLL} must be a duration.*'{text}'"):
-        poll_timeout(Conf({POLL: text}))
+@pytest.mark.parametrize("value", ["soon", "0", "0s", "-1", "1.5s"])
+def test_invalid_durations_are_rejected(value: str) -> None:
+    with pytest.raises(OptionError, match=rf"{POLL_TIMEOUT} must be a duration.*'{value}'"):
+        poll_timeout(Conf({POLL_TIMEOUT: value}))
 
 
-@pytest.mark.parametrize(("text", "expected"), [(None, False), ("true", True), ("False", False)])
-def test_assume_consecutive(text: str | None, expected: bool) -> None:
-    given = {} if text is None else {"spark.streaming.kafka.assumeConsecutiveOffsets": text}
-    assert assume_consecutive(Conf(given)) is expected
+@pytest.mark.parametrize(("value", "expected"), [(None, False), ("true", True), ("False", False)])
+def test_assume_consecutive(value: str | None, expected: bool) -> None:
+    settings = {} if value is None else {"spark.streaming.kafka.assumeConsecutiveOffsets": value}
+    assert assume_consecutive(Conf(settings)) is expected
 
 
-def test_gaps_are_allowed_whatever_spark_is_told() -> None:
+def test_allow_non_consecutive_offsets_is_ignored() -> None:
     assert not assume_consecutive(Conf({"spark.streaming.kafka.allowNonConsecutiveOffsets": "false"}))
 
 
-def test_neither_true_nor_false() -> None:
+def test_a_value_that_is_not_a_boolean_is_rejected() -> None:
     with pytest.raises(OptionError, match="true or false"):
         assume_consecutive(Conf({"spark.streaming.kafka.assumeConsecutiveOffsets": "maybe"}))

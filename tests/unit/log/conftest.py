@@ -1,9 +1,9 @@
-"""What the tests of a log's work begin with."""
+"""Fixtures of the tests of the log worker."""
 
 from __future__ import annotations
 
 import pytest
-from tests.unit.log.clusters import Bench, FakeCluster
+from tests.unit.log.fake_cluster import FakeCluster, WorkerHarness
 
 
 @pytest.fixture
@@ -12,9 +12,9 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def bench(cluster: FakeCluster) -> Bench:
-    """One that has read an empty log."""
-    bench = Bench(cluster)
-    bench.until(bench.ask())
-    cluster.questions.clear()
-    return bench
+def harness(cluster: FakeCluster) -> WorkerHarness:
+    """A worker that has read an empty log."""
+    harness = WorkerHarness(cluster)
+    harness.run_until_done(harness.read_to_end())
+    cluster.requests.clear()
+    return harness

@@ -1,4 +1,4 @@
-"""Close matches, and lists that stay short."""
+"""Close matches and short lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORDS = ["earliest", "latest", "Committed"]
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "hint"),
     [
         ("earlist", "; did you mean 'earliest'?"),
         (" LATTEST ", "; did you mean 'latest'?"),
@@ -21,15 +21,15 @@ WORDS = ["earliest", "latest", "Committed"]
         ("", ""),
     ],
 )
-def test_the_closest_candidate(word: str, said: str) -> None:
-    assert did_you_mean(word, WORDS) == said
+def test_the_closest_candidate(word: str, hint: str) -> None:
+    assert did_you_mean(word, WORDS) == hint
 
 
-def test_the_closest_of_several_with_what_comes_before_it() -> None:
+def test_the_closest_of_several_with_a_prefix() -> None:
     assert did_you_mean("topicc", ["topics", "topic"], "kafka.") == "; did you mean 'kafka.topic'?"
 
 
-def test_misspelt_is_a_letter_apart() -> None:
+def test_misspelt_means_one_edit_apart() -> None:
     assert is_misspelt("subscrib", ["assign", "subscribe"])
     assert is_misspelt("SUBSCRIBEE", ["subscribe"])
     assert not is_misspelt("topic", ["assign", "subscribe"])
@@ -46,17 +46,17 @@ def test_misspelt_is_a_letter_apart() -> None:
         ("subscripe", "subscribe"),
     ],
 )
-def test_a_letter_of_a_short_word_counts_too(word: str, meant: str) -> None:
-    """``delivary=exactly-once`` would write at least once, and few would see the warning."""
+def test_one_edit_of_a_short_word_counts(word: str, meant: str) -> None:
+    """A misspelt ``deliveryGuarantee=exactly-once`` would write at least once, and few users would see the warning."""
     assert is_misspelt(word, ["assign", meant])
 
 
 @pytest.mark.parametrize("word", ["tonc", "top", "opitc", "delivered", "delvirey"])
-def test_two_letters_of_a_short_word_are_another_word(word: str) -> None:
+def test_two_edits_of_a_short_word_are_another_word(word: str) -> None:
     assert not is_misspelt(word, ["topic", "delivery"])
 
 
-def test_lists_stay_short() -> None:
+def test_lists_are_short() -> None:
     assert listed([]) == "none"
     assert listed([7]) == "7"
     assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"

@@ -1,4 +1,4 @@
-"""A writer of record batches for the tests, from Kafka's message format guide and from nothing of ours."""
+"""A reference writer of record batches, independent of this package, after Kafka's message format guide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 @dataclass(frozen=True)
 class Rec:
-    """A record: ``delta`` is its offset delta (None: its place), ``time`` its timestamp delta."""
+    """A record: ``delta`` is its offset delta (None: its index), ``time`` its timestamp delta."""
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -34,15 +34,15 @@ class Batch:
     max_timestamp: int = 1_700_000_000_999
     leader_epoch: int = 3
     producer_id: int = -1
-    attributes: int = 0  # beside the codec
+    attributes: int = 0  # without the codec
     last_offset_delta: int | None = None
     count: int | None = None
-    packed: bytes | None = field(default=None, repr=False)  # instead of the records, compressed
+    compressed: bytes | None = field(default=None, repr=False)  # instead of the records, compressed
 
     def encode(self) -> bytes:
-        deltas = [place if record.delta is None else record.delta for place, record in enumerate(self.records)]
+        deltas = [index if record.delta is None else record.delta for index, record in enumerate(self.records)]
         body = b"".join(encode_record(record, delta) for record, delta in zip(self.records, deltas, strict=True))
-        packed = compress(self.codec, body) if self.packed is None else self.packed
+        compressed = compress(self.codec, body) if self.compressed is None else self.compressed
         last = self.last_offset_delta
         covered = (
             struct.pack(
@@ -56,7 +56,7 @@ class Batch:
                 0 if self.producer_id >= 0 else -1,
                 len(self.records) if self.count is None else self.count,
             )
-            + packed
+            + compressed
         )
         return struct.pack(">qiibI", self.base_offset, len(covered) + 9, self.leader_epoch, 2, crc(covered)) + covered
 
@@ -117,6 +117,6 @@ def xerial(plain: bytes, block: int = 32 * 1024) -> bytes:
     """Snappy in the framing of the Java client."""
     out = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     for start in range(0, len(plain), block):
-        packed = compress("snappy", plain[start : start + block])
-        out += struct.pack(">i", len(packed)) + packed
+        compressed = compress("snappy", plain[start : start + block])
+        out += struct.pack(">i", len(compressed)) + compressed
     return out

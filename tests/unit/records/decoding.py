@@ -1,4 +1,4 @@
-"""What the tests of records/ share: running a decoder to its end, and comparing the two."""
+"""Helpers for tests of decoders: running one to its end, and comparing both."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_kafka_direct.errors import RecordError
 from pyspark_kafka_direct.records import COLUMNS, IMPLEMENTATION, AbortedTransaction, DecodeCounts
-from pyspark_kafka_direct.records._protocol import DecodeRequest
-from pyspark_kafka_direct.records._python import PythonDecoder
+from pyspark_kafka_direct.records.interfaces import DecodeRequest
+from pyspark_kafka_direct.records.python import PythonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,17 +23,17 @@ FAR = 1 << 40
 
 CREATORS: dict[str, Callable[[DecodeRequest], RecordDecoder]] = {"python": PythonDecoder}
 if IMPLEMENTATION == "native":
-    from pyspark_kafka_direct.records._native_decoder import NativeDecoder
+    from pyspark_kafka_direct.records.native_kernel import NativeDecoder
 
     CREATORS["native"] = NativeDecoder
 
 both = pytest.mark.parametrize("implementation", sorted(CREATORS))
-"""Runs a test with each decoder that is there (without a Rust toolchain, only the Python one is)."""
+"""Runs a test with each available decoder (without a Rust toolchain, only the Python one)."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that can be seen of a decoder: its batches, its error, its counts, where it stands."""
+    """The observable result of a decoder."""
 
     batches: tuple[pa.RecordBatch, ...]
     error: RecordError | None
@@ -48,8 +48,8 @@ class Outcome:
         return [row for batch in self.batches for row in batch.to_pylist()]
 
     @property
-    def verdict(self) -> tuple[Any, ...]:
-        """What two decoders have to agree on. A message may differ where a codec library words it."""
+    def comparable(self) -> tuple[Any, ...]:
+        """What both decoders must agree on; messages of codec libraries may differ."""
         error = None if self.error is None else (type(self.error), self.error.offset)
         return self.batches, error, self.counts, self.next_offset, self.done
 
@@ -72,12 +72,12 @@ def request(
 def run(
     implementation: str,
     feeds: Iterable[bytes] | bytes,
-    wanted: DecodeRequest | None = None,
+    decode_request: DecodeRequest | None = None,
     aborted: Sequence[AbortedTransaction] = (),
 ) -> Outcome:
     """Feeds a decoder and reads it to its end, or to its first error."""
-    wanted = wanted or request()
-    decoder = CREATORS[implementation](wanted)
+    decode_request = decode_request or request()
+    decoder = CREATORS[implementation](decode_request)
     batches = []
     error = None
     for records in [feeds] if isinstance(feeds, bytes) else feeds:
@@ -85,7 +85,7 @@ def run(
             decoder.feed(records, aborted)
             while (batch := decoder.read()) is not None:
                 batch.validate(full=True)
-                assert 1 <= batch.num_rows <= wanted.max_rows
+                assert 1 <= batch.num_rows <= decode_request.max_rows
                 batches.append(batch)
         except RecordError as failure:
             error = failure
@@ -95,35 +95,35 @@ def run(
 
 def agreed(
     feeds: Iterable[bytes] | bytes,
-    wanted: DecodeRequest | None = None,
+    decode_request: DecodeRequest | None = None,
     aborted: Sequence[AbortedTransaction] = (),
 ) -> Outcome:
-    """Runs each decoder there is, checks that they agree, and returns what they say."""
-    outcomes = outcomes_of(feeds, wanted, aborted)
+    """Runs each available decoder, checks that they agree, and returns the outcome."""
+    outcomes = outcomes_of(feeds, decode_request, aborted)
     first, *others = outcomes.values()
     for other in others:
-        assert other.verdict == first.verdict, outcomes
+        assert other.comparable == first.comparable, outcomes
     return first
 
 
 def outcomes_of(
     feeds: Iterable[bytes] | bytes,
-    wanted: DecodeRequest | None = None,
+    decode_request: DecodeRequest | None = None,
     aborted: Sequence[AbortedTransaction] = (),
 ) -> dict[str, Outcome]:
-    """Runs each decoder there is."""
+    """Runs each available decoder."""
     feeds = [feeds] if isinstance(feeds, bytes) else list(feeds)
-    return {name: run(name, feeds, wanted, aborted) for name in CREATORS}
+    return {name: run(name, feeds, decode_request, aborted) for name in CREATORS}
 
 
 def disagreement(outcomes: dict[str, Outcome]) -> str | None:
-    """How the decoders disagree about damaged bytes: ``None`` (they do not), ``"codec"`` or ``"decoder"``.
+    """How the decoders disagree on damaged bytes: ``None`` (they agree), ``"codec"`` or ``"decoder"``.
 
-    Their codecs are different libraries, and each has damaged streams that it puts up with and the other does not (the
-    C implementation of LZ4 takes a match offset of 0, for one). That much is allowed where one refuses a stream.
+    Their codecs are different libraries, and each accepts some damaged streams that the other rejects (the C
+    implementation of LZ4 accepts a match offset of 0, for example). Only such differences are allowed.
     """
     first, *others = outcomes.values()
-    if all(other.verdict == first.verdict for other in others):
+    if all(other.comparable == first.comparable for other in others):
         return None
-    refused = any("cannot be decompressed" in str(outcome.error) for outcome in outcomes.values())
-    return "codec" if refused else "decoder"
+    rejected = any("cannot be decompressed" in str(outcome.error) for outcome in outcomes.values())
+    return "codec" if rejected else "decoder"

@@ -1,4 +1,4 @@
-"""What the tests of encoders share: rows, the encoders there are, and a look at what came out."""
+"""Helpers for tests of encoders: rows, the available encoders, and decoding of their batches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.unit.records.decoding import CREATORS, request
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
-from pyspark_kafka_direct.records._encoding import EncodeRequest
-from pyspark_kafka_direct.records._python import PythonEncoder
-from pyspark_kafka_direct.records._python import split as python_split
-from pyspark_kafka_direct.records._python import stamp as python_stamp
+from pyspark_kafka_direct.records.interfaces import EncodeRequest
+from pyspark_kafka_direct.records.python import PythonEncoder
+from pyspark_kafka_direct.records.python import set_producer_state as python_set_producer_state
+from pyspark_kafka_direct.records.python import split_batch as python_split_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
 
 ENCODERS: dict[str, Callable[[EncodeRequest], RecordEncoder]] = {"python": PythonEncoder}
-STAMPS: dict[str, Callable[..., None]] = {"python": python_stamp}
-SPLITS: dict[str, Callable[[Any], tuple[bytearray, bytearray]]] = {"python": python_split}
+SET_PRODUCER_STATE: dict[str, Callable[..., None]] = {"python": python_set_producer_state}
+SPLIT_BATCH: dict[str, Callable[[Any], tuple[bytearray, bytearray]]] = {"python": python_split_batch}
 if IMPLEMENTATION == "native":
-    from pyspark_kafka_direct.records import split, stamp
-    from pyspark_kafka_direct.records._native_encoder import NativeEncoder
+    from pyspark_kafka_direct.records import set_producer_state, split_batch
+    from pyspark_kafka_direct.records.native_kernel import NativeEncoder
 
-    ENCODERS["native"], STAMPS["native"], SPLITS["native"] = NativeEncoder, stamp, split
+    ENCODERS["native"], SET_PRODUCER_STATE["native"], SPLIT_BATCH["native"] = (
+        NativeEncoder,
+        set_producer_state,
+        split_batch,
+    )
 
 HEADER = 61
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -35,7 +39,7 @@ HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa
 
 @dataclass(frozen=True)
 class Row:
-    """A row to write."""
+    """A row to encode."""
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -60,21 +64,21 @@ def arrow(rows: Sequence[Row]) -> pa.RecordBatch:
     )
 
 
-def encoder(implementation: str, **wanted: Any) -> RecordEncoder:
+def make_encoder(implementation: str, **wanted: Any) -> RecordEncoder:
     defaults: dict[str, Any] = {"topic": "flights", "partitions": 1}
     return ENCODERS[implementation](EncodeRequest(**defaults | wanted))
 
 
 def encode(implementation: str, rows: Sequence[Row] | pa.RecordBatch, **wanted: Any) -> list[EncodedBatch]:
     """Encodes all rows at once."""
-    made = encoder(implementation, **wanted)
-    batches = [*made.add(rows if isinstance(rows, pa.RecordBatch) else arrow(rows)), *made.flush()]
-    assert made.open_bytes == 0
+    encoder = make_encoder(implementation, **wanted)
+    batches = [*encoder.add(rows if isinstance(rows, pa.RecordBatch) else arrow(rows)), *encoder.flush()]
+    assert encoder.open_bytes == 0
     return batches
 
 
 def decode(*batches: bytes | bytearray) -> list[Row]:
-    """Reads batches back with our own decoder."""
+    """Decodes batches."""
     rows = []
     for data in batches:
         decoder = CREATORS[IMPLEMENTATION](
@@ -82,15 +86,15 @@ def decode(*batches: bytes | bytearray) -> list[Row]:
         )
         decoder.feed(data)
         while (read := decoder.read()) is not None:
-            stamps = (micros // 1000 for micros in read.column("timestamp").cast(pa.int64()).to_pylist())
-            for row, timestamp in zip(read.drop_columns(["timestamp"]).to_pylist(), stamps, strict=True):
+            timestamps = (micros // 1000 for micros in read.column("timestamp").cast(pa.int64()).to_pylist())
+            for row, timestamp in zip(read.drop_columns(["timestamp"]).to_pylist(), timestamps, strict=True):
                 headers = row["headers"] and tuple((pair["key"], pair["value"]) for pair in row["headers"])
                 rows.append(Row(row["value"], row["key"], headers, None, timestamp))
     return rows
 
 
-def without_place(rows: Iterable[Row]) -> list[Row]:
-    """The rows as they come back: without partition, and no headers for an empty list of them."""
+def without_offsets(rows: Iterable[Row]) -> list[Row]:
+    """The rows as they are decoded: without partition, and null for an empty list of headers."""
     return [Row(row.value, row.key, row.headers or None, None, row.timestamp) for row in rows]
 
 
@@ -98,7 +102,7 @@ TIMESTAMPS = st.integers(-(1 << 50), 1 << 50) | st.integers(1_700_000_000_000, 1
 
 
 def some_rows(partitions: int = 1, timestamps: st.SearchStrategy[int] = TIMESTAMPS) -> st.SearchStrategy[list[Row]]:
-    """Rows of all kinds."""
+    """Random rows."""
     data = st.none() | st.binary(max_size=80)
     name = st.text(max_size=5)
     return st.lists(

@@ -1,4 +1,4 @@
-"""kafka-python's builders of record batches: a view of the formats that is not ours."""
+"""kafka-python's builders of record batches, as an independent implementation of the formats."""
 
 from __future__ import annotations
 

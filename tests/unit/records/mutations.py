@@ -1,4 +1,4 @@
-"""Record batches with something wrong in them, by the million."""
+"""Randomly damaged record batches."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pyspark_kafka_direct.records import AbortedTransaction
 
 ABORTED = (AbortedTransaction(1, 0), AbortedTransaction(2, 30))
 HEADER = 61
-NASTY = (0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
-NASTY_NUMBERS = (-(1 << 31), -2, -1, 0, 1, 2, 7, 13, 14, 48, 49, 50, 255, 1 << 16, (1 << 31) - 1)
-"""Where limits lie."""
+EDGE_BYTES = (0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+EDGE_NUMBERS = (-(1 << 31), -2, -1, 0, 1, 2, 7, 13, 14, 48, 49, 50, 255, 1 << 16, (1 << 31) - 1)
+"""Numbers near limits."""
 
-# Offset and struct format of the numbers in a batch's header.
+# Offset and struct format of the integers in a batch's header.
 FIELDS = (
     (0, ">q"),
     (8, ">i"),
@@ -42,7 +42,7 @@ FIELDS = (
 
 
 def corpus() -> list[bytes]:
-    """Good batches of every kind, small, so that a change in any byte matters."""
+    """Small undamaged batches of every kind."""
     plain = (Rec(b"value", b"key", 3), Rec(None, None), Rec(b"", b"", -200))
     rich = (
         Rec(b"v" * 70, b"k", 1 << 20, ((b"name", b"content"), (b"", None))),
@@ -59,24 +59,24 @@ def corpus() -> list[bytes]:
         marker(20, 1, commit=False),
         marker(20, 2, commit=True),
     ]
-    xerials = [replace(Batch(records, 20, "snappy"), packed=xerial(body(records), 64)) for records in (rich, text)]
+    xerials = [replace(Batch(records, 20, "snappy"), compressed=xerial(body(records), 64)) for records in (rich, text)]
     return [batch.encode() for batch in (*batches, *xerials)]
 
 
 def body(records: tuple[Rec, ...]) -> bytes:
     return b"".join(
-        encode_record(record, place if record.delta is None else record.delta) for place, record in enumerate(records)
+        encode_record(record, index if record.delta is None else record.delta) for index, record in enumerate(records)
     )
 
 
 def bodies() -> list[tuple[bytes, int]]:
-    """Uncompressed records with their number, to be changed before they are compressed."""
+    """Uncompressed records with their count, to be changed before they are compressed."""
     good = [batch for batch in corpus() if batch[22] & 0x07 == 0]
     return [(batch[HEADER:], struct.unpack_from(">i", batch, 57)[0]) for batch in good]
 
 
 class Mutator:
-    """Makes fetch responses of a few batches, mostly with one of them damaged."""
+    """Creates fetch responses of a few batches, mostly with a damaged one."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -84,67 +84,67 @@ class Mutator:
         self._bodies = bodies()
 
     def response(self) -> bytes:
-        """One response's record bytes."""
-        chance = self._random
-        batch = self._damaged_inside() if chance.random() < 0.25 else self._damaged(chance.choice(self._corpus))
-        before = Batch((Rec(b"before"),) * 2, 10).encode() if chance.random() < 0.5 else b""
-        after = Batch((Rec(b"after"),) * 2, 40).encode() if chance.random() < 0.5 else b""
+        """The record bytes of a response."""
+        rng = self._random
+        batch = self._damaged_inside() if rng.random() < 0.25 else self._damaged(rng.choice(self._corpus))
+        before = Batch((Rec(b"before"),) * 2, 10).encode() if rng.random() < 0.5 else b""
+        after = Batch((Rec(b"after"),) * 2, 40).encode() if rng.random() < 0.5 else b""
         return before + batch + after
 
     def _damaged(self, good: bytes) -> bytes:
-        """A batch changed somewhere, mostly with its length and CRC put right again."""
-        chance = self._random
+        """A batch with random changes, mostly with correct length and CRC."""
+        rng = self._random
         data = bytearray(good)
-        for _ in range(chance.choice((1, 1, 1, 2, 3))):
-            if len(data) > HEADER and chance.random() < 0.7:
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            if len(data) > HEADER and rng.random() < 0.7:
                 data[HEADER:] = self._changed(bytes(data[HEADER:]))
-            elif chance.random() < 0.5:
+            elif rng.random() < 0.5:
                 data = bytearray(self._changed(bytes(data)))
             elif len(data) >= HEADER:
-                at, form = chance.choice(FIELDS)
-                number = chance.choice(NASTY_NUMBERS)
+                at, form = rng.choice(FIELDS)
+                number = rng.choice(EDGE_NUMBERS)
                 bits = 8 * struct.calcsize(form)
-                number = number << (bits - 32) if bits == 64 and chance.random() < 0.3 else number
+                number = number << (bits - 32) if bits == 64 and rng.random() < 0.3 else number
                 struct.pack_into(form, data, at, (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1))
-        return self._put_right(data)
+        return self._fix_length_and_crc(data)
 
     def _damaged_inside(self) -> bytes:
         """A batch whose records were changed before they were compressed."""
-        chance = self._random
-        plain, count = chance.choice(self._bodies)
-        codec = chance.choice(tuple(CODECS))
+        rng = self._random
+        plain, count = rng.choice(self._bodies)
+        codec = rng.choice(tuple(CODECS))
         changed = self._changed(plain)
-        packed = xerial(changed, 50) if codec == "snappy" and chance.random() < 0.5 else compress(codec, changed)
-        return Batch((), 20, codec, count=count, last_offset_delta=12, packed=packed).encode()
+        compressed = xerial(changed, 50) if codec == "snappy" and rng.random() < 0.5 else compress(codec, changed)
+        return Batch((), 20, codec, count=count, last_offset_delta=12, compressed=compressed).encode()
 
     def _changed(self, data: bytes) -> bytes:
-        chance = self._random
+        rng = self._random
         if not data:
-            return bytes([chance.choice(NASTY)])
-        at = chance.randrange(len(data))
-        end = min(at + chance.choice((1, 1, 2, 4, 8, 30)), len(data))
-        match chance.randrange(7):
+            return bytes([rng.choice(EDGE_BYTES)])
+        at = rng.randrange(len(data))
+        end = min(at + rng.choice((1, 1, 2, 4, 8, 30)), len(data))
+        match rng.randrange(7):
             case 0:
-                return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+                return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
             case 1:
-                return data[:at] + bytes([chance.choice(NASTY)]) + data[at + 1 :]
+                return data[:at] + bytes([rng.choice(EDGE_BYTES)]) + data[at + 1 :]
             case 2:
-                return data[:at] + chance.randbytes(end - at) + data[end:]
+                return data[:at] + rng.randbytes(end - at) + data[end:]
             case 3:
                 return data[:at] + data[end:]
             case 4:
-                return data[:at] + chance.randbytes(end - at) + data[at:]
+                return data[:at] + rng.randbytes(end - at) + data[at:]
             case 5:
-                other = chance.randrange(len(data))
+                other = rng.randrange(len(data))
                 return data[:at] + data[other : other + end - at] + data[at:]
             case _:
                 return data[:at]
 
-    def _put_right(self, data: bytearray) -> bytes:
-        chance = self._random
+    def _fix_length_and_crc(self, data: bytearray) -> bytes:
+        rng = self._random
         if len(data) >= HEADER:
-            if chance.random() < 0.85:
+            if rng.random() < 0.85:
                 struct.pack_into(">i", data, 8, len(data) - 12)
-            if chance.random() < 0.95:
+            if rng.random() < 0.95:
                 struct.pack_into(">I", data, 17, crc(bytes(data[21:])))
         return bytes(data)

@@ -1,4 +1,4 @@
-"""The two decoders on the same made-up records, and on batches that kafka-python made."""
+"""Both decoders on the same random records, and on batches of kafka-python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ times = st.integers(-300, 300) | st.integers(-(1 << 62), 1 << 62) | st.sampled_f
 
 @st.composite
 def batch_streams(draw: st.DrawFn) -> tuple[bytes, int, list[int]]:
-    """Batches in a row with holes in them, as bytes, with the first and each batch's next offset."""
+    """Consecutive batches with gaps, as bytes, and the first and each batch's next offset."""
     start = offset = draw(st.integers(0, 1 << 40))
     out = b""
     borders = [start]
@@ -34,7 +34,7 @@ def batch_streams(draw: st.DrawFn) -> tuple[bytes, int, list[int]]:
             last = 0
         else:
             gaps = draw(st.lists(st.integers(0, 2), max_size=8))
-            deltas = [place + sum(gaps[: place + 1]) for place in range(len(gaps))]
+            deltas = [index + sum(gaps[: index + 1]) for index in range(len(gaps))]
             last = (deltas[-1] if deltas else 0) + draw(st.integers(0, 3))
             records = tuple(
                 Rec(draw(some_bytes), draw(some_bytes), draw(times), draw(headers), delta) for delta in deltas
@@ -73,8 +73,8 @@ def test_the_decoders_agree(data: Any, stream: tuple[bytes, int, list[int]]) -> 
             st.builds(AbortedTransaction, st.sampled_from(PRODUCERS[1:]), st.integers(start, borders[-1])), max_size=3
         )
     )
-    cut = data.draw(st.none() | st.integers(0, len(records)))
-    outcome = agreed(records[:cut], wanted, aborted)
+    length = data.draw(st.none() | st.integers(0, len(records)))
+    outcome = agreed(records[:length], wanted, aborted)
     if outcome.error is None and "offset" in wanted.columns:
         offsets = outcome.column("offset")
         assert offsets == sorted(set(offsets))
@@ -83,36 +83,36 @@ def test_the_decoders_agree(data: Any, stream: tuple[bytes, int, list[int]]) -> 
 
 @settings(max_examples=40, deadline=None)
 @given(batch_streams(), st.integers(0, 1 << 30))
-def test_pieces_make_up_the_whole(stream: tuple[bytes, int, list[int]], seed: int) -> None:
-    """A range read in two, split anywhere, gives the records of the range read at once."""
+def test_parts_of_a_range_equal_the_range(stream: tuple[bytes, int, list[int]], seed: int) -> None:
+    """A range read in two parts has the same records as the range read at once."""
     records, start, borders = stream
     until = borders[-1]
     middle = start + seed % (until - start + 1)
     names = [name for name in COLUMNS if name != "timestamp"]
-    whole = agreed(records, request(start, until, names)).rows()
-    parts = [agreed(records, request(*piece, names)).rows() for piece in ((start, middle), (middle, until))]
-    assert parts[0] + parts[1] == whole
+    all_rows = agreed(records, request(start, until, names)).rows()
+    parts = [agreed(records, request(*part, names)).rows() for part in ((start, middle), (middle, until))]
+    assert parts[0] + parts[1] == all_rows
 
 
 @both
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_kafka_python_writes(implementation: str, codec: str) -> None:
+def test_batches_of_kafka_python(implementation: str, codec: str) -> None:
     builder = DefaultRecordBatchBuilder(2, CODECS[codec], True, 77, 1, 0, 1 << 20)
     sent = [(b"k%d" % n if n % 3 else None, b"v" * n, [("h", b"x")] if n % 4 == 0 else []) for n in range(500)]
-    for place, (key, value, extra) in enumerate(sent):
-        builder.append(place, 1_700_000_000_000 + place * 7, key, value, extra)
+    for index, (key, value, extra) in enumerate(sent):
+        builder.append(index, 1_700_000_000_000 + index * 7, key, value, extra)
     outcome = run(implementation, bytes(builder.build()), request(0, 500))
     assert outcome.done
     assert outcome.column("key") == [key for key, _, _ in sent]
     assert outcome.column("value") == [value for _, value, _ in sent]
     assert outcome.column("headers") == [[{"key": "h", "value": b"x"}] if extra else None for _, _, extra in sent]
-    assert [stamp.timestamp() for stamp in outcome.column("timestamp")] == [
-        pytest.approx(1_700_000_000 + place * 0.007) for place in range(500)
+    assert [time.timestamp() for time in outcome.column("timestamp")] == [
+        pytest.approx(1_700_000_000 + index * 0.007) for index in range(500)
     ]
 
 
 @both
-def test_what_kafka_python_marks_as_control_is_passed_over(implementation: str) -> None:
+def test_control_batches_of_kafka_python_are_skipped(implementation: str) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, True, 77, 1, 0, 1 << 20)
     builder.append(0, 1, b"\0\0\0\0", b"\0\0\0\0\0\0", [])
     data = bytearray(builder.build())

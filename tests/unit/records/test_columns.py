@@ -1,4 +1,4 @@
-"""Columns: Spark's types, any subset, any order."""
+"""Column types as in Spark, and any subset in any order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_batches_have_exactly_the_schema(implementation: str) -> None:
 
 @both
 def test_any_columns_in_any_order(implementation: str) -> None:
-    whole = run(implementation, DATA)
+    all_columns = run(implementation, DATA)
     subsets = itertools.chain(
         itertools.permutations(COLUMNS, 1), itertools.permutations(COLUMNS, 2), [COLUMNS[::-1], COLUMNS[3:]]
     )
@@ -76,7 +76,7 @@ def test_any_columns_in_any_order(implementation: str) -> None:
         outcome = run(implementation, DATA, request(columns=columns))
         assert [batch.schema.names for batch in outcome.batches] == [list(columns)]
         for name in columns:
-            assert outcome.column(name) == whole.column(name)
+            assert outcome.column(name) == all_columns.column(name)
 
 
 @both
@@ -97,7 +97,7 @@ def test_batches_survive_arrow_ipc(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [["offsets"], ["key", "key"]])
-def test_bad_columns(bad: list[str]) -> None:
+def test_invalid_columns_are_rejected(bad: list[str]) -> None:
     with pytest.raises(ValueError, match="column"):
         arrow_schema(bad)
 
@@ -105,5 +105,5 @@ def test_bad_columns(bad: list[str]) -> None:
 def test_importing_records_is_cheap() -> None:
     heavy = "('pyarrow', 'pyspark', 'kafka')"
     code = f"import sys, pyspark_kafka_direct.records; print([name for name in {heavy} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "[]"

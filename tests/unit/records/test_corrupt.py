@@ -1,4 +1,4 @@
-"""Bytes that are not what they should be."""
+"""Corrupt and unsupported bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GOOD = Batch((Rec(), Rec()), 0)
 
 
 def failing(implementation: str, bad: bytes | Batch, from_offset: int = 0) -> RecordError:
-    """The error for a bad batch behind a good one (offsets 0 and 1), whose rows still come."""
+    """The error for a bad batch after a good one (offsets 0 and 1), whose rows are returned."""
     data = bad.encode() if isinstance(bad, Batch) else bad
     outcome = run(implementation, GOOD.encode() + data, request(from_offset))
     assert outcome.column("offset")[:2] == [0, 1]
@@ -24,10 +24,10 @@ def failing(implementation: str, bad: bytes | Batch, from_offset: int = 0) -> Re
     return outcome.error
 
 
-def body(*pieces: bytes) -> Batch:
-    """A batch of one record with these bytes behind its length."""
-    record = b"".join(pieces)
-    return Batch((Rec(),), 2, packed=varint(len(record)) + record)
+def body(*parts: bytes) -> Batch:
+    """A batch of one record with these bytes after its length."""
+    record = b"".join(parts)
+    return Batch((Rec(),), 2, compressed=varint(len(record)) + record)
 
 
 @both
@@ -44,7 +44,7 @@ def test_a_wrong_crc(implementation: str) -> None:
 
 
 @both
-def test_the_error_comes_again_and_feeding_on_is_refused(implementation: str) -> None:
+def test_error_is_repeated_and_further_feeding_is_rejected(implementation: str) -> None:
     decoder = CREATORS[implementation](request())
     decoder.feed(Batch(count=-1).encode())
     for _ in range(2):
@@ -95,13 +95,13 @@ def test_an_unknown_codec(implementation: str, codec: int) -> None:
         pytest.param(Batch(base_offset=2, count=2, last_offset_delta=1), id="count larger than records"),
         pytest.param(Batch((Rec(), Rec()), 2, count=1), id="count smaller than records"),
         pytest.param(Batch(base_offset=2, count=(1 << 31) - 1), id="count of two thousand million"),
-        pytest.param(Batch(base_offset=2, packed=b""), id="no bytes"),
-        pytest.param(Batch(base_offset=2, packed=encode_record(Rec(), 0) + b"\0"), id="a byte behind"),
-        pytest.param(Batch(base_offset=2, packed=encode_record(Rec(), 0)[:-1]), id="a byte short"),
-        pytest.param(Batch(base_offset=2, packed=b"\xff" * 5), id="endless length"),
-        pytest.param(Batch(base_offset=2, packed=b"\xff\xff\xff\xff\x1f" + b"\0" * 20), id="length beyond 32 bits"),
-        pytest.param(Batch(base_offset=2, packed=b"\xfe\xff\xff\xff\x0f" + b"\0" * 20), id="length of 2 GiB"),
-        pytest.param(Batch(base_offset=2, packed=b"\x01" + b"\0" * 20), id="negative length"),
+        pytest.param(Batch(base_offset=2, compressed=b""), id="no bytes"),
+        pytest.param(Batch(base_offset=2, compressed=encode_record(Rec(), 0) + b"\0"), id="a byte after"),
+        pytest.param(Batch(base_offset=2, compressed=encode_record(Rec(), 0)[:-1]), id="a byte short"),
+        pytest.param(Batch(base_offset=2, compressed=b"\xff" * 5), id="endless length"),
+        pytest.param(Batch(base_offset=2, compressed=b"\xff\xff\xff\xff\x1f" + b"\0" * 20), id="length beyond 32 bits"),
+        pytest.param(Batch(base_offset=2, compressed=b"\xfe\xff\xff\xff\x0f" + b"\0" * 20), id="length of 2 GiB"),
+        pytest.param(Batch(base_offset=2, compressed=b"\x01" + b"\0" * 20), id="negative length"),
         pytest.param(body(), id="empty record"),
         pytest.param(body(b"\0"), id="attributes only"),
         pytest.param(body(b"\0\0\0\0\0"), id="no header count"),
@@ -109,7 +109,7 @@ def test_an_unknown_codec(implementation: str, codec: int) -> None:
         pytest.param(body(b"\0\0\0\0\0\x01"), id="negative header count"),
         pytest.param(body(b"\0\0\0\0\0\x02"), id="missing header"),
         pytest.param(body(b"\0\0\0\0\0\x02\x01\x00"), id="null header key"),
-        pytest.param(body(b"\0\0\0\0\0\x02\x02"), id="cut off header key"),
+        pytest.param(body(b"\0\0\0\0\0\x02\x02"), id="truncated header key"),
         pytest.param(body(b"\0\0\0\0\0\xfe\xff\xff\xff\x0f"), id="two thousand million headers"),
         pytest.param(body(b"\0\0\0\x04a\0\0"), id="key beyond record"),
         pytest.param(body(b"\0\0\0\0\xfe\xff\xff\xff\x0f\0"), id="value of 2 GiB"),
@@ -124,9 +124,9 @@ def test_malformed_records(implementation: str, bad: Batch) -> None:
 
 
 @both
-def test_the_message_tells_a_wrong_length_from_wrong_fields(implementation: str) -> None:
+def test_message_distinguishes_wrong_length_and_wrong_fields(implementation: str) -> None:
     assert "fields do not add up to its length" in str(failing(implementation, body()))
-    assert "length does not fit its batch" in str(failing(implementation, Batch(base_offset=2, packed=b"\xff" * 5)))
+    assert "length does not fit its batch" in str(failing(implementation, Batch(base_offset=2, compressed=b"\xff" * 5)))
 
 
 @both
@@ -141,7 +141,7 @@ def test_offsets_out_of_order(implementation: str, deltas: tuple[int, int]) -> N
 @both
 def test_the_offset_of_a_bad_record_within_its_batch(implementation: str) -> None:
     records = encode_record(Rec(), 0) + encode_record(Rec(), 3) + b"\x0c\0\0\x0a\0\0\x02"
-    bad = Batch((Rec(),) * 3, 10, count=3, last_offset_delta=8, packed=records)
+    bad = Batch((Rec(),) * 3, 10, count=3, last_offset_delta=8, compressed=records)
     outcome = run(implementation, bad.encode())
     assert outcome.column("offset") == [10, 13]
     assert outcome.error is not None
@@ -149,18 +149,18 @@ def test_the_offset_of_a_bad_record_within_its_batch(implementation: str) -> Non
 
 
 @both
-def test_what_lies_beyond_the_range_is_not_looked_at(implementation: str) -> None:
+def test_damage_after_the_range_is_ignored(implementation: str) -> None:
     garbage = b"\xff" * 100
     data = GOOD.encode() + Batch(base_offset=2, count=-1).encode() + garbage
     assert run(implementation, data, request(0, 2)).done
     records = encode_record(Rec(), 0) + encode_record(Rec(), 1) + garbage
-    rest = Batch((Rec(),) * 3, count=3, last_offset_delta=2, packed=records)
+    rest = Batch((Rec(),) * 3, count=3, last_offset_delta=2, compressed=records)
     outcome = run(implementation, rest.encode(), request(0, 1))
     assert (outcome.error, outcome.done) == (None, True)
 
 
 @both
-def test_what_lies_before_the_range_is_not_looked_at(implementation: str) -> None:
+def test_damage_before_the_range_is_ignored(implementation: str) -> None:
     damaged = bytearray(GOOD.encode())
     damaged[-1] ^= 1
     outcome = run(implementation, bytes(damaged) + Batch(base_offset=2).encode(), request(2, 3))
@@ -168,7 +168,7 @@ def test_what_lies_before_the_range_is_not_looked_at(implementation: str) -> Non
 
 
 @both
-def test_errors_say_what_to_do(implementation: str) -> None:
+def test_errors_contain_advice(implementation: str) -> None:
     message = str(failing(implementation, Batch(base_offset=2, count=-1)))
     assert "kafka-dump-log" in message
     assert "topic flights, partition 7, offset 2" in message

@@ -1,4 +1,4 @@
-"""The checksum of record batches, with google-crc32c and without."""
+"""CRC-32C with and without google-crc32c."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.records._python import _crc32c
+from pyspark_kafka_direct.records.python import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,32 +19,30 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    _crc32c._implementation.cache_clear()
+    crc32c._implementation.cache_clear()
     yield
-    _crc32c._implementation.cache_clear()
+    crc32c._implementation.cache_clear()
 
 
-def test_the_value_of_the_standard() -> None:
+def test_standard_check_value() -> None:
     """RFC 3720, B.4: 32 bytes of zero; and the check value of the algorithm's catalogue entry."""
-    assert _crc32c.by_table(bytes(32)) == 0x8A9136AA
-    assert _crc32c.by_table(b"123456789") == 0xE3069283
+    assert crc32c.crc32c_by_table(bytes(32)) == 0x8A9136AA
+    assert crc32c.crc32c_by_table(b"123456789") == 0xE3069283
 
 
 @given(st.binary(max_size=300))
-def test_both_give_the_same(data: bytes) -> None:
-    assert _crc32c.by_table(data) == google_crc32c.value(data)
+def test_both_implementations_agree(data: bytes) -> None:
+    assert crc32c.crc32c_by_table(data) == google_crc32c.value(data)
 
 
 @pytest.mark.usefixtures("fresh")
-def test_google_crc32c_is_used_where_it_is() -> None:
-    assert _crc32c._implementation() is google_crc32c.value
+def test_google_crc32c_is_used_if_installed() -> None:
+    assert crc32c._implementation() is google_crc32c.value
 
 
 @pytest.mark.usefixtures("fresh")
-def test_without_it_a_process_says_once_that_it_is_slow(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_fallback_warns_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setitem(sys.modules, "google_crc32c", cast("Any", None))
     with caplog.at_level(logging.WARNING):
-        assert [_crc32c.crc32c(b"123456789") for _ in range(2)] == [0xE3069283] * 2
+        assert [crc32c.crc32c(b"123456789") for _ in range(2)] == [0xE3069283] * 2
     assert [record.getMessage().count("[crc32c]") for record in caplog.records] == [1]

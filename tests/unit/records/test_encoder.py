@@ -1,4 +1,4 @@
-"""What an encoder makes of rows."""
+"""Encoding rows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.unit.records.encoding import (
     arrow,
     decode,
     encode,
-    encoder,
+    make_encoder,
     some_rows,
-    without_place,
+    without_offsets,
 )
 from tests.unit.records.kafka_python import DefaultRecordBatchBuilder
 
 from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError, RecordTooLargeError
-from pyspark_kafka_direct.records._encoding import EncodeRequest
-from pyspark_kafka_direct.records._murmur2 import partition_of
+from pyspark_kafka_direct.records.interfaces import EncodeRequest
+from pyspark_kafka_direct.records.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,8 +42,8 @@ every_codec = pytest.mark.parametrize("codec", CODECS)
 def by_kafka_python(rows: Sequence[Row]) -> bytes:
     """A batch as kafka-python writes it, with Java's "no leader epoch", which no CRC covers."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
-    for place, row in enumerate(rows):
-        builder.append(place, row.timestamp, row.key, row.value, list(row.headers or ()))
+    for index, row in enumerate(rows):
+        builder.append(index, row.timestamp, row.key, row.value, list(row.headers or ()))
     batch = builder.build()
     struct.pack_into(">i", batch, 12, -1)
     return bytes(batch)
@@ -52,33 +52,33 @@ def by_kafka_python(rows: Sequence[Row]) -> bytes:
 @both
 @settings(deadline=None)
 @given(rows=some_rows(timestamps=st.integers(-(1 << 61), 1 << 61)).filter(bool))
-def test_as_kafka_python_writes_it(implementation: str, rows: list[Row]) -> None:
+def test_same_bytes_as_kafka_python(implementation: str, rows: list[Row]) -> None:
     (batch,) = encode(implementation, rows)
     expected = by_kafka_python(rows)
     assert batch.data == expected
-    assert (batch.partition, batch.records, batch.raw_bytes) == (0, len(rows), len(expected) - HEADER)
+    assert (batch.partition, batch.records, batch.uncompressed_bytes) == (0, len(rows), len(expected) - HEADER)
 
 
 @both
 @settings(deadline=None)
 @given(rows=some_rows(partitions=3), codec=st.sampled_from(sorted(CODECS)), batch_bytes=st.integers(1, 400))
-def test_there_and_back(implementation: str, rows: list[Row], codec: str, batch_bytes: int) -> None:
+def test_rows_round_trip(implementation: str, rows: list[Row], codec: str, batch_bytes: int) -> None:
     batches = encode(implementation, rows, partitions=3, codec=codec, batch_bytes=batch_bytes)
     for batch in batches:
         assert batch.data[22] & 7 == CODECS[codec]
-        assert batch.records == 1 or batch.raw_bytes <= batch_bytes
+        assert batch.records == 1 or batch.uncompressed_bytes <= batch_bytes
         assert len(decode(batch.data)) == batch.records
     for partition in range(3):
-        # Where a row has no say in its partition, any will do.
+        # Rows without a partition may be in any.
         back = decode(*(batch.data for batch in batches if batch.partition == partition))
         named = [row for row in rows if row.partition == partition]
         keyed = [
             row
             for row in rows
-            if row.partition is None and row.key is not None and partition_of(row.key, 3) == partition
+            if row.partition is None and row.key is not None and partition_for_key(row.key, 3) == partition
         ]
-        assert not Counter(without_place([*named, *keyed])) - Counter(back)
-    assert Counter(decode(*(batch.data for batch in batches))) == Counter(without_place(rows))
+        assert not Counter(without_offsets([*named, *keyed])) - Counter(back)
+    assert Counter(decode(*(batch.data for batch in batches))) == Counter(without_offsets(rows))
 
 
 @pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
@@ -91,28 +91,28 @@ def test_both_encoders_agree(data: st.DataObject) -> None:
         "codec": data.draw(st.sampled_from(sorted(CODECS))),
         "batch_bytes": data.draw(st.integers(1, 600)),
         "ignore_keys": data.draw(st.booleans()),
-        "first_sticky": data.draw(st.integers(0, 9)),
+        "first_sticky_partition": data.draw(st.integers(0, 9)),
         "max_record_bytes": data.draw(st.sampled_from([100, 1 << 20])),
     }
-    encoders = {name: encoder(name, **wanted) for name in ENCODERS}
+    encoders = {name: make_encoder(name, **wanted) for name in ENCODERS}
     for rows in data.draw(st.lists(some_rows(partitions + 1), max_size=4)):
         batch = arrow(rows)
         start = data.draw(st.integers(0, len(rows)))
         batch = batch.slice(start, data.draw(st.integers(0, len(rows) - start)))
-        found: dict[str, tuple[object, int, object]] = {}
-        for name, made in encoders.items():
+        results: dict[str, tuple[object, int, object]] = {}
+        for name, encoder in encoders.items():
             try:
-                found[name] = comparable(made.add(batch)), made.open_bytes, None
+                results[name] = comparable(encoder.add(batch)), encoder.open_bytes, None
             except KafkaDirectError as error:
-                found[name] = [], 0, (type(error), str(error))
-        assert found["native"] == found["python"]
-        if found["python"][2] is not None:
+                results[name] = [], 0, (type(error), str(error))
+        assert results["native"] == results["python"]
+        if results["python"][2] is not None:
             return
     assert comparable(encoders["native"].flush()) == comparable(encoders["python"].flush())
 
 
 def comparable(batches: Sequence[tuple[int, int, int, bytearray]]) -> list[tuple[object, ...]]:
-    """All of a batch; but its compressed bytes are the codec's own affair."""
+    """A batch without its compressed bytes, which depend on the codec library."""
     return [
         (*numbers, bytes(data[21:HEADER]), decode(data) if data[22] & 7 else bytes(data)) for *numbers, data in batches
     ]
@@ -120,7 +120,7 @@ def comparable(batches: Sequence[tuple[int, int, int, bytearray]]) -> list[tuple
 
 @both
 @every_codec
-def test_awkward_rows(implementation: str, codec: str) -> None:
+def test_unusual_rows(implementation: str, codec: str) -> None:
     noise = random.Random(5).randbytes
     rows = [
         Row(None),
@@ -138,23 +138,23 @@ def test_awkward_rows(implementation: str, codec: str) -> None:
         Row(b"behind", noise(200_000)),
     ]
     batches = encode(implementation, rows, codec=codec, max_record_bytes=11 << 20)
-    assert decode(*(batch.data for batch in batches)) == without_place(rows)
+    assert decode(*(batch.data for batch in batches)) == without_offsets(rows)
 
 
 @both
-def test_timestamps_as_far_apart_as_can_be(implementation: str) -> None:
-    least, most = -(1 << 63), (1 << 63) - 1
-    (batch,) = encode(implementation, [Row(timestamp=stamp) for stamp in (most, least, 0)])
-    assert struct.unpack_from(">qq", batch.data, 27) == (most, most)
-    # Java's arithmetic wraps; with it, as with ours, a reader gets the timestamps back.
+def test_extreme_timestamp_differences(implementation: str) -> None:
+    lowest, highest = -(1 << 63), (1 << 63) - 1
+    (batch,) = encode(implementation, [Row(timestamp=timestamp) for timestamp in (highest, lowest, 0)])
+    assert struct.unpack_from(">qq", batch.data, 27) == (highest, highest)
+    # Deltas wrap, as in Java, so a reader gets the timestamps back.
     first, second = bytes(batch.data[HEADER : HEADER + 8]), bytes(batch.data[HEADER + 8 : HEADER + 16])
     assert (first[:3], second[:3]) == (bytes((2 * 7, 0, 0)), bytes((2 * 7, 0, 2 * 1)))
 
 
 @both
 def test_levels(implementation: str) -> None:
-    chance = random.Random(5)
-    text = b" ".join(b"flight %d to %c%c" % (number, *chance.choices(b"ABCDEFGH", k=2)) for number in range(20_000))
+    rng = random.Random(5)
+    text = b" ".join(b"flight %d to %c%c" % (number, *rng.choices(b"ABCDEFGH", k=2)) for number in range(20_000))
     for codec, levels in (("gzip", (1, 9)), ("zstd", (-50, 19))):
         sizes = [
             len(encode(implementation, [Row(text)], codec=codec, level=level)[0].data) for level in (*levels, None)
@@ -174,7 +174,7 @@ def test_framing_is_that_of_the_java_client(implementation: str) -> None:
     assert 32 << 10 < first < 33 << 10
     (lz4,) = encode(implementation, [Row(noise)], codec="lz4")
     assert lz4.data[HEADER : HEADER + 7] == bytes.fromhex("04224d18604082")
-    # What does not shrink is stored as it is.
+    # Incompressible blocks are stored uncompressed.
     assert lz4.data[HEADER + 7 : HEADER + 11] == struct.pack("<I", (64 << 10) | 1 << 31)
     assert lz4.data[-4:] == bytes(4)
 
@@ -201,7 +201,7 @@ def test_any_binary_type_and_slices(implementation: str) -> None:
 def test_sliced_headers_with_nulls(implementation: str) -> None:
     rows = [Row(headers=None if n % 4 == 0 else (("n", b"%d" % n),) * (n % 4)) for n in range(20)]
     (batch,) = encode(implementation, arrow(rows).slice(5, 9))
-    assert decode(batch.data) == without_place(rows[5:14])
+    assert decode(batch.data) == without_offsets(rows[5:14])
     # A null list may hide pairs behind it.
     hidden = pa.ListArray.from_arrays(
         [0, 1, 2, 3],
@@ -218,7 +218,7 @@ def test_sliced_headers_with_nulls(implementation: str) -> None:
 
 
 @both
-def test_text_need_not_be_utf_8(implementation: str) -> None:
+def test_strings_may_be_invalid_utf_8(implementation: str) -> None:
     offsets, data = pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")
     text = pa.StringArray.from_buffers(1, offsets, data)
     header = pa.StructArray.from_arrays([text, text], ["key", "value"])
@@ -237,10 +237,10 @@ def test_only_value_and_timestamp_are_needed(implementation: str) -> None:
 
 @both
 def test_no_rows_no_batch(implementation: str) -> None:
-    made = encoder(implementation)
-    assert made.add(arrow([])) == []
-    assert made.flush() == []
-    assert made.open_bytes == 0
+    encoder = make_encoder(implementation)
+    assert encoder.add(arrow([])) == []
+    assert encoder.flush() == []
+    assert encoder.open_bytes == 0
 
 
 @both
@@ -259,26 +259,26 @@ def test_no_rows_no_batch(implementation: str) -> None:
         ({"headers": pa.array([[{"key": "a", "value": 1}]])}, "column headers cannot have the type"),
     ],
 )
-def test_columns_that_cannot_be(implementation: str, change: dict[str, pa.Array | None], message: str) -> None:
+def test_invalid_columns_are_rejected(implementation: str, change: dict[str, pa.Array | None], message: str) -> None:
     good = {"value": pa.array([b"v"]), "timestamp": pa.array([0])}
     columns = {name: column for name, column in (good | change).items() if column is not None}
-    made = encoder(implementation)
+    encoder = make_encoder(implementation)
     with pytest.raises(ValueError, match=message):
-        made.add(pa.record_batch(columns))
-    assert made.open_bytes == 0
+        encoder.add(pa.record_batch(columns))
+    assert encoder.open_bytes == 0
 
 
 @both
-def test_a_partition_that_is_not_there(implementation: str) -> None:
+def test_missing_partition_is_rejected(implementation: str) -> None:
     for partition in (3, -1, (1 << 31) - 1):
-        made = encoder(implementation, partitions=3)
-        made.add(arrow([Row(), Row(partition=2)]))
+        encoder = make_encoder(implementation, partitions=3)
+        encoder.add(arrow([Row(), Row(partition=2)]))
         with pytest.raises(ColumnError, match=f"Row 3 names partition {partition}, .* 0 to 2.*topic flights"):
-            made.add(arrow([Row(partition=1), Row(partition=partition)]))
+            encoder.add(arrow([Row(partition=1), Row(partition=partition)]))
 
 
 @both
-def test_a_header_without_a_key(implementation: str) -> None:
+def test_header_without_a_key_is_rejected(implementation: str) -> None:
     for headers in (((None, b"v"),), (("a", b"v"), (None, None))):
         with pytest.raises(ColumnError, match=r"Row 1 has a header without a key.*topic flights"):
             encode(implementation, [Row(), Row(headers=headers)])
@@ -293,61 +293,61 @@ def test_the_largest_record(implementation: str, codec: str) -> None:
     overhead = (
         1 + 1 + 1 + 1 + 1 + 2 + 1 + 1
     )  # length takes 2, timestamp, offset, no key, length of the value 2, no headers
-    for most in (200, 1000):
-        (batch,) = encode(implementation, [Row(b"v" * (most - overhead))], codec=codec, max_record_bytes=most)
-        assert batch.raw_bytes == most
+    for max_bytes in (200, 1000):
+        (batch,) = encode(implementation, [Row(b"v" * (max_bytes - overhead))], codec=codec, max_record_bytes=max_bytes)
+        assert batch.uncompressed_bytes == max_bytes
         with pytest.raises(
-            RecordTooLargeError, match=f"Row 0 makes a record of {most + 1} bytes.*max.request.size.*flights"
+            RecordTooLargeError, match=f"Row 0 makes a record of {max_bytes + 1} bytes.*max.request.size.*flights"
         ):
-            encode(implementation, [Row(b"v" * (most - overhead + 1))], codec=codec, max_record_bytes=most)
+            encode(implementation, [Row(b"v" * (max_bytes - overhead + 1))], codec=codec, max_record_bytes=max_bytes)
 
 
 @both
-def test_a_batch_is_full_when_the_next_record_has_no_room(implementation: str) -> None:
-    made = encoder(implementation, batch_bytes=30)
-    ten = Row(b"abc")  # and seven bytes around it
-    assert made.add(arrow([ten, ten])) == []
-    assert made.open_bytes == 20
-    (full,) = made.add(arrow([ten]))
-    assert (full.records, full.raw_bytes, made.open_bytes) == (3, 30, 0)
-    made.add(arrow([ten, ten]))
-    (full,) = made.add(arrow([Row(b"abcd")]))
-    assert (full.records, made.open_bytes) == (2, 11)
-    first, large = made.add(arrow([Row(b"v" * 50)]))
-    assert (first.records, large.records, large.raw_bytes, made.open_bytes) == (1, 1, 57, 0)
+def test_batch_is_full_when_the_next_record_does_not_fit(implementation: str) -> None:
+    encoder = make_encoder(implementation, batch_bytes=30)
+    ten = Row(b"abc")  # and seven bytes of overhead
+    assert encoder.add(arrow([ten, ten])) == []
+    assert encoder.open_bytes == 20
+    (full,) = encoder.add(arrow([ten]))
+    assert (full.records, full.uncompressed_bytes, encoder.open_bytes) == (3, 30, 0)
+    encoder.add(arrow([ten, ten]))
+    (full,) = encoder.add(arrow([Row(b"abcd")]))
+    assert (full.records, encoder.open_bytes) == (2, 11)
+    first, large = encoder.add(arrow([Row(b"v" * 50)]))
+    assert (first.records, large.records, large.uncompressed_bytes, encoder.open_bytes) == (1, 1, 57, 0)
 
 
 @both
-def test_rows_without_key_stick_until_the_batch_is_full(implementation: str) -> None:
-    made = encoder(implementation, partitions=3, batch_bytes=30, first_sticky=4)
-    order = [batch.partition for batch in made.add(arrow([Row(b"abc")] * 12))]
+def test_rows_without_key_use_one_partition_until_its_batch_is_full(implementation: str) -> None:
+    encoder = make_encoder(implementation, partitions=3, batch_bytes=30, first_sticky_partition=4)
+    order = [batch.partition for batch in encoder.add(arrow([Row(b"abc")] * 12))]
     assert order == [1, 2, 0, 1]
-    made.add(arrow([Row(b"abc")]))
-    assert [batch.partition for batch in made.flush()] == [2]
-    # A batch that was sent before it was full moves nothing.
-    assert [batch.partition for batch in made.add(arrow([Row(b"abc")] * 3))] == [2]
-    # Neither does one that rows with a place of their own have filled.
-    assert [batch.partition for batch in made.add(arrow([Row(b"abc"), *[Row(b"abc", partition=0)] * 2]))] == [0]
-    made.add(arrow([Row(b"abc")]))
-    assert [batch.partition for batch in made.flush()] == [0]
+    encoder.add(arrow([Row(b"abc")]))
+    assert [batch.partition for batch in encoder.flush()] == [2]
+    # A batch that was flushed before it was full does not change the sticky partition.
+    assert [batch.partition for batch in encoder.add(arrow([Row(b"abc")] * 3))] == [2]
+    # Neither does one filled by rows with an explicit partition.
+    assert [batch.partition for batch in encoder.add(arrow([Row(b"abc"), *[Row(b"abc", partition=0)] * 2]))] == [0]
+    encoder.add(arrow([Row(b"abc")]))
+    assert [batch.partition for batch in encoder.flush()] == [0]
 
 
 @both
-def test_a_row_that_has_no_room_goes_on_with_the_next_partition(implementation: str) -> None:
-    made = encoder(implementation, partitions=2, batch_bytes=30)
-    made.add(arrow([Row(b"abc"), Row(b"abc", partition=1), Row(b"abc", partition=1)]))
-    # Twenty bytes more fit neither here nor there.
-    assert [batch.partition for batch in made.add(arrow([Row(b"v" * 18)]))] == [0, 1]
-    assert [batch.partition for batch in made.flush()] == [1]
+def test_row_that_does_not_fit_uses_the_next_partition(implementation: str) -> None:
+    encoder = make_encoder(implementation, partitions=2, batch_bytes=30)
+    encoder.add(arrow([Row(b"abc"), Row(b"abc", partition=1), Row(b"abc", partition=1)]))
+    # Twenty more bytes fit neither partition.
+    assert [batch.partition for batch in encoder.add(arrow([Row(b"v" * 18)]))] == [0, 1]
+    assert [batch.partition for batch in encoder.flush()] == [1]
 
 
 @both
-def test_keys_choose_as_in_the_java_client(implementation: str) -> None:
+def test_keys_choose_partitions_as_in_the_java_client(implementation: str) -> None:
     keys = [b"%d" % number for number in range(500)]
     batches = encode(implementation, [Row(key=key) for key in keys], partitions=7)
     assert [batch.partition for batch in batches] == list(range(7))
     for batch in batches:
-        assert all(partition_of(row.key or b"", 7) == batch.partition for row in decode(batch.data))
+        assert all(partition_for_key(row.key or b"", 7) == batch.partition for row in decode(batch.data))
     (ignoring,) = encode(implementation, [Row(key=key) for key in keys], partitions=7, ignore_keys=True)
     assert (ignoring.partition, ignoring.records) == (0, 500)
     (empty,) = encode(implementation, [Row(key=b"")], partitions=1000)
@@ -356,32 +356,32 @@ def test_keys_choose_as_in_the_java_client(implementation: str) -> None:
 
 @both
 def test_a_thousand_partitions(implementation: str) -> None:
-    made = encoder(implementation, partitions=1000, batch_bytes=1 << 20, codec="zstd")
+    encoder = make_encoder(implementation, partitions=1000, batch_bytes=1 << 20, codec="zstd")
     for _ in range(3):
-        assert made.add(arrow([Row(b"v" * 100, partition=999 - n) for n in range(1000)])) == []
-    assert made.open_bytes == 3 * 1000 * 109
-    batches = made.flush()
+        assert encoder.add(arrow([Row(b"v" * 100, partition=999 - n) for n in range(1000)])) == []
+    assert encoder.open_bytes == 3 * 1000 * 109
+    batches = encoder.flush()
     assert [batch.partition for batch in batches] == list(range(1000))
     assert {batch.records for batch in batches} == {3}
-    assert made.open_bytes == 0
+    assert encoder.open_bytes == 0
 
 
-STARVING = """
+OUT_OF_MEMORY = """
 import resource, sys
 from pathlib import Path
 import pyarrow as pa
-from tests.unit.records.encoding import encoder
+from tests.unit.records.encoding import make_encoder
 implementation, codec = sys.argv[1:]
 value = pa.array([bytes(24 << 20)], pa.binary())
 rows = pa.record_batch({"value": value, "timestamp": pa.array([0])})
-made = encoder(implementation, codec=codec, batch_bytes=1 << 30, max_record_bytes=1 << 30)
-made.add(rows.slice(0, 0))  # so that all is loaded
+encoder = make_encoder(implementation, codec=codec, batch_bytes=1 << 30, max_record_bytes=1 << 30)
+encoder.add(rows.slice(0, 0))  # to load everything
 taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + (32 << 20), resource.RLIM_INFINITY))
 try:
     for _ in range(4):
-        made.add(rows)
-    made.flush()
+        encoder.add(rows)
+    encoder.flush()
 except Exception as error:
     print(f"{type(error).__name__}: {error}")
 """
@@ -390,9 +390,9 @@ except Exception as error:
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
 @both
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
-def test_too_little_memory_is_an_error_of_ours(implementation: str, codec: str) -> None:
-    """As ``spark.executor.pyspark.memory`` has it."""
-    command = [sys.executable, "-c", STARVING, implementation, codec]
+def test_memory_error_is_a_record_error(implementation: str, codec: str) -> None:
+    """With the memory limit of ``spark.executor.pyspark.memory``."""
+    command = [sys.executable, "-c", OUT_OF_MEMORY, implementation, codec]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended
     assert ended.stdout.startswith("RecordTooLargeError: There is not enough memory"), ended
@@ -401,18 +401,18 @@ def test_too_little_memory_is_an_error_of_ours(implementation: str, codec: str) 
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {"partitions": 0},
         {"batch_bytes": 0},
         {"max_record_bytes": (1 << 30) + 1},
-        {"first_sticky": -1},
+        {"first_sticky_partition": -1},
         {"codec": "lzo"},
         {"codec": "none", "level": 1},
         {"codec": "gzip", "level": 0},
         {"codec": "zstd", "level": 23},
     ],
 )
-def test_arguments_out_of_range(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"not|no level"):
-        EncodeRequest(**{"topic": "flights", "partitions": 1} | wrong)  # type: ignore[arg-type]
+def test_arguments_out_of_range(invalid: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"not|no compression level"):
+        EncodeRequest(**{"topic": "flights", "partitions": 1} | invalid)  # type: ignore[arg-type]

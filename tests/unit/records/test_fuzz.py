@@ -1,6 +1,6 @@
-"""A short run of the fuzzer (``tests/fuzz/fuzz_records.py`` is the long one), and what it once found.
+"""A short run of the fuzzer (``tests/fuzz/fuzz_records.py`` is the long one), and its earlier findings.
 
-Each run tries others; ``RECORD_FUZZ_SEED`` repeats one that failed and told its seed.
+Each run uses another seed, which a failure prints; ``RECORD_FUZZ_SEED`` repeats a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SECONDS = 4.0
 
 
-def test_the_corpus_is_good() -> None:
+def test_undamaged_batches_are_decoded() -> None:
     for batch in corpus():
         assert agreed(batch, request()).error is None
 
@@ -31,15 +31,15 @@ def test_the_corpus_is_good() -> None:
 @pytest.mark.parametrize("aborted", [(), ABORTED])
 def test_damaged_batches(aborted: tuple[AbortedTransaction, ...]) -> None:
     seed = int(os.environ.get("RECORD_FUZZ_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"RECORD_FUZZ_SEED={seed} repeats this run")  # pytest shows it where the test fails
+    print(f"RECORD_FUZZ_SEED={seed} repeats this run")  # pytest prints it if the test fails
     mutator = Mutator(seed)
-    verdicts: collections.Counter[type] = collections.Counter()
+    outcome_counts: collections.Counter[type] = collections.Counter()
     end = time.monotonic() + SECONDS / 2
-    while time.monotonic() < end or verdicts.total() < 200:
+    while time.monotonic() < end or outcome_counts.total() < 200:
         data = mutator.response()
         outcomes = outcomes_of(data, request(), aborted)
         assert disagreement(outcomes) != "decoder", (data.hex(), outcomes)
-        verdicts[type(outcomes["python"].error)] += 1
-    # The mutations reach behind the CRC: some change nothing that matters, most are seen.
-    assert verdicts[type(None)] > 0
-    assert verdicts[CorruptRecordError] > 0
+        outcome_counts[type(outcomes["python"].error)] += 1
+    # The mutations must reach the records: some are harmless, most are detected.
+    assert outcome_counts[type(None)] > 0
+    assert outcome_counts[CorruptRecordError] > 0

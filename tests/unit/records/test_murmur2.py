@@ -1,4 +1,4 @@
-"""Keys land where the Java client puts them."""
+"""Keys choose the same partitions as in the Java client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as by_kafka_python
 
-from pyspark_kafka_direct.records._murmur2 import murmur2, partition_of
+from pyspark_kafka_direct.records.murmur2 import murmur2, partition_for_key
 
 JAVA = {
     b"21": -973932308,
@@ -17,15 +17,15 @@ JAVA = {
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
-"""From Kafka's own test (``UtilsTest.testMurmur2``)."""
+"""From ``UtilsTest.testMurmur2`` in Kafka."""
 
 
 @pytest.mark.parametrize(("data", "expected"), JAVA.items())
-def test_the_vectors_of_kafkas_own_test(data: bytes, expected: int) -> None:
+def test_kafkas_test_vectors(data: bytes, expected: int) -> None:
     assert murmur2(data) == expected & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=50))
-def test_as_kafka_python_hashes(data: bytes) -> None:
+def test_same_hash_as_kafka_python(data: bytes) -> None:
     assert murmur2(data) == by_kafka_python(data) & 0xFFFFFFFF
-    assert partition_of(data, 7) == (by_kafka_python(data) & 0x7FFFFFFF) % 7
+    assert partition_for_key(data, 7) == (by_kafka_python(data) & 0x7FFFFFFF) % 7

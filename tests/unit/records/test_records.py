@@ -1,4 +1,4 @@
-"""What a decoder does with good records."""
+"""Decoding valid records."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.records.batches import LOG_APPEND_TIME, Batch, Rec
 from tests.unit.records.decoding import CREATORS, both, request, run
-from tests.unit.records.legacy import message
+from tests.unit.records.legacy_messages import message
 
-from pyspark_kafka_direct.errors import RecordError, TimestampError
+from pyspark_kafka_direct.errors import RecordError, TimestampOverflowError
 from pyspark_kafka_direct.records import COLUMNS, DecodeCounts, create_decoder, scan_leader_epoch, scan_next_offset
-from pyspark_kafka_direct.records._python import PythonDecoder, _batch_reader, _decoder
-from pyspark_kafka_direct.records._python import scan_leader_epoch as python_scan_epoch
-from pyspark_kafka_direct.records._python import scan_next_offset as python_scan
+from pyspark_kafka_direct.records.python import PythonDecoder, batch_reader
+from pyspark_kafka_direct.records.python import decoder as decoder_module
+from pyspark_kafka_direct.records.python import scan_leader_epoch as python_scan_epoch
+from pyspark_kafka_direct.records.python import scan_next_offset as python_scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def numbered(base: int, count: int, **more: object) -> Batch:
-    records = tuple(Rec(value=f"value {base + place}".encode()) for place in range(count))
+    records = tuple(Rec(value=f"value {base + index}".encode()) for index in range(count))
     return Batch(records, base, **more)  # type: ignore[arg-type]
 
 
@@ -93,7 +94,7 @@ def test_a_timestamp_beyond_microseconds(implementation: str) -> None:
     good, bad = Batch(base_timestamp=most - 1), Batch((Rec(time=1),), 1, base_timestamp=most)
     outcome = run(implementation, good.encode() + bad.encode(), request(columns=("offset", "timestamp")))
     assert outcome.column("offset") == [0]
-    assert isinstance(outcome.error, TimestampError)
+    assert isinstance(outcome.error, TimestampOverflowError)
     assert (outcome.error.topic, outcome.error.partition, outcome.error.offset) == ("flights", 7, 1)
     without = run(implementation, good.encode() + bad.encode(), request(columns=("offset",)))
     assert without.column("offset") == [0, 1]
@@ -136,7 +137,7 @@ def test_only_the_range(implementation: str, from_offset: int, until_offset: int
     assert outcome.column("value") == [f"value {offset}".encode() for offset in range(from_offset, until_offset)]
     assert outcome.done
     assert outcome.counts.records == until_offset - from_offset
-    assert outcome.counts.holes == 0
+    assert outcome.counts.gaps == 0
 
 
 @both
@@ -145,7 +146,7 @@ def test_an_empty_range_is_done_at_once(implementation: str) -> None:
 
 
 @both
-def test_a_batch_cut_off_is_for_the_next_fetch(implementation: str) -> None:
+def test_incomplete_batch_is_left_for_the_next_fetch(implementation: str) -> None:
     first, second = numbered(0, 3).encode(), numbered(3, 3).encode()
     for cut in (1, 11, 12, 16, 17, 26, 60, 61, len(second) - 1):
         decoder = CREATORS[implementation](request(0, 6, ("offset",)))
@@ -162,28 +163,28 @@ def test_a_batch_cut_off_is_for_the_next_fetch(implementation: str) -> None:
 
 
 @both
-def test_nothing_but_a_cut_off_batch(implementation: str) -> None:
+def test_only_an_incomplete_batch(implementation: str) -> None:
     decoder = CREATORS[implementation](request(0, 6))
     decoder.feed(numbered(0, 6).encode()[:-1])
     assert (decoder.next_offset, decoder.read(), decoder.done) == (0, None, False)
 
 
 @both
-def test_holes_are_counted(implementation: str) -> None:
+def test_gaps_are_counted(implementation: str) -> None:
     records = (Rec(delta=1), Rec(delta=4))
     data = Batch(records, 10, last_offset_delta=9).encode() + Batch((), 20, last_offset_delta=4).encode()
     outcome = run(implementation, data + numbered(30, 2).encode(), request(8, 40))
     assert outcome.column("offset") == [11, 14, 30, 31]
-    assert outcome.counts == DecodeCounts(records=4, bytes=outcome.counts.bytes, holes=20)
+    assert outcome.counts == DecodeCounts(records=4, bytes=outcome.counts.bytes, gaps=20)
     assert (outcome.next_offset, outcome.done) == (32, False)
     behind = run(implementation, data + numbered(50, 2).encode(), request(8, 40))
     assert behind.column("offset") == [11, 14]
-    assert (behind.counts.holes, behind.done) == (30, True)
+    assert (behind.counts.gaps, behind.done) == (30, True)
 
 
 @both
 def test_offsets_of_a_batch_may_lie_far_apart(implementation: str) -> None:
-    """A log that is compacted keeps a batch with what is left in it."""
+    """A compacted log keeps batches with the remaining records."""
     last = (1 << 31) - 1
     batch = Batch((Rec(), Rec(delta=last)), 10, last_offset_delta=last)
     assert run(implementation, batch.encode(), request(10)).column("offset") == [10, 10 + last]
@@ -197,7 +198,7 @@ def test_a_batch_fed_twice_gives_its_records_once(implementation: str) -> None:
 
 
 @both
-def test_rows_are_bounded(implementation: str) -> None:
+def test_rows_are_limited(implementation: str) -> None:
     data = b"".join(numbered(base, 10).encode() for base in (0, 10, 20))
     outcome = run(implementation, data, request(max_rows=4))
     assert [batch.num_rows for batch in outcome.batches] == [4, 4, 4, 4, 4, 4, 4, 2]
@@ -205,7 +206,7 @@ def test_rows_are_bounded(implementation: str) -> None:
 
 
 @both
-def test_bytes_are_bounded_and_a_larger_record_comes_alone(implementation: str) -> None:
+def test_bytes_are_limited_and_a_larger_record_is_returned_alone(implementation: str) -> None:
     sizes = (10, 10, 500, 10, 10, 10, 80)
     data = Batch(tuple(Rec(b"v" * size) for size in sizes)).encode()
     outcome = run(implementation, data, request(max_bytes=100))
@@ -219,7 +220,7 @@ def test_bytes_are_bounded_and_a_larger_record_comes_alone(implementation: str) 
 
 
 @both
-def test_a_buffer_may_be_used_again_once_fed(implementation: str) -> None:
+def test_fed_buffer_can_be_reused(implementation: str) -> None:
     buffer = bytearray(numbered(0, 3).encode())
     decoder = CREATORS[implementation](request(columns=("value",)))
     decoder.feed(memoryview(buffer))
@@ -230,7 +231,7 @@ def test_a_buffer_may_be_used_again_once_fed(implementation: str) -> None:
 
 
 @both
-def test_feeding_too_early_is_refused(implementation: str) -> None:
+def test_feeding_too_early_is_rejected(implementation: str) -> None:
     decoder = CREATORS[implementation](request())
     decoder.feed(numbered(0, 3).encode())
     with pytest.raises(RuntimeError, match="read"):
@@ -272,7 +273,7 @@ def test_the_leader_epoch_of_the_last_complete_batch(scan: Callable[[bytes | byt
         assert scan(old + second) == 1 << 30
 
 
-def test_the_face_makes_the_chosen_decoder() -> None:
+def test_create_decoder_uses_the_selected_implementation() -> None:
     decoder = create_decoder(topic="t", partition=1, from_offset=0, until_offset=3, columns=COLUMNS)
     decoder.feed(numbered(0, 3).encode())
     batch = decoder.read()
@@ -300,36 +301,36 @@ def test_bad_arguments(wrong: dict[str, object], message: str) -> None:
         create_decoder(**(right | wrong))  # type: ignore[arg-type]
 
 
-def test_a_fetch_that_finds_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_in_feed_is_a_record_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(_decoder, "bytes", no_memory, raising=False)
+    monkeypatch.setattr(decoder_module, "bytes", no_memory, raising=False)
     decoder = PythonDecoder(request(3))
-    with pytest.raises(RecordError, match="memory") as told:
+    with pytest.raises(RecordError, match="memory") as caught:
         decoder.feed(numbered(0, 10).encode())
-    assert (told.value.topic, told.value.partition, told.value.offset) == ("flights", 7, 3)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("flights", 7, 3)
 
 
-def test_a_record_that_finds_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _batch_reader.rows_of_batch
+def test_memory_error_in_a_record_is_a_record_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = batch_reader.read_batch
 
     def some(*arguments: Any) -> Iterator[Any]:
         yield from itertools.islice(whole(*arguments), 2)
         raise MemoryError
 
-    monkeypatch.setattr(_decoder, "rows_of_batch", some)
+    monkeypatch.setattr(decoder_module, "read_batch", some)
     decoder = PythonDecoder(request(3))
     decoder.feed(numbered(0, 10).encode())
     read = decoder.read()
     assert read is not None
     assert read.column("offset").to_pylist() == [3, 4]
-    with pytest.raises(RecordError, match="memory") as told:
+    with pytest.raises(RecordError, match="memory") as caught:
         decoder.read()
-    assert told.value.offset == 5
+    assert caught.value.offset == 5
 
 
-def test_columns_that_find_no_memory_are_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_in_columns_is_a_record_error(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = PythonDecoder(request(3, max_rows=2))
     decoder.feed(numbered(0, 10).encode())
     assert decoder.read() is not None
@@ -337,7 +338,7 @@ def test_columns_that_find_no_memory_are_an_error_of_ours(monkeypatch: pytest.Mo
     def no_memory(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(_decoder, "build", no_memory)
-    with pytest.raises(RecordError, match="memory") as told:
+    monkeypatch.setattr(decoder_module, "build_arrow_batch", no_memory)
+    with pytest.raises(RecordError, match="memory") as caught:
         decoder.read()
-    assert told.value.offset == 5, "the first of those that were to be columns"
+    assert caught.value.offset == 5, "the first of those that were to be columns"

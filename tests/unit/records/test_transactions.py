@@ -11,7 +11,7 @@ from pyspark_kafka_direct.records import AbortedTransaction
 
 
 def sent(base: int, count: int, producer_id: int, codec: str = "none") -> bytes:
-    records = tuple(Rec(b"%d" % (base + place)) for place in range(count))
+    records = tuple(Rec(b"%d" % (base + index)) for index in range(count))
     return Batch(records, base, codec, producer_id=producer_id, attributes=TRANSACTIONAL).encode()
 
 
@@ -24,27 +24,27 @@ def commits(base: int, producer_id: int) -> bytes:
 
 
 @both
-def test_control_records_are_passed_over(implementation: str) -> None:
+def test_control_records_are_skipped(implementation: str) -> None:
     data = sent(0, 3, 1) + commits(3, 1) + Batch(base_offset=4).encode()
     outcome = run(implementation, data, request(0, 5))
     assert outcome.column("offset") == [0, 1, 2, 4]
-    assert (outcome.counts.control, outcome.counts.holes, outcome.done) == (1, 0, True)
+    assert (outcome.counts.control, outcome.counts.gaps, outcome.done) == (1, 0, True)
 
 
 @both
-def test_a_range_of_nothing_but_markers_is_empty(implementation: str) -> None:
+def test_range_of_markers_only_is_empty(implementation: str) -> None:
     outcome = run(implementation, commits(0, 1) + aborts(1, 2), request(0, 2))
     assert (outcome.batches, outcome.counts.control, outcome.done) == ((), 2, True)
 
 
 @both
-def test_uncommitted_reads_see_aborted_records(implementation: str) -> None:
+def test_read_uncommitted_returns_aborted_records(implementation: str) -> None:
     assert run(implementation, sent(0, 2, 1) + aborts(2, 1)).column("offset") == [0, 1]
 
 
 @both
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_aborted_records_are_dropped_up_to_their_marker(implementation: str, codec: str) -> None:
+def test_aborted_records_are_skipped_up_to_their_marker(implementation: str, codec: str) -> None:
     data = b"".join(
         (
             sent(0, 2, 1, codec),  # committed before
@@ -61,7 +61,7 @@ def test_aborted_records_are_dropped_up_to_their_marker(implementation: str, cod
     )
     outcome = run(implementation, data, request(0, 16), [AbortedTransaction(1, 3)])
     assert outcome.column("offset") == [0, 1, 5, 6, 7, 8, 12, 13]
-    assert (outcome.counts.aborted, outcome.counts.control, outcome.counts.holes) == (4, 4, 0)
+    assert (outcome.counts.aborted, outcome.counts.control, outcome.counts.gaps) == (4, 4, 0)
     assert outcome.done
 
 
@@ -73,7 +73,7 @@ def test_several_aborted_transactions_of_one_producer(implementation: str) -> No
 
 
 @both
-def test_a_list_belongs_to_its_response(implementation: str) -> None:
+def test_aborted_transactions_belong_to_their_response(implementation: str) -> None:
     first, second = sent(0, 2, 1), sent(2, 2, 1)
     outcome = run(implementation, [first, second], None, [AbortedTransaction(1, 0)])
     assert outcome.column("offset") == []
@@ -110,5 +110,5 @@ def test_a_marker_without_a_type(implementation: str, key: bytes | None) -> None
 def test_an_empty_control_batch(implementation: str) -> None:
     empty = Batch((), 2, producer_id=1, attributes=TRANSACTIONAL | CONTROL, last_offset_delta=0)
     outcome = run(implementation, sent(0, 2, 1) + empty.encode(), request(0, 3), [AbortedTransaction(1, 0)])
-    assert (outcome.counts.control, outcome.counts.aborted, outcome.counts.holes) == (0, 2, 1)
+    assert (outcome.counts.control, outcome.counts.aborted, outcome.counts.gaps) == (0, 2, 1)
     assert outcome.done

@@ -2,41 +2,42 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{Plain, broken};
-use crate::error::Flaw;
+use super::{DecompressedBuffer, decompress_error};
+use crate::error::KernelError;
 
 /// zlib's largest window.
 const WINDOW_BITS: u8 = 15;
 
 #[derive(Default)]
 pub(super) struct Gzip {
-    /// Where the present member starts.
+    /// Where the current member starts.
     member: usize,
     inflater: Option<Decompress>,
 }
 
 impl Gzip {
-    /// Fills the room there is, up to the end of a piece; true at the end of the last member.
-    pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
+    /// Decompresses up to the end of a chunk; true at the end of the last member.
+    pub fn step(&mut self, compressed: &[u8], decompressed: &mut DecompressedBuffer) -> Result<bool, KernelError> {
         let inflater = self.inflater.get_or_insert_with(|| Decompress::new_gzip(WINDOW_BITS));
-        let rest = &packed[self.member + inflater.total_in() as usize..];
+        let rest = &compressed[self.member + inflater.total_in() as usize..];
         let before = inflater.total_out();
-        let step = plain.step();
-        let room = plain.room(1)?;
-        let full = room.len().min(step);
-        let room = &mut room[..full];
-        let status = inflater.decompress(rest, room, FlushDecompress::None).map_err(|error| broken("gzip", error))?;
+        let read_size = decompressed.next_read_size();
+        let space = decompressed.space(1)?;
+        let limit = space.len().min(read_size);
+        let space = &mut space[..limit];
+        let status =
+            inflater.decompress(rest, space, FlushDecompress::None).map_err(|error| decompress_error("gzip", error))?;
         let produced = (inflater.total_out() - before) as usize;
         let consumed = self.member + inflater.total_in() as usize;
-        plain.produced(produced)?;
+        decompressed.advance(produced)?;
         if status == Status::StreamEnd {
             self.inflater = None;
             self.member = consumed;
-            return Ok(consumed == packed.len());
+            return Ok(consumed == compressed.len());
         }
-        // All input taken and room left: the stream wants bytes that are not there.
-        if consumed == packed.len() && produced < full {
-            return Err(broken("gzip", "the stream is cut off"));
+        // All input is used and space is left: the stream is truncated.
+        if consumed == compressed.len() && produced < limit {
+            return Err(decompress_error("gzip", "the stream is truncated"));
         }
         Ok(false)
     }

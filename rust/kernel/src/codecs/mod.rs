@@ -1,36 +1,36 @@
-//! The ways the records of a batch can be compressed.
+//! Decompression and compression of record batches.
 //!
-//! Records are decompressed a piece at a time while they are read, to a buffer that is re-used from batch to batch. So a
-//! batch takes the memory of a piece, or of its largest record, whatever it decompresses to; and no size that the
-//! compressed bytes claim is allocated before it is known to be possible.
+//! Records are decompressed chunk by chunk while they are read, into a buffer that is reused for every batch. So a batch
+//! takes the memory of a chunk, or of its largest record, whatever its decompressed size; and a size that compressed bytes
+//! claim is only allocated if the input is large enough for it.
 
 mod compress;
+mod decompressed;
 mod gzip;
 mod lz4;
-mod plain;
 mod snappy;
 mod zstd;
 
 pub(crate) use compress::Compressor;
-pub(crate) use plain::Plain;
+pub(crate) use decompressed::DecompressedBuffer;
 
-use crate::error::Flaw;
+use crate::error::KernelError;
 use crate::format::codec;
 
-/// How many bytes are decompressed at a time, most batches in one go. A batch is read up to a multiple of it, or to its
-/// end, as the decoder in Python does it: so both hand out the same rows of a batch that turns out to be damaged.
-const PIECE: usize = 1 << 20;
+/// How many bytes are decompressed and read at a time. The Python decoder uses the same chunks, so both return the same
+/// rows of a damaged batch.
+const CHUNK_BYTES: usize = 1 << 20;
 
-/// Larger buffers and contexts, which unusual batches leave behind, are not kept.
-const KEPT_BYTES: usize = 16 << 20;
+/// Larger buffers and contexts of unusual batches are freed.
+const MAX_RETAINED_BYTES: usize = 16 << 20;
 
-/// The decompressors of one decoder, and the one at work.
+/// The decompressors of one decoder, and the current one.
 #[derive(Default)]
 pub(crate) struct Codecs {
     zstd: zstd::Zstd,
     stream: Stream,
-    /// What is wrong behind pieces that are to be read first.
-    flaw: Option<Flaw>,
+    /// The error behind chunks that are to be read first.
+    pending_error: Option<KernelError>,
 }
 
 #[derive(Default)]
@@ -44,10 +44,10 @@ enum Stream {
 }
 
 impl Codecs {
-    /// Begins with the records of another batch, compressed by `number` (the codec in its attributes, and not none).
-    pub fn begin(&mut self, number: u8, plain: &mut Plain) -> Result<(), Flaw> {
-        plain.clear();
-        self.flaw = None;
+    /// Starts with the records of another batch; `number` is its codec, and not none.
+    pub fn begin(&mut self, number: u8, decompressed: &mut DecompressedBuffer) -> Result<(), KernelError> {
+        decompressed.clear();
+        self.pending_error = None;
         self.stream = match number {
             codec::GZIP => Stream::Gzip(gzip::Gzip::default()),
             codec::SNAPPY => Stream::Snappy(snappy::Snappy::default()),
@@ -57,7 +57,7 @@ impl Codecs {
                 Stream::Zstd
             }
             _ => {
-                return Err(Flaw::unsupported(format!(
+                return Err(KernelError::unsupported(format!(
                     "the record batch is compressed with the unknown codec {number}"
                 )));
             }
@@ -65,42 +65,45 @@ impl Codecs {
         Ok(())
     }
 
-    /// Shows the next pieces in `plain`; true when there is no more. `packed` are all of the batch's compressed bytes.
+    /// Appends the next chunks to `decompressed`; true at the end. `compressed` are all compressed bytes of the batch.
     ///
-    /// # Errors
-    /// The next piece cannot be decompressed; of the last one, that includes what the codec has behind it.
-    pub fn more(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
-        if let Some(flaw) = self.flaw.take() {
-            return Err(flaw);
+    /// At the end, this also verifies the codec's checksums.
+    pub fn decompress_more(
+        &mut self,
+        compressed: &[u8],
+        decompressed: &mut DecompressedBuffer,
+    ) -> Result<bool, KernelError> {
+        if let Some(error) = self.pending_error.take() {
+            return Err(error);
         }
-        plain.slide();
-        plain.room(packed.len().saturating_mul(4).clamp(1, PIECE))?; // a first guess
+        decompressed.compact();
+        decompressed.space(compressed.len().saturating_mul(4).clamp(1, CHUNK_BYTES))?; // a first guess
         loop {
             let step = match &mut self.stream {
                 Stream::None => Ok(true),
-                Stream::Gzip(gzip) => gzip.step(packed, plain),
-                Stream::Snappy(snappy) => snappy.step(packed, plain),
-                Stream::Lz4(lz4) => lz4.step(packed, plain),
-                Stream::Zstd => self.zstd.step(packed, plain),
+                Stream::Gzip(gzip) => gzip.step(compressed, decompressed),
+                Stream::Snappy(snappy) => snappy.step(compressed, decompressed),
+                Stream::Lz4(lz4) => lz4.step(compressed, decompressed),
+                Stream::Zstd => self.zstd.step(compressed, decompressed),
             };
             match step {
                 Ok(true) => {
-                    plain.show_all();
+                    decompressed.release_all();
                     return Ok(true);
                 }
-                Ok(false) if plain.show_pieces() => return Ok(false),
+                Ok(false) if decompressed.release_chunks() => return Ok(false),
                 Ok(false) => {}
-                // A large block can have pieces before the byte that is one too many.
-                Err(flaw) if plain.show_pieces() => {
-                    self.flaw = Some(flaw);
+                // A large block can have chunks before the first excess byte.
+                Err(error) if decompressed.release_chunks() => {
+                    self.pending_error = Some(error);
                     return Ok(false);
                 }
-                Err(flaw) => return Err(flaw),
+                Err(error) => return Err(error),
             }
         }
     }
 }
 
-fn broken(codec: &str, what: impl std::fmt::Display) -> Flaw {
-    Flaw::corrupt(format!("the records cannot be decompressed ({codec}): {what}"))
+fn decompress_error(codec: &str, reason: impl std::fmt::Display) -> KernelError {
+    KernelError::corrupt(format!("the records cannot be decompressed ({codec}): {reason}"))
 }

@@ -5,55 +5,57 @@
 
 use snap::raw::{Decoder, decompress_len};
 
-use super::{Plain, broken};
-use crate::error::Flaw;
+use super::{DecompressedBuffer, decompress_error};
+use crate::error::KernelError;
 
 const XERIAL_MAGIC: &[u8] = b"\x82SNAPPY\x00";
 const XERIAL_HEADER: usize = 16;
 
-/// The most output a byte of input can stand for: a copy of 64 bytes takes three (or two for 11).
+/// The maximum output of a byte of input: a copy of 64 bytes takes three (or two for 11).
 const BEST_RATIO: usize = 22;
 
-/// Bytes that have been read.
 #[derive(Default)]
 pub(super) struct Snappy {
     at: usize,
 }
 
 impl Snappy {
-    /// Decompresses the next block; true behind the last one. A raw block is all there is.
-    pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
-        if !packed.starts_with(XERIAL_MAGIC) {
-            block(packed, plain)?;
+    /// Decompresses the next block; true after the last one. A raw block is the only one.
+    pub fn step(&mut self, compressed: &[u8], decompressed: &mut DecompressedBuffer) -> Result<bool, KernelError> {
+        if !compressed.starts_with(XERIAL_MAGIC) {
+            block(compressed, decompressed)?;
             return Ok(true);
         }
         self.at = self.at.max(XERIAL_HEADER);
-        let rest = packed.get(self.at..).ok_or_else(|| broken("snappy", "the framing is cut off"))?;
+        let rest = compressed.get(self.at..).ok_or_else(|| decompress_error("snappy", "the framing is truncated"))?;
         if rest.is_empty() {
             return Ok(true);
         }
-        let (length, behind) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
-        let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| cut_off())?;
-        let packed_block = behind.get(..length).ok_or_else(cut_off)?;
-        block(packed_block, plain)?;
+        let (length, remaining) = rest.split_first_chunk::<4>().ok_or_else(block_length_error)?;
+        let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| block_length_error())?;
+        let block_bytes = remaining.get(..length).ok_or_else(block_length_error)?;
+        block(block_bytes, decompressed)?;
         self.at += 4 + length;
-        Ok(self.at == packed.len())
+        Ok(self.at == compressed.len())
     }
 }
 
-fn block(packed: &[u8], plain: &mut Plain) -> Result<(), Flaw> {
-    let claimed = decompress_len(packed).map_err(|error| broken("snappy", error))?;
-    if claimed > packed.len().saturating_mul(BEST_RATIO) {
-        return Err(broken("snappy", format!("{} bytes cannot hold the {claimed} they claim", packed.len())));
+fn block(compressed: &[u8], decompressed: &mut DecompressedBuffer) -> Result<(), KernelError> {
+    let claimed = decompress_len(compressed).map_err(|error| decompress_error("snappy", error))?;
+    if claimed > compressed.len().saturating_mul(BEST_RATIO) {
+        return Err(decompress_error(
+            "snappy",
+            format!("{} bytes cannot hold the {claimed} they claim", compressed.len()),
+        ));
     }
-    if claimed > plain.left() {
-        return Err(plain.too_large());
+    if claimed > decompressed.remaining() {
+        return Err(decompressed.too_large());
     }
-    let room = plain.room(claimed)?;
-    let produced = Decoder::new().decompress(packed, room).map_err(|error| broken("snappy", error))?;
-    plain.produced(produced)
+    let space = decompressed.space(claimed)?;
+    let produced = Decoder::new().decompress(compressed, space).map_err(|error| decompress_error("snappy", error))?;
+    decompressed.advance(produced)
 }
 
-fn cut_off() -> Flaw {
-    broken("snappy", "a block's length does not fit the framing")
+fn block_length_error() -> KernelError {
+    decompress_error("snappy", "a block's length does not fit the framing")
 }

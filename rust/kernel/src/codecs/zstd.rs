@@ -2,13 +2,13 @@
 
 use zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
-use super::{KEPT_BYTES, Plain, broken};
-use crate::error::Flaw;
+use super::{DecompressedBuffer, MAX_RETAINED_BYTES, decompress_error};
+use crate::error::KernelError;
 
-/// What zstd says where `malloc` fails.
+/// zstd's message if `malloc` failed.
 const NO_MEMORY: &str = "Allocation error : not enough memory";
 
-/// A context is worth keeping: making one costs as much as decompressing some 16 KiB.
+/// The context is reused: creating one costs as much as decompressing some 16 KiB.
 #[derive(Default)]
 pub(super) struct Zstd {
     context: Option<DCtx<'static>>,
@@ -16,49 +16,49 @@ pub(super) struct Zstd {
 }
 
 impl Zstd {
-    pub fn begin(&mut self) -> Result<(), Flaw> {
+    pub fn begin(&mut self) -> Result<(), KernelError> {
         self.at = 0;
-        self.context.take_if(|context| context.sizeof() > KEPT_BYTES);
+        self.context.take_if(|context| context.sizeof() > MAX_RETAINED_BYTES);
         self.context()?.init().map_err(failed)?;
         Ok(())
     }
 
-    /// Fills the room there is, up to the end of a piece; true at the end of the last frame.
+    /// Decompresses up to the end of a chunk; true at the end of the last frame.
     ///
-    /// Streams, so that `plain` grows with what is produced whatever the frame claims. zstd itself sizes its window by
-    /// the frame header, but refuses more than 128 MiB, and touches no more of it than is produced.
-    pub fn step(&mut self, packed: &[u8], plain: &mut Plain) -> Result<bool, Flaw> {
-        let mut input = InBuffer { src: packed, pos: self.at };
-        let step = plain.step();
-        let room = plain.room(1)?;
-        let full = room.len().min(step);
-        let room = &mut room[..full];
-        let mut output = OutBuffer::around(room);
+    /// It streams, so that the buffer grows with the output, whatever the frame claims. zstd itself sizes its window by the
+    /// frame header, but rejects more than 128 MiB, and touches no more of it than the output needs.
+    pub fn step(&mut self, compressed: &[u8], decompressed: &mut DecompressedBuffer) -> Result<bool, KernelError> {
+        let mut input = InBuffer { src: compressed, pos: self.at };
+        let read_size = decompressed.next_read_size();
+        let space = decompressed.space(1)?;
+        let limit = space.len().min(read_size);
+        let space = &mut space[..limit];
+        let mut output = OutBuffer::around(space);
         let wanted = self.context()?.decompress_stream(&mut output, &mut input).map_err(failed)?;
         let produced = output.pos();
         self.at = input.pos();
-        plain.produced(produced)?;
-        if self.at < packed.len() {
+        decompressed.advance(produced)?;
+        if self.at < compressed.len() {
             return Ok(false);
         }
-        // All input taken and room left: the frame wants bytes that are not there.
-        if wanted > 0 && produced < full {
-            return Err(broken("zstd", "the frame is cut off"));
+        // All input is used and space is left: the frame is truncated.
+        if wanted > 0 && produced < limit {
+            return Err(decompress_error("zstd", "the frame is truncated"));
         }
         Ok(wanted == 0)
     }
 
-    fn context(&mut self) -> Result<&mut DCtx<'static>, Flaw> {
+    fn context(&mut self) -> Result<&mut DCtx<'static>, KernelError> {
         if self.context.is_none() {
-            self.context = Some(DCtx::try_create().ok_or_else(Flaw::no_memory)?);
+            self.context = Some(DCtx::try_create().ok_or_else(KernelError::no_memory)?);
         }
-        self.context.as_mut().ok_or_else(Flaw::no_memory)
+        self.context.as_mut().ok_or_else(KernelError::no_memory)
     }
 }
 
-fn failed(code: zstd_safe::ErrorCode) -> Flaw {
+fn failed(code: zstd_safe::ErrorCode) -> KernelError {
     match get_error_name(code) {
-        NO_MEMORY => Flaw::no_memory(),
-        name => broken("zstd", name),
+        NO_MEMORY => KernelError::no_memory(),
+        name => decompress_error("zstd", name),
     }
 }

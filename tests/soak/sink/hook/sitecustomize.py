@@ -1,8 +1,8 @@
-"""Holds a process of the sink at a named step, until it is let go or killed. The product knows nothing of it.
+"""Suspends a process of the sink at a named step until it is resumed or killed. The package itself has no such hook.
 
-Python imports a module of this name at the start of every process that has its folder on ``PYTHONPATH``. Where
-``SOAK_HOLD`` names a folder, the functions below are wrapped when their modules are imported. The soak writes into that
-folder at which step to hold (``hold.py``); of all processes that come there the first one stays.
+Python imports a module of this name at the start of every process with its folder in ``PYTHONPATH``. If
+``SOAK_BREAKPOINT`` names a folder, the functions below are wrapped when their modules are imported. The soak writes
+the step to this folder (``breakpoints.py``), and the first process that reaches it is suspended.
 """
 
 from __future__ import annotations
@@ -22,48 +22,51 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-VARIABLE = "SOAK_HOLD"
-_LONGEST = 300.0  # seconds; then the soak itself is gone, or forgot
+VARIABLE = "SOAK_BREAKPOINT"
+_MAX_SUSPENSION = 300.0  # seconds; the soak itself has ended by then
 
 
 class Step(NamedTuple):
-    """A moment in the work of the sink.
+    """A point in the work of the sink."""
 
-    Attributes:
-        place: The module, below the package, and the function in it; or several.
-        when: Before or after the function.
-        where: In a task, which Spark runs again, or in the commit step, without which the query fails.
-    """
-
-    place: str
+    places: str  # module:function below the package, separated by spaces
     when: Literal["before", "after"]
-    where: Literal["task", "commit"]
+    where: Literal["task", "commit"]  # Spark retries tasks; a failed commit step fails the query
 
     def functions(self) -> list[tuple[str, str]]:
-        """Return modules and functions."""
-        return [(module, function) for module, _, function in (each.partition(":") for each in self.place.split())]
+        return [(module, function) for module, _, function in (each.partition(":") for each in self.places.split())]
 
 
-_COMMIT = "structured.sink:KafkaStreamWriter.commit structured.sink:ExactlyOnceStreamWriter.commit"
+_COMMIT = "datasource.writers:KafkaStreamWriter.commit datasource.writers:ExactlyOnceStreamWriter.commit"
 
 STEPS = {
     # At least once.
-    "sending": Step("writing.producer:Producer.send", "before", "task"),
-    "sent": Step("writing.producer:Producer.flush", "before", "task"),
-    "acknowledged": Step("writing.producer:Producer.flush", "after", "task"),
-    "written": Step("structured._write_task:AtLeastOnceTask.write", "after", "task"),
+    "sending": Step("producer.batch_producer:BatchProducer.send", "before", "task"),
+    "sent": Step("producer.batch_producer:BatchProducer.flush", "before", "task"),
+    "acknowledged": Step("producer.batch_producer:BatchProducer.flush", "after", "task"),
+    "written": Step("datasource.write_task:AtLeastOnceWriteTask.write", "after", "task"),
     # Exactly once, in the tasks.
-    "staging": Step("writing.rows:RowWriter.write", "before", "task"),
-    "staged": Step("writing.rows:RowWriter.flush", "after", "task"),
+    "staging": Step("producer.row_writer:RowWriter.write", "before", "task"),
+    "staged": Step("producer.row_writer:RowWriter.flush", "after", "task"),
     # Exactly once, in the commit step.
-    "before InitProducerId": Step("writing.session:TransactionalSession.init", "before", "commit"),
-    "after InitProducerId": Step("writing.session:TransactionalSession.init", "after", "commit"),
-    "marker read": Step("writing.markers:MarkerStore.find", "after", "commit"),
-    "sending in the transaction": Step("writing.session:TransactionalSession.send", "before", "commit"),
-    "before the marker": Step("writing.markers:MarkerStore.encode", "before", "commit"),
-    "after the marker": Step("writing.session:TransactionalSession.flush", "after", "commit"),
-    "before EndTxn": Step("wire.transactions:Transactions.end", "before", "commit"),
-    "after EndTxn": Step("wire.transactions:Transactions.end", "after", "commit"),
+    "before InitProducerId": Step(
+        "producer.transactional_producer:TransactionalProducer.init_transactions", "before", "commit"
+    ),
+    "after InitProducerId": Step(
+        "producer.transactional_producer:TransactionalProducer.init_transactions", "after", "commit"
+    ),
+    "sink state read": Step("producer.sink_state_store:SinkStateStore.read_newest", "after", "commit"),
+    "sending in the transaction": Step(
+        "producer.transactional_producer:TransactionalProducer.send", "before", "commit"
+    ),
+    "before the sink state": Step("producer.sink_state_store:SinkStateStore.encode", "before", "commit"),
+    "after the sink state": Step("producer.transactional_producer:TransactionalProducer.flush", "after", "commit"),
+    "before EndTxn": Step(
+        "client.transaction_coordinator:TransactionCoordinatorClient.end_transaction", "before", "commit"
+    ),
+    "after EndTxn": Step(
+        "client.transaction_coordinator:TransactionCoordinatorClient.end_transaction", "after", "commit"
+    ),
     # Both.
     "committing": Step(_COMMIT, "before", "commit"),
     "committed": Step(_COMMIT, "after", "commit"),
@@ -73,11 +76,10 @@ _PACKAGE = "pyspark_kafka_direct"
 _calls: dict[int, int] = {}
 
 
-class _Wrapping(MetaPathFinder):
-    """Finds the modules of the steps as they are found otherwise, and wraps functions once they are loaded."""
+class _WrappingFinder(MetaPathFinder):
+    """Wraps the functions of the steps when their modules are loaded."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find a module of the steps; any other is not ours."""
         functions = [
             (function, step, each.when)
             for step, each in STEPS.items()
@@ -102,64 +104,64 @@ def _wrap_when_loaded(loader: Loader, functions: Sequence[tuple[str, str, str]])
         for function, step, when in functions:
             *classes, name = function.split(".")
             owner = functools.reduce(getattr, classes, module)
-            setattr(owner, name, _wrapped(getattr(owner, name), step, when))
+            setattr(owner, name, _wrap(getattr(owner, name), step, when))
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def _wrapped(function: Callable[..., Any], step: str, when: str) -> Callable[..., Any]:
+def _wrap(function: Callable[..., Any], step: str, when: str) -> Callable[..., Any]:
     @functools.wraps(function)
-    def wrapped(*args: Any, **named: Any) -> Any:
+    def wrapper(*args: Any, **keywords: Any) -> Any:
         if when == "before":
-            _stay(step)
-        result = function(*args, **named)
+            _suspend_at(step)
+        result = function(*args, **keywords)
         if when == "after":
-            _stay(step)
+            _suspend_at(step)
         return result
 
-    return wrapped
+    return wrapper
 
 
-def _stay(step: str) -> None:
-    """Wait here, if this step is the one, and nobody was here before."""
+def _suspend_at(step: str) -> None:
+    """Suspend this process if it is the first one at the armed step."""
     folder = os.environ[VARIABLE]
     try:
         with open(f"{folder}/armed") as file:
-            told = json.load(file)
+            settings = json.load(file)
     except FileNotFoundError:
         return
-    number = told["number"]
-    if told["step"] != step:
+    number = settings["number"]
+    if settings["step"] != step:
         return
     _calls[number] = _calls.get(number, 0) + 1
-    if _calls[number] <= told["skip"]:
+    if _calls[number] <= settings["skip"]:
         return
     try:
         os.rename(f"{folder}/armed", f"{folder}/taken-{number}")
-    except FileNotFoundError:  # another process was quicker
+    except FileNotFoundError:  # another process was faster
         return
-    if told["outlives"]:
-        with contextlib.suppress(PermissionError):  # it leads a group already
-            os.setsid()  # so that what kills the group of the driver, or of the workers, does not kill it
+    if settings["outlives"]:
+        with contextlib.suppress(PermissionError):  # it already leads a group
+            os.setsid()  # so that a kill of the group of the driver or of the workers does not reach it
     with open(f"{folder}/reaching-{number}", "w") as file:
         file.write(str(os.getpid()))
     os.rename(f"{folder}/reaching-{number}", f"{folder}/reached-{number}")
-    until = time.monotonic() + _LONGEST
+    end = time.monotonic() + _MAX_SUSPENSION
     while not os.path.exists(f"{folder}/released-{number}"):
-        if time.monotonic() > until:
+        if time.monotonic() > end:
             os._exit(1)
         time.sleep(0.005)
 
 
-def _run_the_next_one() -> None:
-    """Python imports one module of this name only; run the one that this one hides, if there is one."""
-    for place in sys.path:
-        file = os.path.join(place, "sitecustomize.py")
+def _run_hidden_module() -> None:
+    """Run the module of this name that this one hides, because Python imports only one."""
+    for folder in sys.path:
+        file = os.path.join(folder, "sitecustomize.py")
         if os.path.exists(file) and not os.path.samefile(file, __file__):
             runpy.run_path(file)
             return
 
 
 if VARIABLE in os.environ:
-    sys.meta_path.insert(0, _Wrapping())
-    _run_the_next_one()
+    sys.meta_path.insert(0, _WrappingFinder())
+    _run_hidden_module()

@@ -1,0 +1,172 @@
+"""Jars from Maven Central, downloaded once per user.
+
+The cache is ``$XDG_CACHE_HOME/pyspark-kafka-direct`` (``~/.cache`` if unset), one folder per set of jars. A folder gets
+its name when it is complete, so it is never partial. A lock file ensures that only one process downloads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from pyspark_kafka_direct.broker.java import find_java
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, SparkVersionError
+
+Progress = Callable[[str], None]
+
+DOWNLOAD_TIMEOUT_S = 600.0  # the broker's 90 jars usually take 30 s
+_LOG4J = "2.25.4"
+
+
+def jars(coordinates: Sequence[str], *, transitive: bool = True, progress: Progress | None = None) -> list[Path]:
+    """Return the paths of the jars that Maven coordinates name; jars that are not in the cache are downloaded first.
+
+    Args:
+        coordinates: Maven coordinates, such as ``org.slf4j:slf4j-api:2.0.17``.
+        transitive: Whether to include the jars of all dependencies.
+        progress: Called with lines about the progress; prints to standard error by default.
+
+    Raises:
+        BrokerError: The download failed.
+        BrokerTimeoutError: The download took longer than ten minutes.
+    """
+    key = hashlib.sha256("\n".join([str(transitive), *coordinates]).encode()).hexdigest()[:16]
+    return _cached(f"jars-{key}", ", ".join(coordinates), coordinates, transitive, progress or _to_stderr)
+
+
+def kafka_jars(version: str, progress: Progress | None = None) -> list[Path]:
+    """Return the jars of an Apache Kafka broker of that version (about 90 jars, 50 MB)."""
+    coordinates = [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"]
+    if not version.startswith("3."):
+        # Without a logging back end the log is empty. Kafka 3 depends on one, and Kafka 4 does not.
+        coordinates.append(f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}")
+    name = f"Apache Kafka {version} (about 90 jars, 50 MB, only once)"
+    return _cached(f"kafka-{version}", name, coordinates, True, progress or _to_stderr)
+
+
+def cache_folder() -> Path:
+    """Return the folder with all jars of this user; create it if missing."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "pyspark-kafka-direct"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(folder, error) from None
+    return folder
+
+
+def _cached(folder: str, name: str, coordinates: Sequence[str], transitive: bool, progress: Progress) -> list[Path]:
+    target = cache_folder() / folder
+    if not target.is_dir():
+        with _locked(target.with_suffix(target.suffix + ".lock"), name):
+            if not target.is_dir():  # another process may have created the folder in the meantime
+                _download(target, name, coordinates, transitive, progress)
+    return sorted(target.glob("*.jar"))
+
+
+def _download(target: Path, name: str, coordinates: Sequence[str], transitive: bool, progress: Progress) -> None:
+    started = time.monotonic()
+    java = find_java()
+    if find_spec("pyspark") is None:
+        raise SparkVersionError(
+            f"{name} is downloaded with the Ivy in PySpark, and this Python has no PySpark: "
+            'pip install "pyspark-kafka-direct[spark]"'
+        )
+    progress(f"Downloading {name} into {target}")
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        (work / "home").mkdir()
+        command = [sys.executable, "-P", str(Path(__file__).with_name("ivy.py")), str(work)]
+        command += ["transitive" if transitive else "alone", *coordinates]
+        with (work / "log").open("wb") as log:
+            child = subprocess.Popen(
+                command,
+                cwd=work,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYSPARK_KAFKA_DIRECT_JAVA": str(java)},
+            )
+            try:
+                _report_progress(child, work / "ivy", name, started, progress)
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+        if child.returncode != 0 or not any((work / "ivy" / "jars").glob("*.jar")):
+            raise BrokerError(_failure_message(name, (work / "log").read_text(errors="replace")))
+        (work / "ivy" / "jars").rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    progress(f"Downloaded {len(list(target.glob('*.jar')))} jars in {time.monotonic() - started:.0f} s")
+
+
+def _report_progress(child: subprocess.Popen[bytes], ivy: Path, name: str, started: float, progress: Progress) -> None:
+    reported_at = started
+    while child.poll() is None:
+        now = time.monotonic()
+        if now - started > DOWNLOAD_TIMEOUT_S:
+            raise BrokerTimeoutError(
+                f"Downloading {name} took longer than {DOWNLOAD_TIMEOUT_S:.0f} s: is the network slow?"
+            )
+        if now - reported_at >= 5:
+            sizes = [jar.stat().st_size for jar in ivy.glob("cache/**/*.jar")]
+            resolved = sum(1 for _ in ivy.glob("cache/**/ivy-*.xml"))
+            progress(f"  {resolved} modules resolved, {len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB so far")
+            reported_at = now
+        time.sleep(0.1)
+
+
+def _failure_message(name: str, log: str) -> str:
+    markers = ("unresolved dependency", "not found", "FAILED", "Exception", "Error", "Caused by")
+    lines = [line.strip() for line in log.splitlines() if any(word in line for word in markers)]
+    shown = "\n  ".join((lines or log.splitlines())[-8:])
+    return (
+        f"Could not download {name} from Maven Central:\n  {shown}\n"
+        "Check the network. Behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; "
+        "for a mirror set PYSPARK_KAFKA_DIRECT_IVY_SETTINGS to the path of an ivysettings.xml."
+    )
+
+
+@contextmanager
+def _locked(path: Path, name: str) -> Iterator[None]:
+    """Hold a lock file; while another process holds it, wait for at most the timeout of a download."""
+    import fcntl
+
+    deadline = time.monotonic() + DOWNLOAD_TIMEOUT_S
+    try:
+        handle = path.open("w")
+    except OSError as error:
+        raise _not_writable(path.parent, error) from None
+    with handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BrokerTimeoutError(
+                        f"Another process has been downloading {name} for more than {DOWNLOAD_TIMEOUT_S:.0f} s "
+                        f"({path})."
+                    ) from None
+                time.sleep(0.2)
+        yield
+
+
+def _not_writable(folder: Path, error: OSError) -> BrokerError:
+    return BrokerError(
+        f"Kafka's jars cannot be stored in {folder}: {error.strerror}. Set XDG_CACHE_HOME to a writable folder"
+    )
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

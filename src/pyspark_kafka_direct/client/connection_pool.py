@@ -1,0 +1,193 @@
+"""Connections and producer ids that outlive a task: one pool per process, the only global state of this package.
+
+Spark reuses its Python workers, so a connection made for one micro-batch serves the next. So does a producer id, which
+brokers retain for a day.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.producer_state import IdleProducerPool
+from pyspark_kafka_direct.client.system import SYSTEM, with_jitter
+from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+
+# Limits of idle connections. A worker runs one task at a time, so one per broker is usual; a driver plans several
+# queries in threads. Acquired connections are not limited: a task must not wait for another task's connection.
+_MAX_IDLE_PER_BROKER = 4
+_MAX_IDLE = 64
+
+
+class _PoolKey(NamedTuple):
+    settings: ConnectionSettings
+    host: str
+    port: int
+
+
+class _BrokerFailures(NamedTuple):
+    failed_connects: int  # in a row; 0 if only a request timed out
+    last_at: float  # monotonic time of the last failure
+
+
+_NO_FAILURES = _BrokerFailures(0, 0.0)
+
+
+class ConnectionPool:
+    """Idle connections by settings and broker, most recently used first, and failures by address; thread-safe."""
+
+    def __init__(self, system: System = SYSTEM) -> None:
+        self.system = system
+        # Which known broker this process calls first, as a fraction of them: different processes spread the load, and
+        # one process reuses its connection.
+        self.rotation = system.random()
+        self.idle_producers = IdleProducerPool()
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[int, tuple[_PoolKey, Connection]] = OrderedDict()  # by id(connection), oldest use first
+        self._failures: dict[tuple[str, int], _BrokerFailures] = {}
+        self._closed = False
+
+    def acquire(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
+        """Return an idle connection that is still open, or a new one."""
+        key = _PoolKey(settings, host, port)
+        while (connection := self._take_idle(key)) is not None:
+            if self._is_alive(connection):
+                return connection
+            connection.close()
+        return self._open(key, deadline)
+
+    def release(self, connection: Connection) -> None:
+        """Retain a connection for reuse; close it if it is broken or has an outstanding response."""
+        address = (connection.host, connection.port)
+        # After a timeout, close all idle connections to the broker: they look open, but would time out one by one.
+        if connection.timed_out:
+            self._failures[address] = _BrokerFailures(
+                self._failures_of(address).failed_connects, self.system.monotonic()
+            )
+            self._close_idle(address)
+        if not connection.idle:
+            connection.close()
+            return
+        if self._failures_of(address).last_at < connection.last_used:
+            self._failures.pop(address, None)
+        key = _PoolKey(connection.settings, *address)
+        connection.last_used = self.system.monotonic()
+        with self._lock:
+            surplus = [connection] if self._closed else self._add_idle(key, connection)
+        for surplus_connection in surplus:
+            surplus_connection.close()
+
+    def last_failure_time(self, address: tuple[str, int]) -> float:
+        """Return when a connection or request to a broker last failed (monotonic); 0 if it responded since."""
+        return self._failures_of(address).last_at
+
+    def close(self) -> None:
+        """Clear the pool permanently: connections that are released later are closed."""
+        with self._lock:
+            self._closed = True
+        self.clear()
+
+    def clear(self) -> None:
+        """Close all idle connections, and drop the failures and the producer ids."""
+        self.idle_producers = IdleProducerPool()
+        with self._lock:
+            idle = [connection for _, connection in self._idle.values()]
+            self._idle.clear()
+            self._failures.clear()
+        for connection in idle:
+            connection.close()
+
+    def after_fork(self) -> None:
+        """Reset the pool in a forked child: the sockets are the parent's, and the lock may be held."""
+        inherited_connections = self._idle
+        self.__init__(self.system)  # type: ignore[misc]
+        for _, connection in inherited_connections.values():
+            connection.close()  # closes the child's descriptor only
+
+    def _take_idle(self, key: _PoolKey) -> Connection | None:
+        with self._lock:
+            expired = self._take_expired()
+            idle_id = next(
+                (idle_id for idle_id, (idle_key, _) in reversed(self._idle.items()) if idle_key == key), None
+            )
+            connection = None if idle_id is None else self._idle.pop(idle_id)[1]
+        for expired_connection in expired:
+            expired_connection.close()
+        return connection
+
+    def _add_idle(self, key: _PoolKey, connection: Connection) -> list[Connection]:
+        """Add a connection as the newest idle one, and return the surplus connections, to be closed."""
+        self._idle[id(connection)] = (key, connection)
+        ids_of_key = [idle_id for idle_id, (idle_key, _) in self._idle.items() if idle_key == key]
+        surplus_ids = ids_of_key[: max(0, len(ids_of_key) - _MAX_IDLE_PER_BROKER)]
+        surplus = [self._idle.pop(idle_id)[1] for idle_id in surplus_ids]
+        while len(self._idle) > _MAX_IDLE:
+            surplus.append(self._idle.popitem(last=False)[1][1])
+        return surplus + self._take_expired()
+
+    def _failures_of(self, address: tuple[str, int]) -> _BrokerFailures:
+        return self._failures.get(address, _NO_FAILURES)
+
+    def _close_idle(self, address: tuple[str, int]) -> None:
+        with self._lock:
+            idle_ids = [idle_id for idle_id, (key, _) in self._idle.items() if (key.host, key.port) == address]
+            unresponsive = [self._idle.pop(idle_id)[1] for idle_id in idle_ids]
+        for connection in unresponsive:
+            connection.close()
+
+    def _take_expired(self) -> list[Connection]:
+        now = self.system.monotonic()
+        expired_ids = [
+            idle_id for idle_id, (key, connection) in self._idle.items() if _is_expired(key, connection, now)
+        ]
+        return [self._idle.pop(idle_id)[1] for idle_id in expired_ids]
+
+    def _open(self, key: _PoolKey, deadline: Deadline) -> Connection:
+        settings, address = key.settings, (key.host, key.port)
+        failures = self._failures_of(address)
+        timeout_ms = settings.connect_timeout_ms
+        if failures.failed_connects:
+            self._wait_before_reconnecting(settings, failures, deadline)
+            backoff_ms = settings.connect_timeout_ms << min(failures.failed_connects, 16)
+            timeout_ms = max(timeout_ms, min(backoff_ms, settings.connect_timeout_max_ms))
+        try:
+            connection = Connection.open(settings, *address, deadline.limited_to(timeout_ms / 1000))
+        except TransientBrokerError as error:
+            self._failures[address] = _BrokerFailures(failures.failed_connects + 1, self.system.monotonic())
+            if isinstance(error, BrokerTimeoutError):
+                self._close_idle(address)  # they would time out too
+            raise
+        self._failures.pop(address, None)
+        return connection
+
+    def _is_alive(self, connection: Connection) -> bool:
+        # No response is outstanding, so a readable socket means that the broker closed the connection.
+        descriptor = connection.fileno()
+        return descriptor >= 0 and not self.system.readable(descriptor)
+
+    def _wait_before_reconnecting(
+        self, settings: ConnectionSettings, failures: _BrokerFailures, deadline: Deadline
+    ) -> None:
+        backoff = settings.reconnect_backoff_ms << min(failures.failed_connects - 1, 16)
+        # Jitter prevents all tasks of a cluster from connecting to a restarted broker at once (KIP-144).
+        pause = with_jitter(min(backoff, settings.reconnect_backoff_max_ms) / 1000, self.system)
+        remaining = failures.last_at + pause - self.system.monotonic()
+        if remaining > 0:
+            self.system.sleep(min(remaining, deadline.remaining()))
+
+
+POOL = ConnectionPool()
+os.register_at_fork(after_in_child=POOL.after_fork)
+
+
+def _is_expired(key: _PoolKey, connection: Connection, now: float) -> bool:
+    limit = key.settings.connections_max_idle_ms
+    return limit >= 0 and now - connection.last_used > limit / 1000

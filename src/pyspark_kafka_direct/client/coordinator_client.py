@@ -1,0 +1,150 @@
+"""Requests to a coordinator: the broker that manages one consumer group or one transactional id.
+
+Coordinators move as leaders do, and a new one may still be loading its state. So it is looked up before the first
+request and again after errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+from pyspark_kafka_direct.client.broker_selection import attempt_timeout
+from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Retry
+from pyspark_kafka_direct.client.metadata import Node
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
+from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_T = TypeVar("_T")
+
+CoordinatorType: TypeAlias = Literal["group", "transaction"]
+
+_KEY_TYPES: Final[dict[CoordinatorType, int]] = {"group": 0, "transaction": 1}
+
+# The coordinator is the right one, and a retry to it succeeds soon.
+_RETRY_SAME_COORDINATOR: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+_SHORT_PAUSE = 0.01
+
+
+class BrokerLookup(Protocol):
+    """The cluster of the coordinator; implemented by ``ClusterClient``."""
+
+    settings: ConnectionSettings
+
+    @property
+    def nodes(self) -> Mapping[int, Node]:
+        """The known brokers; empty before the cluster was reached."""
+
+    def deadline(self) -> Deadline:
+        """Return the deadline of a wait of ``default.api.timeout.ms`` that starts now."""
+
+    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> Mapping[str, Any]:
+        """Fetch metadata of topics; fails early if the cluster was never reached."""
+
+    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
+        """Fetch the list of brokers; fails early if the cluster was never reached."""
+
+    def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T: ...
+
+    def connect(self, node: Node, deadline: Deadline) -> Connection: ...
+
+    def release(self, connection: Connection) -> None: ...
+
+
+class RetriableCoordinatorError(Exception):
+    """A response that a retry may change; ``error`` is raised if there is no retry."""
+
+    def __init__(self, error: KafkaDirectError, *, same_coordinator: bool = False) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.same_coordinator = same_coordinator  # whether to retry soon at the same coordinator
+
+
+def raise_for_error_code(code: int, operation: str, broker: str, partition: TopicPartition | None = None) -> None:
+    """Raise ``RetriableCoordinatorError`` for a retriable error code, or the error of any other code."""
+    if code == ErrorCode.NONE:
+        return
+    topic, index = (None, None) if partition is None else partition
+    error = error_for(code, operation, broker=broker, topic=topic, partition=index)
+    if error_code_info(code).retriable:
+        raise RetriableCoordinatorError(error, same_coordinator=code in _RETRY_SAME_COORDINATOR)
+    raise error
+
+
+class CoordinatorClient:
+    """Sends requests to the coordinator of one key; thread-safe."""
+
+    def __init__(self, cluster: BrokerLookup, coordinator_type: CoordinatorType, key: str) -> None:
+        self._cluster = cluster
+        self._coordinator_type = coordinator_type
+        self._key = key
+        self._node: Node | None = None
+
+    def call(
+        self,
+        call: Callable[[Connection, Deadline], _T],  # may raise RetriableCoordinatorError
+        topics: Collection[str],  # of the request; may be empty
+        deadline: Deadline | None = None,  # by default after default.api.timeout.ms
+    ) -> _T:
+        """Call the coordinator, and retry until the deadline, looking the coordinator up again after errors."""
+        settings = self._cluster.settings
+        deadline = deadline or self._cluster.deadline()
+        retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        short_retry = Retry(deadline, None, _SHORT_PAUSE, settings.retry_backoff_ms / 1000)
+        unknown_topic_responses = 0
+        if self._node is None and not self._cluster.nodes:
+            # Either metadata request fails early if the cluster was never reached.
+            if topics:
+                self._cluster.topics(topics, deadline=deadline)
+            else:
+                self._cluster.refresh_brokers(deadline=deadline)
+        while True:
+            try:
+                return self._call_once(call, deadline, retry.tries)
+            except RetriableCoordinatorError as retriable:
+                if retriable.same_coordinator:
+                    short_retry.wait_or_raise(retriable.error)
+                    continue
+                unknown_topic_responses = (
+                    unknown_topic_responses + 1 if isinstance(retriable.error, TopicNotFoundError) else 0
+                )
+                if unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS:
+                    raise retriable.error from None
+                self._node = None
+                retry.wait_or_raise(retriable.error)
+            except TransientBrokerError as error:
+                self._node = None
+                retry.wait_or_raise(error)
+
+    def _call_once(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int) -> _T:
+        node = self._node  # another thread may reset it
+        if node is None:
+            node = self._node = self._find_coordinator(deadline, tries)
+        # The first tries have short timeouts, because an unresponsive coordinator may be replaced by another broker.
+        limit = deadline.limited_to(attempt_timeout(self._cluster.settings, tries))
+        connection = self._cluster.connect(node, limit)
+        try:
+            return call(connection, limit)
+        finally:
+            self._cluster.release(connection)
+
+    def _find_coordinator(self, deadline: Deadline, tries: int) -> Node:
+        request = {"key": self._key, "key_type": _KEY_TYPES[self._coordinator_type]}
+
+        def call(connection: Connection, limit: Deadline) -> tuple[Any, str]:
+            return connection.call(FIND_COORDINATOR, request, limit), connection.broker
+
+        response, broker = self._cluster.call_any_broker(call, deadline, tries)
+        raise_for_error_code(
+            response.error_code, f"finding the coordinator of the {self._coordinator_type} {self._key!r}", broker
+        )
+        return Node(response.node_id, response.host, response.port)

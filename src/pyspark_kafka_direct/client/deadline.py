@@ -1,0 +1,79 @@
+"""Deadlines, and retries with exponential backoff until a deadline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.client.system import SYSTEM, System, with_jitter
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.errors import KafkaDirectError
+
+# So many unknown-topic responses in a row confirm that a topic or partition is missing: brokers can lag behind.
+# With the default backoff this takes about 1.5 s.
+UNKNOWN_TOPIC_CONFIRMATIONS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point in time on the monotonic clock, passed down unchanged through all layers of an operation."""
+
+    at: float  # on the scale of system.monotonic()
+    setting: str = "kafka.default.api.timeout.ms"  # the option that extends the deadline, named by errors
+    system: System = field(default=SYSTEM, compare=False, repr=False)
+
+    @classmethod
+    def after(cls, seconds: float, setting: str = "kafka.default.api.timeout.ms", system: System = SYSTEM) -> Deadline:
+        return cls(system.monotonic() + seconds, setting, system)
+
+    def remaining(self) -> float:
+        """Return the remaining seconds, never negative."""
+        return max(0.0, self.at - self.system.monotonic())
+
+    @property
+    def expired(self) -> bool:
+        return self.system.monotonic() >= self.at
+
+    def limited_to(self, seconds: float) -> Deadline:
+        """Return this deadline or ``seconds`` from now, whichever comes first."""
+        limited_at = self.system.monotonic() + seconds
+        return self if self.at <= limited_at else Deadline(limited_at, self.setting, self.system)
+
+
+def exponential_backoff(initial: float, tries: int, maximum: float) -> float:
+    """Return a pause in seconds that doubles with each earlier try, up to a maximum."""
+    return min(initial * 2.0 ** min(tries, 16), maximum)
+
+
+class Retry:
+    """Counts the tries of one operation and pauses between them, with a jitter of 20% (KIP-580)."""
+
+    def __init__(self, deadline: Deadline, retries: int | None, initial_pause: float, max_pause: float) -> None:
+        self.deadline = deadline  # the caller may replace it
+        self._retries = retries  # None: as many as fit before the deadline
+        self._pause = initial_pause  # seconds; stays the same if it equals max_pause
+        self._error_to_raise: KafkaDirectError | None = None
+        self._max_pause = max_pause
+        self.tries = 1  # including the current one
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether the current try is the last one allowed."""
+        return self._retries is not None and self.tries > self._retries
+
+    def wait_or_raise(self, error: KafkaDirectError) -> None:
+        """Pause before the next try, or raise the error that explains the failure."""
+        # If a timeout follows another error, raise the earlier error, because it explains the failure.
+        if self._error_to_raise is None or not isinstance(error, BrokerTimeoutError):
+            self._error_to_raise = error
+        system = self.deadline.system
+        pause = with_jitter(min(self._pause, self._max_pause), system)
+        if self.is_last_try or pause >= self.deadline.remaining():
+            if self.tries > 1:
+                self._error_to_raise.add_note(f"Tried {self.tries} times.")
+            raise self._error_to_raise
+        self.tries += 1
+        self._pause *= 2
+        system.sleep(pause)

@@ -1,0 +1,138 @@
+"""Cluster metadata: brokers, topics, partitions and their leaders, from one Metadata request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from pyspark_kafka_direct.client.socket_connect import format_address
+from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.protocol.messages import METADATA
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.deadline import Deadline
+
+_NO_TOPIC_ID = UUID(int=0)
+
+# Leader epochs are reliable from this version on (Kafka 2.4). Older brokers return outdated ones while partitions are
+# moved (KAFKA-9212), and the leader rejects every request with one. Java's client does not send them either.
+_FIRST_VERSION_WITH_RELIABLE_EPOCHS = 9
+_UNKNOWN_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker, as advertised by the cluster."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return format_address(self.host, self.port)
+
+
+class PartitionLeader(NamedTuple):
+    """The leader of a partition; brokers with another leader epoch reject requests (KIP-320)."""
+
+    node: Node
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition, its leader and its replicas, by broker id."""
+
+    partition: int
+    leader: int | None  # None if there is no leader
+    leader_epoch: int = -1  # -1 if not reliable (Kafka before 2.4)
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic and its partitions by index."""
+
+    name: str
+    topic_id: UUID | None  # None before Kafka 2.8
+    internal: bool  # such as __consumer_offsets
+    partitions: dict[int, PartitionMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """The contents of one Metadata response."""
+
+    nodes: dict[int, Node]
+    topics: dict[str, TopicMetadata]  # those that exist and are visible to the principal
+    topic_errors: dict[str, int]  # error codes except UNKNOWN_TOPIC_OR_PARTITION
+    cluster_id: str | None
+    error_code: int = ErrorCode.NONE
+
+
+def fetch_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
+    """Fetch metadata of topics from any broker; ``None`` means all topics."""
+    request = {
+        "topics": None if names is None else [{"name": name} for name in names],
+        "allow_auto_topic_creation": False,
+    }
+    response = connection.call(METADATA, request, deadline)
+    if any(topic.name is None for topic in response.topics):
+        connection.close()
+        raise ProtocolError("The response to Metadata has a topic without a name.", broker=connection.broker)
+    return _parse_metadata(
+        response, has_reliable_epochs=connection.version(METADATA) >= _FIRST_VERSION_WITH_RELIABLE_EPOCHS
+    )
+
+
+def merge_by_leader_epoch(known_topic: TopicMetadata | None, received_topic: TopicMetadata) -> TopicMetadata:
+    """Return new metadata, but for each partition the leader with the highest epoch (KIP-320)."""
+    # A broker that lags behind may still return a leader that was replaced; Java's Metadata class decides the same way.
+    if known_topic is None or known_topic.topic_id != received_topic.topic_id:
+        return received_topic
+    partitions = {
+        index: known_partition
+        if (known_partition := known_topic.partitions.get(index)) is not None
+        and known_partition.leader_epoch > partition.leader_epoch
+        else partition
+        for index, partition in received_topic.partitions.items()
+    }
+    return replace(received_topic, partitions=partitions)
+
+
+def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetadata:
+    nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
+    topics: dict[str, TopicMetadata] = {}
+    errors: dict[str, int] = {}
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.NONE:
+            topic_id = topic.topic_id
+            topics[topic.name] = TopicMetadata(
+                topic.name,
+                None if topic_id == _NO_TOPIC_ID else topic_id,
+                topic.is_internal,
+                {entry.partition_index: _parse_partition(entry, has_reliable_epochs) for entry in topic.partitions},
+            )
+        elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            errors[topic.name] = topic.error_code
+    return ClusterMetadata(nodes, topics, errors, response.cluster_id, response.error_code)
+
+
+def _parse_partition(entry: Any, has_reliable_epochs: bool) -> PartitionMetadata:
+    # A partition error (no leader, no listener) comes with leader -1; a missing replica is no error for a client.
+    return PartitionMetadata(
+        entry.partition_index,
+        entry.leader_id if entry.leader_id >= 0 else None,
+        entry.leader_epoch if has_reliable_epochs else _UNKNOWN_EPOCH,
+        entry.replica_nodes,
+        entry.isr_nodes,
+        entry.offline_replicas,
+    )

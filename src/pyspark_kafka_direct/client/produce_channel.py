@@ -1,0 +1,144 @@
+"""Produce requests: record batches of many partitions to the broker that leads them, and their responses.
+
+    request   [9+] TAG_BUFFER of the request header
+              nullable STRING transactional id
+              INT16 acks (-1 all replicas in sync, 1 the leader, 0: no response), INT32 timeout ms
+              ARRAY of topic:
+                STRING name
+                ARRAY of partition:
+                  INT32 partition, RECORDS: one record batch of message format 2
+                  [9+] TAG_BUFFER
+                [9+] TAG_BUFFER
+              [9+] TAG_BUFFER
+
+    response  [9+] TAG_BUFFER of the response header
+              ARRAY of topic:
+                STRING name
+                ARRAY of partition:
+                  INT32 partition, INT16 error code, INT64 base offset, INT64 log append time ms
+                  [5+] INT64 log start offset
+                  [8+] ARRAY of record error: INT32 index in the batch, nullable STRING message, [9+] TAG_BUFFER
+                  [8+] nullable STRING message
+                  [9+] TAG_BUFFER: 0 [10+] current leader: INT32 leader id, INT32 leader epoch, TAG_BUFFER
+                [9+] TAG_BUFFER
+              INT32 throttle time ms
+              [9+] TAG_BUFFER: 0 [10+] node endpoints, which the next metadata request returns too
+
+A request has at most one record batch per partition: brokers reject two. Records are sent without a copy
+(``protocol.codec.MessageBuffer``).
+
+With a transactional id, version 12 means that a write adds its partition to the transaction (KIP-890). This requires
+the feature transaction.version 2, which the API versions do not show.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark_kafka_direct.errors import ProtocolError, UnsupportedBrokerError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.messages import PRODUCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.deadline import Deadline
+
+NO_OFFSET: Final = -1  # the broker returns no base offset: an old duplicate, or acks=0
+NO_TIMESTAMP: Final = -1  # log append time of a topic whose records have their own timestamps
+
+_FIRST_TRANSACTION_V2_VERSION = 12
+_FIRST_ZSTD_VERSION = 7
+
+
+class PartitionProduceResponse(NamedTuple):
+    """A broker's response for one partition's record batch."""
+
+    error_code: int
+    base_offset: int = NO_OFFSET  # of the first record
+    log_append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = -1  # -1 if unknown
+    record_errors: tuple[tuple[int, str | None], ...] = ()  # index in the batch, and message, of rejected records
+    message: str | None = None  # the broker's own
+    leader: int = -1  # broker id, returned by brokers that do not lead the partition (KIP-951); -1 if unknown
+    leader_epoch: int = -1
+
+
+class ProduceChannel:
+    """Sends Produce requests over one connection; several may be in flight."""
+
+    def __init__(
+        self,
+        connection: Connection,  # not used by others
+        *,
+        acks: int,
+        timeout_ms: int,  # for which the broker may wait for replicas
+        transactional_id: str | None = None,
+        adds_partitions: bool = True,  # whether writes add partitions to the transaction (transaction.version 2)
+        zstd: bool = False,  # whether record batches may be compressed with zstd
+    ) -> None:
+        self.connection = connection
+        version = connection.version(PRODUCE)
+        if transactional_id is not None and not adds_partitions:
+            version = min(version, _FIRST_TRANSACTION_V2_VERSION - 1)
+        if zstd and version < _FIRST_ZSTD_VERSION:
+            raise UnsupportedBrokerError(
+                "The broker does not support zstd, which requires Kafka 2.1: set another kafka.compression.type.",
+                broker=connection.broker,
+            )
+        self.version = version
+        self._expects_response = acks != 0
+        self._values = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": timeout_ms}
+        self._in_flight: deque[list[TopicPartition]] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests without a response."""
+        return len(self._in_flight)
+
+    def request(self, batches: Mapping[TopicPartition, bytes | bytearray], deadline: Deadline) -> None:
+        """Send record batches, at most one per partition, without waiting for the response."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, index), records in batches.items():
+            topics.setdefault(topic, []).append({"index": index, "records": records})
+        data = [{"name": topic, "partition_data": partitions} for topic, partitions in topics.items()]
+        values = {**self._values, "topic_data": data}
+        self.connection.submit(PRODUCE, values, deadline, version=self.version, expects_response=self._expects_response)
+        if self._expects_response:
+            self._in_flight.append(list(batches))
+
+    def response(self, deadline: Deadline) -> tuple[dict[TopicPartition, PartitionProduceResponse], int]:
+        """Wait for the response to the oldest request; return it by partition, and the throttle time in ms."""
+        response = self.connection.complete(PRODUCE, deadline, version=self.version)
+        requested_partitions = self._in_flight.popleft()
+        partition_responses = {
+            TopicPartition(topic.name, partition.index): _parse_partition(partition)
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        if partition_responses.keys() != set(requested_partitions):
+            self.connection.close()
+            missing = next(
+                (tp for tp in requested_partitions if tp not in partition_responses), requested_partitions[0]
+            )
+            raise ProtocolError(
+                "The response to Produce does not have the partitions of the request.",
+                topic=missing.topic,
+                partition=missing.partition,
+                broker=self.connection.broker,
+            )
+        return partition_responses, response.throttle_time_ms
+
+
+def _parse_partition(partition_response: Any) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        partition_response.error_code,
+        partition_response.base_offset if partition_response.error_code == 0 else NO_OFFSET,
+        partition_response.log_append_time_ms,
+        partition_response.log_start_offset,
+        tuple((error.batch_index, error.batch_index_error_message) for error in partition_response.record_errors),
+        partition_response.error_message,
+        *partition_response.current_leader,
+    )

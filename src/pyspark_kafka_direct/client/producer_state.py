@@ -1,0 +1,57 @@
+"""Idle idempotent producers. Brokers retain producer ids for a day, so they are reused."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_MAX_IDLE_PER_KEY = 4
+_MAX_KEYS = 16
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    id: int
+    epoch: int
+
+
+class PartitionSequence(NamedTuple):
+    """The producer id used in a partition, and the sequence number of its next record."""
+
+    producer: ProducerIdAndEpoch
+    sequence: int
+
+
+@dataclass(slots=True)
+class IdempotentProducerState:
+    """The state of an idempotent producer whose records are all acknowledged."""
+
+    producer: ProducerIdAndEpoch  # for partitions not yet in sequences
+    sequences: dict[TopicPartition, PartitionSequence] = field(default_factory=dict)
+
+
+class IdleProducerPool:
+    """Idle producers by key; each is acquired by one user at a time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[Hashable, list[IdempotentProducerState]] = {}
+
+    def acquire(self, key: Hashable) -> IdempotentProducerState | None:
+        """Remove and return an idle producer, if there is one."""
+        with self._lock:
+            idle = self._idle.get(key)
+            return idle.pop() if idle else None
+
+    def release(self, key: Hashable, producer: IdempotentProducerState) -> None:
+        """Add an idle producer; beyond the limits, those idle longest are dropped."""
+        with self._lock:
+            idle = self._idle.pop(key, [])
+            self._idle[key] = [*idle, producer][-_MAX_IDLE_PER_KEY:]
+            if len(self._idle) > _MAX_KEYS:
+                del self._idle[next(iter(self._idle))]

@@ -1,0 +1,1 @@
+"""TLS, SASL, OAuth tokens and certificates. Importing it imports nothing more."""

@@ -1,0 +1,306 @@
+"""Loads certificates and keys from PEM (text or file) and PKCS12; JKS is rejected.
+
+The first bytes of a file identify its format, so the ``ssl.*store.type`` settings are not required. (Java's
+``keystore.type.compat`` does the same for JKS and PKCS12.)
+
+    PEM     text with "-----BEGIN <label>-----", base64, "-----END <label>-----"
+    PKCS12  SEQUENCE { INTEGER 3, ...    30 8x .. 02 01 03       (RFC 7292, 4)
+    DER     SEQUENCE { SEQUENCE { ...    30 8x .. 30 8x          (one certificate, X.509)
+    JKS     FE ED FE ED, and CE CE CE CE for JCEKS
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tempfile
+import textwrap
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.config.security_settings import Secret, TlsSettings
+
+_JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_DER_SEQUENCE: Final = b"\x30"
+_DER_VERSION_3: Final = b"\x02\x01\x03"  # INTEGER 3
+
+# PEM text in settings often has lost or escaped line breaks, and text around the blocks. OpenSSL requires lines of 64
+# characters; Kafka's own reader (DefaultSslEngineFactory) accepts any white space. Keys in the old format have header
+# lines before the base64 ("Proc-Type: 4,ENCRYPTED").
+_PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """This client's certificate chain and private key."""
+
+    pem: bytes  # certificates, then the key
+    password: Secret | None  # of the key in pem, if it is encrypted
+    key_option: str  # the option the key came from, for errors
+    password_option: str
+
+    def __repr__(self) -> str:
+        return f"ClientCertificate({self.key_option})"
+
+
+def load_ca_certificates(tls: TlsSettings) -> str | None:
+    """Return the CA certificates as PEM, or ``None`` to use the system's."""
+    if tls.truststore_certificates is not None:
+        return _certificates_from_pem(tls.truststore_certificates, "ssl.truststore.certificates")
+    if tls.truststore_location is None:
+        return None
+    option = "ssl.truststore.location"
+    data = _read_file(tls.truststore_location, option, "ssl.truststore.certificates")
+    match _detect_format(data):
+        case "PEM":
+            return _certificates_from_pem(_decode(data), option)
+        case "PKCS12":
+            return _ca_certificates_from_pkcs12(data, tls.truststore_password, option)
+        case "DER":
+            return _der_to_pem(data, option)
+        case _:
+            raise _unknown_format_error(data, tls.truststore_location, option)
+
+
+def load_client_certificate(tls: TlsSettings) -> ClientCertificate | None:
+    """Return this client's certificate and key, or ``None`` if the settings have none."""
+    if tls.keystore_location is not None:
+        return _client_certificate_from_keystore(tls, tls.keystore_location)
+    if tls.certificate_chain is not None:
+        chain_option, chain = "ssl.keystore.certificate.chain", tls.certificate_chain.reveal()
+    elif tls.certificate_location is not None:
+        chain_option = "ssl.certificate.location"
+        chain = _decode(_read_file(tls.certificate_location, chain_option, "ssl.keystore.certificate.chain"))
+    else:
+        return None
+    if tls.key is not None:
+        key_option, key = "ssl.keystore.key", tls.key.reveal()
+    elif tls.key_location is not None:
+        key_option = "ssl.key.location"
+        key = _decode(_read_file(tls.key_location, key_option, "ssl.keystore.key"))
+    else:
+        key_option, key = chain_option, chain
+    pem = _certificates_from_pem(chain, chain_option) + _private_key_from_pem(key, key_option)
+    return ClientCertificate(pem.encode(), tls.key_password, key_option, "ssl.key.password")
+
+
+def certificate_files(tls: TlsSettings) -> tuple[str, ...]:
+    """Return the paths of the files that the settings name."""
+    paths = (tls.truststore_location, tls.keystore_location, tls.certificate_location, tls.key_location)
+    return tuple(path for path in paths if path is not None)
+
+
+@contextmanager
+def private_file(data: bytes) -> Iterator[str]:
+    """Provide a path at which only this process's user can read ``data``, until the block ends."""
+    # OpenSSL reads certificate and key from paths only. On Linux the file is in memory (memfd), without a name in any
+    # directory; elsewhere it is a temporary file of mode 0600.
+    memfd_create = getattr(os, "memfd_create", None)
+    if memfd_create is not None and os.path.isdir("/proc/self/fd"):
+        descriptor = memfd_create("pyspark-kafka-direct", os.MFD_CLOEXEC)
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+        return
+    descriptor, path = tempfile.mkstemp(prefix="pyspark-kafka-direct-")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class PemBlock:
+    """A PEM block: its label, and the whole block with standard line breaks."""
+
+    label: str
+    text: str
+
+    @property
+    def is_certificate(self) -> bool:
+        """Whether it is a certificate (with any of OpenSSL's three labels)."""
+        return self.label.endswith("CERTIFICATE")
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is a private key, encrypted or not."""
+        return self.label.endswith("PRIVATE KEY")
+
+    def __repr__(self) -> str:
+        return f"PemBlock({self.label})"
+
+
+def looks_like_pem(text: str) -> bool:
+    """Return whether a string contains PEM, and is not, for example, a path."""
+    return "-----BEGIN" in text
+
+
+def read_pem(text: str) -> list[PemBlock]:
+    """Return the well-formed blocks of a text, in order."""
+    blocks = []
+    for label, body in _PEM_BLOCK.findall(text.replace("\\r", "").replace("\\n", "\n")):
+        if ":" in body:  # with header lines, lost line breaks cannot be restored
+            content = "\n".join(line.strip() for line in body.strip().splitlines())
+        else:
+            content = "".join(body.split())
+            if _BASE64.fullmatch(content) is None:
+                continue
+            content = "\n".join(textwrap.wrap(content, 64))
+        blocks.append(PemBlock(label, f"-----BEGIN {label}-----\n{content}\n-----END {label}-----\n"))
+    return blocks
+
+
+def _client_certificate_from_keystore(tls: TlsSettings, path: str) -> ClientCertificate:
+    option = "ssl.keystore.location"
+    data = _read_file(path, option, "ssl.keystore.certificate.chain and kafka.ssl.keystore.key")
+    match _detect_format(data):
+        case "PEM":
+            text = _decode(data)
+            pem = _certificates_from_pem(text, option) + _private_key_from_pem(text, option)
+            return ClientCertificate(pem.encode(), tls.key_password, option, "ssl.key.password")
+        case "PKCS12":
+            return _client_certificate_from_pkcs12(data, tls.keystore_password, option)
+        case _:
+            raise _unknown_format_error(data, path, option)
+
+
+def _read_file(path: str, option: str, pem_text_option: str) -> bytes:
+    if looks_like_pem(path):
+        raise OptionError(
+            f"option kafka.{option} requires a path, but has PEM text; set kafka.{pem_text_option} instead"
+        )
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise OptionError(
+            f"option kafka.{option}: {path!r} cannot be read on {socket.gethostname()} ({reason}); the file must "
+            f"exist on the driver and on every executor, or set kafka.{pem_text_option} to its content as PEM text"
+        ) from None
+
+
+def _detect_format(data: bytes) -> str:
+    """Return the file format, or ``''`` if it is unknown."""
+    if b"-----BEGIN" in data:
+        return "PEM"
+    if data.startswith(_JKS_MAGICS):
+        return "JKS"
+    # DER: a tag byte, then the length (long form if bit 7 is set), then the content. PKCS12 begins
+    # SEQUENCE { INTEGER 3; a certificate or key in DER begins otherwise.
+    content = data[2 + (data[1] & 0x7F) :] if len(data) > 2 and data[1] & 0x80 else data[2:]
+    if data.startswith(_DER_SEQUENCE) and content.startswith(_DER_VERSION_3):
+        return "PKCS12"
+    if data.startswith(_DER_SEQUENCE) and content.startswith(_DER_SEQUENCE):
+        return "DER"
+    return ""
+
+
+def _unknown_format_error(data: bytes, path: str, option: str) -> OptionError:
+    if _detect_format(data) != "JKS":
+        return OptionError(f"option kafka.{option}: {path!r} is neither PEM nor PKCS12")
+    return OptionError(
+        f"option kafka.{option}: {path!r} is a Java keystore (JKS), which is not supported; convert it with: "
+        f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12"
+    )
+
+
+def _decode(data: bytes) -> str:
+    # PEM is ASCII; text between the blocks may have any encoding.
+    return data.decode("ascii", errors="replace")
+
+
+def _certificates_from_pem(text: str, option: str) -> str:
+    certificates = [block.text for block in read_pem(text) if block.is_certificate]
+    if certificates:
+        return "".join(certificates)
+    hint = _path_hint(text, option)
+    raise OptionError(f"option kafka.{option} has no PEM certificate (-----BEGIN CERTIFICATE-----){hint}")
+
+
+def _private_key_from_pem(text: str, option: str) -> str:
+    keys = [block.text for block in read_pem(text) if block.is_key]
+    if len(keys) == 1:
+        return keys[0]
+    keys_found = "no PEM private key (-----BEGIN PRIVATE KEY-----)" if not keys else "more than one private key"
+    raise OptionError(f"option kafka.{option} has {keys_found}{_path_hint(text, option)}")
+
+
+def _path_hint(text: str, option: str) -> str:
+    if option.endswith(".location") or looks_like_pem(text):
+        return ""
+    return " (the option requires PEM text, not a path)"
+
+
+def _der_to_pem(data: bytes, option: str) -> str:
+    from cryptography import x509
+
+    try:
+        return _to_pem(x509.load_der_x509_certificate(data))
+    except ValueError:
+        raise OptionError(f"option kafka.{option} has no readable certificate") from None
+
+
+def _ca_certificates_from_pkcs12(data: bytes, password: Secret | None, option: str) -> str:
+    store = _open_pkcs12(data, password, option, "ssl.truststore.password")
+    certificates = "".join(_to_pem(entry.certificate) for entry in store.additional_certs)
+    if not certificates:
+        raise OptionError(f"option kafka.{option}: the store has no CA certificate")
+    return certificates
+
+
+def _client_certificate_from_pkcs12(data: bytes, password: Secret | None, option: str) -> ClientCertificate:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    store = _open_pkcs12(data, password, option, "ssl.keystore.password")
+    if store.key is None or store.cert is None:
+        raise OptionError(f"option kafka.{option}: the store has no private key with its certificate")
+    chain = _certificate_chain(store.cert.certificate, [entry.certificate for entry in store.additional_certs])
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = "".join(map(_to_pem, chain)).encode() + key
+    return ClientCertificate(pem, None, option, "ssl.keystore.password")
+
+
+def _open_pkcs12(data: bytes, password: Secret | None, option: str, password_option: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    try:
+        return pkcs12.load_pkcs12(data, password.reveal().encode() if password else None)
+    except UnsupportedAlgorithm as error:
+        raise OptionError(f"option kafka.{option}: the encryption of the store is not supported ({error})") from None
+    except ValueError:
+        problem = "is wrong" if password else "is not set"
+        raise OptionError(
+            f"option kafka.{option}: the store cannot be opened; kafka.{password_option} {problem}, or the file is "
+            "damaged"
+        ) from None
+
+
+def _certificate_chain(leaf: Any, other_certificates: list[Any]) -> list[Any]:
+    # A store has certificates in any order; TLS 1.2 requires that each is followed by its issuer (RFC 5246, 7.4.2).
+    chain = [leaf]
+    remaining = [certificate for certificate in other_certificates if certificate != leaf]
+    while issuer := next((candidate for candidate in remaining if candidate.subject == chain[-1].issuer), None):
+        chain.append(issuer)
+        remaining.remove(issuer)
+    return chain
+
+
+def _to_pem(certificate: Any) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    text: bytes = certificate.public_bytes(Encoding.PEM)
+    return text.decode()

@@ -1,0 +1,284 @@
+"""SASL authentication: SaslHandshake, then SaslAuthenticate until the mechanism completes.
+
+    SaslHandshake v1       mechanism                ->  error code, mechanisms the listener offers
+    SaslAuthenticate v0-2  bytes of the mechanism   ->  error code, error message, bytes, [v1+: session lifetime in ms]
+
+Both are ordinary requests (KIP-152). The same exchange on a connection in use re-authenticates it (KIP-368).
+
+SCRAM proves that both sides know the password, without sending it (RFC 5802, RFC 7677):
+
+    client-first   n,,n=<user>,r=<client nonce>[,tokenauth=true]
+    server-first   r=<client nonce><server nonce>,s=<base64 salt>,i=<iterations>
+    client-final   c=biws,r=<both nonces>,p=<base64 proof>
+    server-final   v=<base64 server signature>        or e=<error>
+
+    salted  = PBKDF2(password, salt, iterations)      stored = H(HMAC(salted, "Client Key"))
+    auth    = client-first without "n,,", server-first and client-final without the proof, joined by commas
+    proof   = HMAC(salted, "Client Key") xor HMAC(stored, auth)
+    server signature = HMAC(HMAC(salted, "Server Key"), auth)
+
+Kafka deviates from the RFC in two points. Passwords are UTF-8 without SASLprep (``ScramFormatter.normalize``): a client
+that applied it would fail for passwords that it changes. And ``tokenauth=true`` means that user and password are a
+delegation token (KIP-48).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from pyspark_kafka_direct.config.security_settings import MASK
+from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
+from pyspark_kafka_direct.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.security_settings import SaslSettings, Secret
+    from pyspark_kafka_direct.protocol.messages import ApiMessageType
+
+# Error codes of the protocol guide.
+_NONE: Final = 0
+_UNSUPPORTED_SASL_MECHANISM: Final = 33
+_ILLEGAL_SASL_STATE: Final = 34
+_SASL_AUTHENTICATION_FAILED: Final = 58
+
+_MAX_REASON_LENGTH: Final = 500
+
+
+class SaslConnection(Protocol):
+    """The part of a connection that authentication uses."""
+
+    settings: ConnectionSettings
+    broker: str  # host:port
+
+    def call(self, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> Any:
+        """Send a request and wait for its response; see ``Connection.call``."""
+
+
+def authenticate(connection: SaslConnection, deadline: Deadline) -> float | None:
+    """Authenticate, or re-authenticate, a connection; return the session's lifetime in seconds, if it is limited."""
+    sasl = connection.settings.security.sasl
+    if sasl is None:
+        raise ProtocolError(
+            "The connection cannot authenticate: kafka.security.protocol has no SASL.", broker=connection.broker
+        )
+    # The token first: fetching it may take long, and brokers close connections with a slow handshake.
+    token = None
+    if sasl.oauth is not None:
+        from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+
+        token = retrieve_token(sasl.oauth, deadline, connection.broker)
+    exchange = _SaslExchange(connection, sasl, deadline, token)
+    exchange.handshake()
+    match sasl.mechanism:
+        case "PLAIN":
+            exchange.plain()
+        case "OAUTHBEARER":
+            exchange.oauthbearer()
+        case _:
+            exchange.scram()
+    return exchange.session_lifetime
+
+
+class _SaslExchange:
+    def __init__(
+        self, connection: SaslConnection, sasl: SaslSettings, deadline: Deadline, token: OAuthBearerToken | None
+    ) -> None:
+        self._connection = connection
+        self._sasl = sasl
+        self._deadline = deadline
+        self._token = token
+        self.session_lifetime: float | None = None  # seconds; None: unlimited
+
+    def handshake(self) -> None:
+        mechanism = self._sasl.mechanism
+        response = self._connection.call(SASL_HANDSHAKE, {"mechanism": mechanism}, self._deadline)
+        if response.error_code == _UNSUPPORTED_SASL_MECHANISM or (
+            response.error_code == _NONE and mechanism not in response.mechanisms
+        ):
+            offered = ", ".join(sorted(response.mechanisms)) or "none"
+            raise self._error(
+                f"The listener does not offer {mechanism}; it offers {offered}. Set kafka.sasl.mechanism (and "
+                "kafka.sasl.jaas.config) to one of these, or use another listener's port."
+            )
+        if response.error_code == _ILLEGAL_SASL_STATE:
+            raise self._error(
+                "The listener does not use SASL; set kafka.security.protocol to PLAINTEXT or SSL, or use another "
+                "listener's port."
+            )
+        if response.error_code != _NONE:
+            raise self._error(f"The broker rejected the login with error code {response.error_code}.")
+
+    def plain(self) -> None:
+        """Authenticate by RFC 4616: NUL user NUL password."""
+        password = self._sasl.password.reveal()
+        self._send(f"\0{self._sasl.username}\0{password}".encode())
+
+    def scram(self) -> None:
+        """Authenticate by RFC 5802, verifying both sides."""
+        sasl = self._sasl
+        nonce = self._deadline.system.nonce()
+        token = sasl.delegation_token
+        client = ScramClient(sasl.mechanism, sasl.username, sasl.password, nonce, delegation_token=token)
+        try:
+            server_first = self._send(client.first())
+            server_final = self._send(client.final(server_first))
+            client.verify(server_final)
+        except ScramError as error:
+            raise self._error(f"Authentication with {sasl.mechanism} failed because of the broker: {error}.") from None
+
+    def oauthbearer(self) -> None:
+        """Authenticate by RFC 7628 with KIP-255: one message, and a second one only after a rejection."""
+        assert self._token is not None
+        pairs = [("auth", f"Bearer {self._token.value.reveal()}"), *self._token.extensions]
+        message = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"
+        server_message = self._send(message.encode())
+        if server_message:
+            # The broker sends its reason in a response without an error code, and waits for a single 0x01.
+            reason = _oauth_error_status(server_message)
+            try:
+                self._send(b"\x01")
+            except AuthenticationError as error:
+                raise self._error(self._rejection_message(reason or error.message)) from None
+            raise self._error(self._rejection_message(reason))
+
+    def _send(self, message: bytes) -> bytes:
+        response = self._connection.call(SASL_AUTHENTICATE, {"auth_bytes": message}, self._deadline)
+        if response.error_code != _NONE:
+            self._raise_rejected(response)
+        milliseconds = response.session_lifetime_ms
+        self.session_lifetime = milliseconds / 1000 if milliseconds > 0 else None
+        server_message: bytes = response.auth_bytes
+        return server_message
+
+    def _raise_rejected(self, response: Any) -> NoReturn:
+        reason = response.error_message or ""
+        if response.error_code != _SASL_AUTHENTICATION_FAILED:
+            reason = f"error code {response.error_code} {reason}".rstrip()
+        raise self._error(self._rejection_message(reason))
+
+    def _rejection_message(self, reason: str) -> str:
+        if self._sasl.mechanism == "OAUTHBEARER":
+            principal = "the token"
+            advice = "Check its source (oauthTokenProvider or kafka.sasl.oauthbearer.*), audience and scope."
+        else:
+            principal = f"the user {self._sasl.username!r}"
+            advice = "Check user and password in kafka.sasl.jaas.config, and that the user exists for this mechanism."
+        quoted_reason = f': "{self._redact(reason)}"' if reason else ""
+        return f"The broker rejected {principal} ({self._sasl.mechanism}){quoted_reason}. {advice}"
+
+    def _redact(self, message: str) -> str:
+        # Passwords must not be shown, even if a broker includes one in its reason.
+        secrets = [self._sasl.password.reveal()] + ([self._token.value.reveal()] if self._token else [])
+        for secret in secrets:
+            if secret:
+                message = message.replace(secret, MASK)
+        return "".join(character if character.isprintable() else " " for character in message)[:_MAX_REASON_LENGTH]
+
+    def _error(self, message: str) -> AuthenticationError:
+        return AuthenticationError(message, broker=self._connection.broker)
+
+
+def _oauth_error_status(server_message: bytes) -> str:
+    # RFC 7628, 3.2.2: {"status":"invalid_token","scope":"...","openid-configuration":"..."}
+    try:
+        content = json.loads(server_message)
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
+        return ""
+    status = content.get("status") if isinstance(content, dict) else None
+    return status if isinstance(status, str) else ""  # deeply nested values can be parsed but not formatted
+
+
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+# RFC 7677, 4: with fewer iterations, an impostor of the broker could cheaply guess the password from the proof.
+_MIN_ITERATIONS: Final = 4096
+# A malicious broker could keep this client busy for minutes; Kafka's tools allow 16384.
+_MAX_ITERATIONS: Final = 1_000_000
+
+_SERVER_FIRST: Final = re.compile(
+    rb"r=(?P<nonce>[\x21-\x2B\x2D-\x7E]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>[1-9][0-9]{0,9})(?:,.*)?"
+)
+_SERVER_FINAL: Final = re.compile(rb"v=(?P<signature>[A-Za-z0-9+/=]+)(?:,.*)?")
+
+
+class ScramError(Exception):
+    """The broker's side of the exchange is invalid; the message has the reason."""
+
+
+class ScramClient:
+    """One authentication: ``first()``, then ``final(server_first)``, then ``verify(server_final)``."""
+
+    def __init__(
+        self,
+        mechanism: str,
+        username: str,
+        password: Secret,
+        nonce: str,
+        *,
+        delegation_token: bool = False,  # whether user and password are a delegation token's id and HMAC
+    ) -> None:
+        self._hash = _HASHES[mechanism]
+        self._password = password
+        self._nonce = nonce.encode()
+        user = username.replace("=", "=3D").replace(",", "=2C").encode()
+        self._first = b"n=" + user + b",r=" + self._nonce + (b",tokenauth=true" if delegation_token else b"")
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        """Return the client's first message."""
+        return b"n,," + self._first
+
+    def final(self, server_first: bytes) -> bytes:
+        """Return the client's final message, with the proof."""
+        match = _SERVER_FIRST.fullmatch(server_first)
+        if match is None:
+            raise ScramError(_server_error(server_first) or "its first message is malformed")
+        nonce, iterations = match["nonce"], int(match["iterations"])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise ScramError("its nonce does not continue this client's")
+        if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
+            raise ScramError(
+                f"it requests {iterations} iterations; {_MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted"
+            )
+        without_proof = b"c=biws,r=" + nonce  # biws is "n,," in base64
+        auth_message = b",".join((self._first, server_first, without_proof))
+        password = self._password.reveal().encode()
+        salted_password = hashlib.pbkdf2_hmac(self._hash, password, _unbase64(match["salt"]), iterations)
+        client_key = self._hmac(salted_password, b"Client Key")
+        stored_key = hashlib.new(self._hash, client_key).digest()
+        proof = bytes(a ^ b for a, b in zip(client_key, self._hmac(stored_key, auth_message), strict=True))
+        self._server_signature = self._hmac(self._hmac(salted_password, b"Server Key"), auth_message)
+        return without_proof + b",p=" + base64.b64encode(proof)
+
+    def verify(self, server_final: bytes) -> None:
+        """Check that the broker knows the password too."""
+        match = _SERVER_FINAL.fullmatch(server_final)
+        if match is None:
+            raise ScramError(_server_error(server_final) or "its final message is malformed")
+        if not self._server_signature or not hmac.compare_digest(_unbase64(match["signature"]), self._server_signature):
+            raise ScramError("its signature is wrong: it does not know the password, so it may be an impostor")
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._hash)
+
+
+def _unbase64(encoded: bytes) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise ScramError("its message has invalid base64") from None
+
+
+def _server_error(message: bytes) -> str | None:
+    match = re.search(rb"(?:^|,)e=([\x20-\x2B\x2D-\x7E]{1,200})", message)
+    return None if match is None else f"it returned {match[1].decode()}"

@@ -1,0 +1,205 @@
+"""Tokens from a URL: the client-credentials grant over HTTP(S), or a file (KIP-768).
+
+POST <url>                                                       RFC 6749, 4.4
+Authorization: Basic base64(client id ":" client secret)
+grant_type=client_credentials[&scope=...]
+
+200 {"access_token":"...","expires_in":3600}      or      4xx {"error":"...","error_description":"..."}
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
+
+from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
+from pyspark_kafka_direct.client.security.tls_handshake import tls_context
+from pyspark_kafka_direct.config.security_settings import MASK, Secret
+from pyspark_kafka_direct.errors import AuthenticationError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.config.security_settings import OAuthSettings
+
+_MAX_CONNECT_ATTEMPTS: Final = 3
+_MAX_RETRY_SECONDS: Final = 10.0  # for which server errors (5xx, 429) are retried, as in Java
+_INITIAL_BACKOFF: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)
+_MAX_BACKOFF: Final = 2.0
+_MAX_RESPONSE_BYTES: Final = 1 << 20
+_MAX_REASON_LENGTH: Final = 300
+
+
+def url_token_retriever(oauth: OAuthSettings) -> Callable[[Deadline], OAuthBearerToken]:
+    """Return a function that fetches a token from ``oauth.token_endpoint_url``."""
+    url = oauth.token_endpoint_url or ""
+    if urlsplit(url).scheme == "file":
+        return lambda _: _token_from_file(unquote(urlsplit(url).path), oauth)
+    return lambda deadline: _TokenEndpoint(oauth, url).token(deadline)
+
+
+class _TokenEndpoint:
+    def __init__(self, oauth: OAuthSettings, url: str) -> None:
+        self._oauth = oauth
+        self._url = url
+        self._host = urlsplit(url).hostname or ""
+
+    def token(self, deadline: Deadline) -> OAuthBearerToken:
+        seconds = (self._oauth.connect_timeout_ms + self._oauth.read_timeout_ms) / 1000
+        limit = deadline.limited_to(seconds)
+        retry_deadline = limit.limited_to(_MAX_RETRY_SECONDS)
+        for attempt in itertools.count():
+            pause = min(_INITIAL_BACKOFF * 2**attempt, _MAX_BACKOFF)
+            is_last_attempt = pause >= retry_deadline.remaining()
+            try:
+                response_body = self._post(limit)
+            except urllib.error.HTTPError as error:
+                with error:
+                    if is_last_attempt or (error.code < 500 and error.code != 429):
+                        raise self._http_error(error) from None
+            except OSError as error:
+                reason = error.reason if isinstance(error, urllib.error.URLError) else error
+                if (
+                    is_last_attempt
+                    or attempt + 1 == _MAX_CONNECT_ATTEMPTS
+                    or isinstance(reason, ssl.SSLCertVerificationError)
+                ):
+                    raise self._error(self._failure_description(reason)) from None
+            except http.client.HTTPException as error:
+                raise self._error(f"does not respond with HTTP ({type(error).__name__})") from None
+            else:
+                return self._parse_response(response_body, deadline.system.wall_time())
+            deadline.system.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _secret(self) -> str:
+        return self._oauth.client_secret.reveal() if self._oauth.client_secret else ""
+
+    def _credentials(self) -> str:
+        """Return client id and secret as in the header ``Authorization``."""
+        id_and_secret = (self._oauth.client_id or "", self._secret())
+        if self._oauth.urlencode_header:
+            id_and_secret = (quote_plus(id_and_secret[0]), quote_plus(id_and_secret[1]))
+        return base64.b64encode(":".join(id_and_secret).encode()).decode()
+
+    def _encodings_of_secret(self) -> list[str]:
+        """Return all forms in which an endpoint could echo the secret, longest first."""
+        plain = self._secret()
+        if not plain:
+            return []
+        encoded = base64.b64encode(plain.encode()).decode()
+        forms = {plain, quote(plain, safe=""), quote_plus(plain), encoded, encoded.rstrip("=")}
+        forms |= {self._credentials(), self._credentials().rstrip("="), quote_plus(self._credentials())}
+        return sorted(forms, key=len, reverse=True)
+
+    def _post(self, limit: Deadline) -> bytes:
+        oauth = self._oauth
+        form = {"grant_type": "client_credentials"}
+        if oauth.scope:
+            form["scope"] = oauth.scope
+        request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
+            self._url,
+            data=urlencode(form).encode(),
+            method="POST",
+            headers={
+                "Authorization": "Basic " + self._credentials(),
+                "Content-Type": "application/x-www-form-urlencoded",
+                "Accept": "application/json",
+            },
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=tls_context(oauth.endpoint_tls)), _NoRedirects()
+        )
+        with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
+            response_body: bytes = response.read(_MAX_RESPONSE_BYTES)
+            return response_body
+
+    def _parse_response(self, response_body: bytes, now: float) -> OAuthBearerToken:
+        content = _json_object(response_body)
+        # Java also accepts an id_token if there is no access_token.
+        token = content.get("access_token") or content.get("id_token")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise self._error("returned no access_token")
+        expires_in = content.get("expires_in")
+        lifetime = finite_or_none(expires_in) if isinstance(expires_in, int | float | str) else None
+        return OAuthBearerToken(Secret(token), None if lifetime is None else now + lifetime, self._oauth.extensions)
+
+    def _http_error(self, error: urllib.error.HTTPError) -> AuthenticationError:
+        content = _json_object(_error_body(error))
+        error_fields = (content.get(key) for key in ("error", "error_description"))
+        description = ": ".join(field for field in error_fields if isinstance(field, str) and field)
+        for secret in self._encodings_of_secret():
+            description = description.replace(secret, MASK)
+        description = "".join(character if character.isprintable() else " " for character in description)[
+            :_MAX_REASON_LENGTH
+        ]
+        if 300 <= error.code < 400:
+            advice = "redirects are not followed because the request has a secret; set the address it redirects to"
+        elif error.code in (400, 401, 403):
+            advice = "check client id, client secret and scope"
+        elif error.code == 404:
+            advice = "check the path of the URL"
+        else:
+            advice = "the endpoint itself failed"
+        return self._error(f"returned HTTP {error.code}" + (f' "{description}"' if description else "") + f"; {advice}")
+
+    def _failure_description(self, reason: object) -> str:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return (
+                f"has a certificate that cannot be verified ({reason.verify_message}); set its CA as "
+                'ssl.truststore.location="..." in kafka.sasl.jaas.config'
+            )
+        if isinstance(reason, TimeoutError):
+            return "did not respond in time (kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms)"
+        description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
+        return f"cannot be reached ({description})"
+
+    def _error(self, problem: str) -> AuthenticationError:
+        return AuthenticationError(
+            f"No token: the token endpoint on {self._host} (kafka.sasl.oauthbearer.token.endpoint.url) {problem}."
+        )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Treats redirects as errors: client id and secret are for one address."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect; the response becomes an ``HTTPError``."""
+
+
+def _token_from_file(path: str, oauth: OAuthSettings) -> OAuthBearerToken:
+    # Read each time: Kubernetes or a sidecar renews the token in the file.
+    option = "option kafka.sasl.oauthbearer.token.endpoint.url"
+    try:
+        with open(path, encoding="ascii") as file:
+            token = file.read(_MAX_RESPONSE_BYTES).strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not ASCII text"
+        raise OptionError(f"{option}: the token file {path!r} cannot be read ({reason})") from None
+    if not token or not token.isprintable():
+        raise OptionError(f"{option}: the token file {path!r} has no token")
+    return OAuthBearerToken(Secret(token), None, oauth.extensions)
+
+
+def _error_body(error: urllib.error.HTTPError) -> bytes:
+    """Return the body of an error response, or nothing if the rest of it does not arrive."""
+    try:
+        return error.read(_MAX_RESPONSE_BYTES)
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
+        return {}
+    return content if isinstance(content, dict) else {}

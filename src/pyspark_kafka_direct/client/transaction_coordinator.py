@@ -1,0 +1,234 @@
+"""Requests to the transaction coordinator of one transactional id.
+
+There are two sequences of requests. The feature ``transaction.version`` of the cluster selects one (KIP-890); an
+administrator may raise it while clients run, and the API versions do not show it.
+
+    below 2    InitProducerId, AddPartitionsToTxn 3 before the first write to a partition, Produce up to 11, EndTxn
+               up to 4. The epoch stays the same, and sequence numbers continue.
+    2          InitProducerId, Produce 12, which adds the partition, EndTxn 5. Its response has the epoch of the next
+               transaction, whose sequence numbers start at 0; or another producer id, if the epochs are exhausted.
+
+Offsets of a consumer group can be part of a transaction (``consumer_group.py`` commits them). They are written to an
+internal partition, which is added likewise: below 2 by AddOffsetsToTxn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark_kafka_direct.client.api_versions import kafka_release
+from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, raise_for_error_code
+from pyspark_kafka_direct.client.producer_ids import init_producer_id
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.errors import (
+    BrokerError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    ProtocolError,
+    UnsupportedBrokerError,
+)
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
+from pyspark_kafka_direct.protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.coordinator_client import BrokerLookup
+    from pyspark_kafka_direct.client.deadline import Deadline
+
+_FEATURE = "transaction.version"
+_TRANSACTION_V2: Final = 2  # transaction.version
+_END_TXN_V1_VERSION = 4
+_END_TXN_V1: Final = END_TXN.with_max_version(_END_TXN_V1_VERSION)
+
+# Since Kafka 2.5 brokers report fencing explicitly (KIP-360). Since Kafka 3.6 they check that writes belong to an open
+# transaction (KIP-890): before, a late write could leave a hanging transaction, which blocks read_committed consumers.
+_OLDEST_INIT_PRODUCER_ID = 3
+_CHECKED_ADD_PARTITIONS = 4
+
+# Errors that mean that EndTxn was not applied. After other errors, the coordinator may have started to end the
+# transaction.
+_NOT_APPLIED_ERRORS: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_FENCED_ERRORS: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+
+class InitProducerIdResult(NamedTuple):
+    """The producer id of a transactional id, and whether ``transaction.version`` is 2."""
+
+    producer: ProducerIdAndEpoch
+    transaction_v2: bool
+
+
+class TransactionCoordinatorClient:
+    """Calls the coordinator of one transactional id, and retries until the deadline."""
+
+    def __init__(self, cluster: BrokerLookup, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._coordinator = CoordinatorClient(cluster, "transaction", transactional_id)
+
+    def init_transactions(self, timeout_ms: int, deadline: Deadline | None = None) -> InitProducerIdResult:
+        """Acquire the transactional id: fence its previous producer and abort its open transaction."""
+
+        def call(connection: Connection, limit: Deadline) -> InitProducerIdResult:
+            check_supports_transactions(connection)
+            transaction_v2 = _uses_transaction_v2(connection, limit)
+            producer = init_producer_id(
+                connection, limit, transactional_id=self.transactional_id, timeout_ms=timeout_ms
+            )
+            return InitProducerIdResult(producer, transaction_v2)
+
+        return self._coordinator.call(call, (), deadline)
+
+    def transaction_v2(self, deadline: Deadline | None = None) -> bool:
+        """Return whether ``transaction.version`` is 2 now."""
+        return self._coordinator.call(_uses_transaction_v2, (), deadline)
+
+    def add_partitions(
+        self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], deadline: Deadline | None = None
+    ) -> None:
+        """Add partitions before the first write to them; only below ``transaction.version`` 2."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        request = {
+            "v3_and_below_transactional_id": self.transactional_id,
+            "v3_and_below_producer_id": producer.id,
+            "v3_and_below_producer_epoch": producer.epoch,
+            "v3_and_below_topics": [{"name": name, "partitions": indexes} for name, indexes in topics.items()],
+        }
+
+        def call(connection: Connection, limit: Deadline) -> None:
+            response = connection.call(ADD_PARTITIONS_TO_TXN, request, limit)
+            codes = {
+                TopicPartition(topic.name, result.partition_index): result.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for result in topic.results_by_partition
+            }
+            # If one partition fails, the others have OPERATION_NOT_ATTEMPTED: they come last, so its error is raised.
+            operation = f"adding a partition to a transaction of {self.transactional_id!r}"
+            for partition, code in sorted(
+                codes.items(), key=lambda entry: entry[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
+            ):
+                raise_for_error_code(code, operation, connection.broker, partition)
+            if not codes.keys() >= set(partitions):
+                connection.close()
+                raise ProtocolError("The response to AddPartitionsToTxn lacks a partition.", broker=connection.broker)
+
+        self._coordinator.call(call, topics, deadline)
+
+    def add_offsets(self, producer: ProducerIdAndEpoch, group_id: str, deadline: Deadline | None = None) -> None:
+        """Add a group before its offsets are committed; only below ``transaction.version`` 2."""
+        request = {
+            "transactional_id": self.transactional_id,
+            "producer_id": producer.id,
+            "producer_epoch": producer.epoch,
+            "group_id": group_id,
+        }
+        operation = f"adding the group {group_id!r} to a transaction of {self.transactional_id!r}"
+
+        def call(connection: Connection, limit: Deadline) -> None:
+            response = connection.call(ADD_OFFSETS_TO_TXN, request, limit)
+            raise_for_error_code(response.error_code, operation, connection.broker)
+
+        self._coordinator.call(call, (), deadline)
+
+    def end_transaction(
+        self, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool, deadline: Deadline | None = None
+    ) -> ProducerIdAndEpoch:
+        """Commit or abort the transaction; return the producer id and epoch of the next one."""
+        end_txn = _EndTxnCall(self.transactional_id, producer, commit, transaction_v2)
+        try:
+            return self._coordinator.call(end_txn.call, (), deadline)
+        except BrokerError as error:
+            if end_txn.unknown_outcome_reason is None or isinstance(error, OutcomeUnknownError | ProducerFencedError):
+                raise
+            raise end_txn.outcome_unknown_error(str(error), error.broker) from error
+
+
+def check_supports_transactions(connection: Connection) -> str | None:
+    """Reject a broker that is too old for transactions; return a warning if it is older than Kafka 3.6."""
+    versions = connection.api_versions
+    release = f"it appears to be Kafka {kafka_release(versions)}"
+    if versions.get(INIT_PRODUCER_ID.key, (0, -1))[1] < _OLDEST_INIT_PRODUCER_ID:
+        raise UnsupportedBrokerError(
+            f"The broker is too old for transactions ({release}): exactly-once delivery requires Kafka 2.5 or newer.",
+            broker=connection.broker,
+        )
+    if versions.get(ADD_PARTITIONS_TO_TXN.key, (0, -1))[1] >= _CHECKED_ADD_PARTITIONS:
+        return None
+    return (
+        f"The broker {connection.broker} is older than Kafka 3.6 ({release}): a late write can leave a hanging "
+        "transaction in its log, which blocks read_committed consumers. Upgrade the brokers."
+    )
+
+
+class _EndTxnCall:
+    """An EndTxn request and its retries, and whether an earlier try may have reached the coordinator."""
+
+    def __init__(self, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool, transaction_v2: bool) -> None:
+        self._operation = f"{'committing' if commit else 'aborting'} a transaction of {transactional_id!r}"
+        self._producer = producer
+        self._api = END_TXN if transaction_v2 else _END_TXN_V1
+        self._request: dict[str, Any] = {
+            "transactional_id": transactional_id,
+            "producer_id": producer.id,
+            "producer_epoch": producer.epoch,
+            "committed": commit,
+        }
+        self.unknown_outcome_reason: str | None = None  # why a try may have been applied, or None
+
+    def call(self, connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
+        earlier_reason = self.unknown_outcome_reason
+        self.unknown_outcome_reason = "no response arrived"
+        response = connection.call(self._api, self._request, limit)
+        code = response.error_code
+        if code in _NOT_APPLIED_ERRORS:
+            self.unknown_outcome_reason = earlier_reason
+            if earlier_reason is not None and not error_code_info(code).retriable:
+                # Producers fenced after their commit and producers whose transaction was aborted get the same error.
+                raise self.outcome_unknown_error(
+                    error_code_info(code).name, connection.broker, fenced=code in _FENCED_ERRORS
+                )
+        elif code != ErrorCode.NONE:
+            self.unknown_outcome_reason = f"the coordinator returned {error_code_info(code).name}"
+        raise_for_error_code(code, self._operation, connection.broker)
+        self.unknown_outcome_reason = None
+        return _next_producer(self._producer, response)
+
+    def outcome_unknown_error(self, reason: str, broker: str | None, *, fenced: bool = False) -> BrokerError:
+        """Return the error for a transaction that may or may not have been committed."""
+        operation = f"{self._operation[0].upper()}{self._operation[1:]}"
+        message = f"{operation} was not confirmed ({self.unknown_outcome_reason}; then: {reason})."
+        if fenced:
+            return ProducerFencedError(f"{message} Another producer has acquired the transactional id.", broker=broker)
+        return OutcomeUnknownError(message, broker=broker)
+
+
+def _next_producer(producer: ProducerIdAndEpoch, response: Any) -> ProducerIdAndEpoch:
+    """Return the producer of the next transaction: the response has one from version 5 on."""
+    if response.producer_id < 0:
+        return producer
+    return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+
+
+def _uses_transaction_v2(connection: Connection, deadline: Deadline) -> bool:
+    return connection.features(deadline).get(_FEATURE, 0) >= _TRANSACTION_V2

@@ -1,0 +1,124 @@
+"""Parser of client settings: connections, fetches and producers.
+
+It does not access the network or files. Import it on the driver only; the typed settings are sent to Python workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
+from pyspark_kafka_direct.config.option_messages import invalid_value, warn_once
+from pyspark_kafka_direct.config.option_parser import parse_config, parse_value
+from pyspark_kafka_direct.config.security_parser import parse_security
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+
+_ACKS: Final[dict[str | None, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_MAX_IN_FLIGHT: Final = 5  # brokers retain the sequence numbers of this many batches (ProducerStateEntry)
+
+
+class ClientSettings(NamedTuple):
+    """The settings of connections and of fetches."""
+
+    connection: ConnectionSettings
+    fetch: FetchSettings
+
+
+def parse_client_params(params: Mapping[str, str], *, oauth_token_provider: str | None = None) -> ClientSettings:
+    """Parse client settings by their names without ``kafka.``; each warning is logged once per process."""
+    options: dict[str, str | None] = {f"kafka.{name}": value for name, value in params.items()}
+    parsed = parse_config(
+        {**options, "oauthTokenProvider": oauth_token_provider}, api="batch", source=ConfigSource.OPTION
+    )
+    settings, warnings = parse_client(parsed)
+    for warning in (*parsed.warnings, *warnings):
+        warn_once(warning)
+    return settings
+
+
+def parse_client(parsed: ParsedConfig) -> tuple[ClientSettings, tuple[str, ...]]:
+    """Return the settings of connections and fetches, and warnings."""
+    connection, warnings = parse_connection(parsed)
+    return ClientSettings(connection, FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"]))), warnings
+
+
+def parse_connection(parsed: ParsedConfig) -> tuple[ConnectionSettings, tuple[str, ...]]:
+    """Return the settings of connections, and warnings."""
+    try:
+        security, warnings = parse_security(parsed)
+    except OptionError as error:
+        # A missing option may be given under a misspelled name, and the warning about it is not logged after an error.
+        raise OptionError(" ".join([error.message, *(f"({warning})" for warning in parsed.unknown_warnings)])) from None
+    connection = ConnectionSettings(
+        bootstrap_servers=_bootstrap_servers(parsed),
+        security=security,
+        **parsed.fields_for(ConnectionSettings, roles=["connect"]),
+    )
+    return connection, warnings
+
+
+def parse_producer(parsed: ParsedConfig, warnings: list[str]) -> ProducerSettings:
+    """Parse the producer settings; add a warning if one of them disables another."""
+    acks = _ACKS[parsed.get_string("acks")]
+    fields = parsed.fields_for(ProducerSettings, roles=["produce"])
+    return ProducerSettings(
+        acks=acks,
+        idempotent=_is_idempotent(parsed, acks, fields["max_in_flight"], warnings),
+        level=_compression_level(parsed, fields["codec"]),
+        **fields,
+    )
+
+
+def _bootstrap_servers(parsed: ParsedConfig) -> tuple[tuple[str, int], ...]:
+    addresses: dict[tuple[str, int], None] = {}  # keeps the order and removes duplicates
+    for address in parsed.get_list("bootstrap.servers"):
+        match = HOST_PORT.fullmatch(address)
+        if match is None or not 0 < int(match[2]) < 65_536:
+            raise invalid_value(parsed.name_of("bootstrap.servers"), address, "host:port with a port from 1 to 65535")
+        addresses[match[1], int(match[2])] = None
+    return tuple(addresses)
+
+
+def _is_idempotent(parsed: ParsedConfig, acks: int, max_in_flight: int, warnings: list[str]) -> bool:
+    """Apply the rules of Java's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs``."""
+    name = parsed.name_of("enable.idempotence")
+    if not parsed.get_boolean("enable.idempotence"):
+        return False
+    if acks != -1:
+        acks_name, given_acks = parsed.name_of("acks"), parsed.get_string("acks")
+        if "enable.idempotence" in parsed.given_names:
+            raise OptionError(f"{name}=true requires {acks_name}=all, got {given_acks}; remove one of them")
+        warnings.append(
+            f"{acks_name}={given_acks} disables idempotence: records may be lost, or duplicated by retried requests"
+        )
+        return False
+    if max_in_flight > _MAX_IN_FLIGHT:
+        raise OptionError(
+            f"{parsed.name_of('max.in.flight.requests.per.connection')} must be at most {_MAX_IN_FLIGHT} with "
+            f"idempotence, got {max_in_flight}; lower it, or set {name}=false"
+        )
+    return True
+
+
+def _compression_level(parsed: ParsedConfig, codec: str) -> int | None:
+    """Return the level of the codec in use; as in Java, the levels of other codecs are ignored."""
+    option = parsed.table.by_name.get(f"compression.{codec}.level")
+    if option is None:
+        return None
+    level, minus_1_is_default = parsed.get_optional_int(option.name), codec == "gzip"
+    if level is None and (common_level := parsed.strings.get("compression.level")) is not None:
+        # librdkafka's name for all codecs, where -1 is the default of each.
+        minus_1_is_default = True
+        level = (
+            -1
+            if common_level.strip() == "-1"
+            else int(str(parse_value(option, common_level, parsed.name_of("compression.level"))))
+        )
+    return None if level == -1 and minus_1_is_default else level

@@ -1,0 +1,178 @@
+"""Parser of the parameters of a continuous query's ``start(...)``, and of its input and output options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.hints import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_UNIT_SECONDS: Final = {
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_DURATION: Final = re.compile(r"(?:interval\s+)?([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]+)", re.ASCII)
+_MAX_SECONDS: Final = 366 * 86400.0
+_OUTPUT_MODES: Final = ("append", "update")
+
+START_DEFAULTS: Final[Mapping[str, object]] = {
+    "checkpointLocation": None,
+    "epochInterval": "1 second",
+    "outputMode": "append",
+    "queryName": None,
+    "tasksMax": None,
+    "taskStartTimeout": 60,
+    "epochTimeout": 60,
+    "epochRequestTimeout": None,
+    "maxRestarts": 3,
+    "restartWindow": 600,
+    "discoveryInterval": 10,
+    "controlPort": 0,
+}
+"""The parameters of ``start(...)`` and their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousSettings:
+    """The parameters of ``start(...)``. Times are in seconds."""
+
+    checkpoint: str
+    epoch_interval: float
+    name: str | None
+    tasks_max: int | None  # None: one task per topic-partition
+    task_start_timeout: float  # until all tasks of a run have started
+    epoch_timeout: float  # from an epoch request until all tasks have flushed
+    epoch_request_timeout: float  # a task that receives no epoch request for so long assumes that the driver has failed
+    max_restarts: int  # within `restart_window`
+    restart_window: float
+    discovery_interval: float  # of new partitions
+    control_port: int  # of the driver, for its tasks; 0: any free port
+
+
+def parse_start_options(parameters: Mapping[str, object], default_checkpoint: str | None = None) -> ContinuousSettings:
+    """Parse the parameters of ``start(...)``; None means the default.
+
+    ``default_checkpoint`` is the value of ``spark.sql.streaming.checkpointLocation``.
+    """
+    for name in parameters:
+        if name not in START_DEFAULTS:
+            raise OptionError(f"start() has no parameter {name!r}{did_you_mean(name, START_DEFAULTS)}")
+    values = {
+        name: default if parameters.get(name) is None else parameters[name] for name, default in START_DEFAULTS.items()
+    }
+    query_name = _parse_string(values, "queryName")
+    interval = _parse_seconds(values, "epochInterval", minimum=0.01)
+    epoch_timeout = _parse_seconds(values, "epochTimeout", minimum=0.1)
+    output_mode = values["outputMode"]
+    if not isinstance(output_mode, str) or output_mode.lower() not in _OUTPUT_MODES:
+        raise OptionError(
+            f"outputMode must be append or update, got {output_mode!r}: a continuous query has no result table that it "
+            "could write completely"
+        )
+    if values["epochRequestTimeout"] is None:
+        epoch_request_timeout = interval + 2 * epoch_timeout
+    else:
+        epoch_request_timeout = _parse_seconds(values, "epochRequestTimeout", minimum=0.1)
+    if epoch_request_timeout < interval:
+        raise OptionError(
+            f"epochRequestTimeout={epoch_request_timeout:g} s must be at least epochInterval={interval:g} s"
+        )
+    return ContinuousSettings(
+        checkpoint=_parse_checkpoint_location(values, query_name, default_checkpoint),
+        epoch_interval=interval,
+        name=query_name,
+        tasks_max=None if values["tasksMax"] is None else _parse_integer(values, "tasksMax", 1, 100_000),
+        task_start_timeout=_parse_seconds(values, "taskStartTimeout", minimum=0.1),
+        epoch_timeout=epoch_timeout,
+        epoch_request_timeout=epoch_request_timeout,
+        max_restarts=_parse_integer(values, "maxRestarts", 0, 1_000_000),
+        restart_window=_parse_seconds(values, "restartWindow", minimum=0.001),
+        discovery_interval=_parse_seconds(values, "discoveryInterval", minimum=0.01),
+        control_port=_parse_integer(values, "controlPort", 0, 65_535),
+    )
+
+
+def options_as_strings(options: Mapping[str, object] | None, keyword_options: Mapping[str, object]) -> dict[str, str]:
+    """Convert options to strings, as PySpark's ``DataStreamReader.options`` does; keyword arguments take precedence."""
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"options must be a mapping of names to values, got {type(options).__name__}")
+    strings: dict[str, str] = {}
+    for name, value in {**(options or {}), **keyword_options}.items():
+        if not isinstance(name, str):
+            raise OptionError(f"the name of an option must be a string, got {name!r}")
+        if isinstance(value, bool):
+            strings[name] = str(value).lower()
+        elif isinstance(value, str | int | float):
+            strings[name] = str(value)
+        elif value is not None:
+            # The value is not shown because it may be a secret.
+            raise OptionError(f"{name} must be a string, a number or a boolean, got {type(value).__name__}")
+    return strings
+
+
+def with_input_connection(input_options: Mapping[str, str], output_options: Mapping[str, str]) -> dict[str, str]:
+    """Return the output options with the connection options of the input, unless they name their own brokers."""
+    output_names = {OPTION_TABLE.find(ConfigSource.OPTION, name).canonical_name for name in output_options}
+    if "bootstrap.servers" in output_names:
+        return dict(output_options)
+    inherited = {name: value for name, value in input_options.items() if _is_inherited(name, output_names)}
+    return {**inherited, **output_options}
+
+
+def _is_inherited(name: str, output_names: Collection[str]) -> bool:
+    match = OPTION_TABLE.find(ConfigSource.OPTION, name)
+    return match.option is not None and match.option.role == "connect" and match.canonical_name not in output_names
+
+
+def _parse_checkpoint_location(values: Mapping[str, object], name: str | None, default: str | None) -> str:
+    checkpoint = _parse_string(values, "checkpointLocation")
+    if checkpoint is not None:
+        return checkpoint
+    if default and name:
+        return f"{default.rstrip('/')}/{name}"
+    raise OptionError(
+        "checkpointLocation is missing; set it to a folder for the progress of the query, which all of its runs use, "
+        "or set spark.sql.streaming.checkpointLocation and queryName"
+    )
+
+
+def _parse_string(values: Mapping[str, object], name: str) -> str | None:
+    value = values[name]
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise OptionError(f"{name} must be a non-empty string, got {value!r}")
+    return value
+
+
+def _parse_integer(values: Mapping[str, object], name: str, low: int, high: int) -> int:
+    value = values[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise OptionError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+    return value
+
+
+def _parse_seconds(values: Mapping[str, object], name: str, minimum: float) -> float:
+    value = values[name]
+    seconds = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip().lower())
+        if match is not None and match[2] in _UNIT_SECONDS:
+            seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
+    if seconds is None or not minimum <= seconds <= _MAX_SECONDS:
+        raise OptionError(
+            f"{name} must be a number of seconds, or a string such as '1 second', '100 milliseconds' or '500ms', of at "
+            f"least {minimum:g} s, got {value!r}"
+        )
+    return seconds

@@ -1,0 +1,149 @@
+"""Parser of ``kafkaParams`` and of the parameters of a log: client settings and some data source options.
+
+Like Spark's ``KafkaUtils.fixKafkaParams``, it changes some settings for executors, and logs each change once:
+
+| parameter | driver | executors |
+|---|---|---|
+| ``enable.auto.commit`` | false | false |
+| ``auto.offset.reset`` | start of partitions without an offset; ``latest`` by default | none |
+| ``group.id`` | group of committed offsets | none |
+| ``receive.buffer.bytes`` | as given | at least 65536, if given (KAFKA-3135) |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from pyspark_kafka_direct.config.client_parser import parse_client, parse_producer
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.option_messages import invalid_value, warn_once
+from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
+    from pyspark_kafka_direct.config.config_option import Api
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+
+OffsetResetStrategy = Literal["earliest", "latest", "none"]
+
+_MIN_EXECUTOR_RECEIVE_BUFFER: Final = 65536
+_RESET_STRATEGIES: Final = ("earliest", "latest", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaParameters:
+    """The settings in a ``kafkaParams`` map; picklable, including secrets, which ``repr`` masks."""
+
+    connection: ConnectionSettings  # of the driver
+    fetch: FetchSettings  # of executors
+    group_id: str | None = None
+    auto_offset_reset: OffsetResetStrategy = "latest"
+    oauth_token_provider: str | None = None  # `module:factory`
+    rack_environment_variable: str | None = None
+    fail_on_data_loss: bool = True
+    poll_timeout: float | None = None  # seconds; None: from the Spark configuration
+    source_option_strings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # see source_options
+    max_record_batch_bytes: int = 1 << 30  # decompressed
+
+    @property
+    def executor_connection(self) -> ConnectionSettings:
+        """The connection settings of executors."""
+        size = self.connection.receive_buffer_bytes
+        if not 0 <= size < _MIN_EXECUTOR_RECEIVE_BUFFER:
+            return self.connection
+        warn_once(
+            f"receive.buffer.bytes={size} is increased to {_MIN_EXECUTOR_RECEIVE_BUFFER} on executors, because Kafka "
+            "clients can stall with smaller buffers (KAFKA-3135)"
+        )
+        return dataclasses.replace(self.connection, receive_buffer_bytes=_MIN_EXECUTOR_RECEIVE_BUFFER)
+
+    def source_options(self) -> dict[str, str]:
+        """Return the parameters that the data source also has, as its options; they may contain secrets."""
+        return dict(self.source_option_strings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaBasedLogSettings:
+    """The settings of a ``KafkaBasedLog``."""
+
+    connection: ConnectionSettings
+    fetch: FetchSettings
+    produce: ProducerSettings
+    oauth_token_provider: str | None  # `module:factory`
+    max_record_batch_bytes: int  # decompressed
+    warnings: tuple[str, ...] = ()  # to log once
+
+
+def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> KafkaParameters:
+    """Parse the ``kafkaParams`` of the direct stream or of ``createRDD``."""
+    if not isinstance(params, Mapping):
+        raise OptionError(f"kafkaParams must be a dict of client settings, got {type(params).__name__}")
+    parsed = parse_config(params, api=api, source=ConfigSource.PARAMETER)
+    client, warnings = parse_client(parsed)
+    for warning in (*parsed.warnings, *warnings):
+        warn_once(warning)
+    if parsed.get_boolean("enable.auto.commit"):
+        warn_once(
+            "enable.auto.commit is overridden to false: only commitAsync and commitSync commit offsets; call them "
+            "after the output is written"
+        )
+    poll_timeout_ms = parsed.get_optional_int("kafkaConsumer.pollTimeoutMs")
+    return KafkaParameters(
+        client.connection,
+        client.fetch,
+        auto_offset_reset=_parse_offset_reset(parsed),
+        poll_timeout=None if poll_timeout_ms is None else poll_timeout_ms / 1000,
+        source_option_strings=_source_option_strings(parsed),
+        **parsed.fields_for(KafkaParameters, roles=("connect", "fetch", "group", "plan")),
+    )
+
+
+def parse_log_params(params: Mapping[str, object]) -> KafkaBasedLogSettings:
+    """Parse the client properties of ``KafkaBasedLog``.
+
+    Properties that it sets itself, as in Kafka Connect, are rejected.
+    """
+    if not isinstance(params, Mapping):
+        raise OptionError(f"params must be a dict of client settings, got {type(params).__name__}")
+    parsed = parse_config(params, api="log", source=ConfigSource.PARAMETER)
+    client, client_warnings = parse_client(parsed)
+    warnings = [*parsed.warnings, *client_warnings]
+    produce = parse_producer(parsed, warnings)
+    if produce.acks != -1:
+        raise invalid_value(
+            parsed.name_of("acks"), parsed.strings["acks"], "all in a log, so that acknowledged records are not lost"
+        )
+    return KafkaBasedLogSettings(
+        connection=client.connection,
+        fetch=client.fetch,
+        produce=produce,
+        warnings=tuple(warnings),
+        **parsed.fields_for(KafkaBasedLogSettings, roles=("connect", "fetch")),
+    )
+
+
+def _source_option_strings(parsed: ParsedConfig) -> tuple[tuple[str, str], ...]:
+    """Return the names and given strings of the parameters that are also options of the data source."""
+    return tuple(
+        (OPTION_TABLE.key_for(option, ConfigSource.OPTION), parsed.strings[option.name])
+        for option in OPTION_TABLE.options
+        if option.name in parsed.strings and "batch" in option.apis and option.key_in(ConfigSource.OPTION)
+    )
+
+
+def _parse_offset_reset(parsed: ParsedConfig) -> OffsetResetStrategy:
+    value = parsed.get_string("auto.offset.reset") or ""
+    name = parsed.name_of("auto.offset.reset")
+    if value.lower() in _RESET_STRATEGIES:
+        return cast("OffsetResetStrategy", value.lower())
+    if value.lower().startswith("by_duration:"):
+        raise OptionError(
+            f"{name}={value} is not supported; get the offsets of that time from a Kafka admin client, and pass them "
+            "to the consumer strategy"
+        )
+    raise invalid_value(name, value, "earliest, latest or none", candidates=_RESET_STRATEGIES)

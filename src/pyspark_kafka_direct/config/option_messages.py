@@ -1,0 +1,64 @@
+"""The errors and warnings about options."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.hints import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.config.config_option import ConfigSource, UnsupportedPolicy
+
+_log = logging.getLogger("pyspark_kafka_direct.config")
+
+_MAX_SHOWN: Final = 200  # a value can be long, for example the content of a file instead of its name
+
+
+def invalid_value(name: str, value: str, expected: str, *, candidates: Sequence[str] = ()) -> OptionError:
+    """Return the error for an invalid value, which must not be a secret."""
+    hint = did_you_mean(value, candidates) if candidates else ""
+    shown_value = repr(value[:_MAX_SHOWN]) + ("..." if len(value) > _MAX_SHOWN else "")
+    return OptionError(f"{name} must be {expected}, got {shown_value}{hint}")
+
+
+def unsupported_option(source: ConfigSource, name: str, policy: UnsupportedPolicy, value: str = "") -> OptionError:
+    """Return the error for an option that an API rejects; it does not show the value."""
+    return OptionError(f"{source.value} {name} cannot be used here: {policy.reason_for(value)}")
+
+
+def misspelled_option(source: ConfigSource, name: str, hint: str) -> OptionError:
+    """Return the error for an unknown name that is almost the name of an option."""
+    return OptionError(f"{source.value} {name} is unknown{hint}")
+
+
+def duplicate_option(first: str, second: str) -> OptionError:
+    """Return the error for two different values of an option; it does not show them."""
+    if first == second:
+        return OptionError(f"{first} is given twice with different values; set it once")
+    return OptionError(f"{first} and {second} are the same setting, but their values differ; set only one of them")
+
+
+def missing_option(name: str, expected: str, hint: str) -> OptionError:
+    """Return the error for a required option that is not given."""
+    return OptionError(f"{name} is missing or empty; set it to {expected}{hint}")
+
+
+def ignored_warning(source: ConfigSource, name: str, reason: str) -> str:
+    """Return the warning about an option that has no effect."""
+    return f"{source.value} {name} is ignored: {reason}"
+
+
+def unknown_warning(source: ConfigSource, name: str, hint: str) -> str:
+    """Return the warning about an unknown name."""
+    return f"{source.value} {name} is unknown and ignored{hint}"
+
+
+@lru_cache(maxsize=1024)  # Spark creates several readers for one load()
+def warn_once(warning: str) -> None:
+    """Log a warning once per process."""
+    _log.warning("%s", warning)

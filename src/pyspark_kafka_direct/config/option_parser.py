@@ -1,0 +1,269 @@
+"""The parser of options: given names and values become the typed values of one API."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.config_option import MAX_INT64, READ_APIS, SINK_API, ConfigSource, ValueType
+from pyspark_kafka_direct.config.option_messages import invalid_value
+from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.hints import did_you_mean, is_misspelt
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from pyspark_kafka_direct.config.config_option import Api, ConfigOption, Role
+    from pyspark_kafka_direct.config.option_table import OptionTable
+
+OptionValue: TypeAlias = str | int | float | bool | Secret | tuple[str, ...]
+
+# Without these patterns, int() and float() would also accept "1_000" and digits of other scripts.
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+_DURATION: Final = re.compile(r"([0-9]{1,18})(us|ms|s|m|min|h|d)?", re.ASCII)
+_UNIT_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+# Spark adds these to the options of every data source.
+_SPARK_OPTIONS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedConfig:
+    """The parsed options of one API."""
+
+    api: Api
+    source: ConfigSource
+    table: OptionTable
+    values: Mapping[str, OptionValue]  # by the table's names, including defaults
+    given_names: Mapping[str, str]  # the table's names to the names that the user gave, for the options that apply
+    strings: Mapping[str, str] = dataclasses.field(repr=False)  # the given values by the table's names; may be secrets
+    warnings: tuple[str, ...]  # about ignored and unknown options; they never contain a value
+    unknown_warnings: tuple[str, ...]  # the part of `warnings` about unknown options
+
+    def name_of(self, option_name: str) -> str:
+        """Return the name that the user gave, or else has to use."""
+        return self.given_names.get(option_name) or self.table.key_for(self.table.by_name[option_name], self.source)
+
+    def get_string(self, option_name: str) -> str | None:
+        """Return a string, an enum value, JSON or a timestamp."""
+        return cast("str | None", self.values.get(option_name))
+
+    def get_secret(self, option_name: str) -> Secret | None:
+        """Return a secret."""
+        return cast("Secret | None", self.values.get(option_name))
+
+    def get_optional_int(self, option_name: str) -> int | None:
+        """Return an integer."""
+        return cast("int | None", self.values.get(option_name))
+
+    def get_int(self, option_name: str) -> int:
+        """Return an integer of an option with a default."""
+        return cast("int", self.values[option_name])
+
+    def get_double(self, option_name: str) -> float:
+        """Return a number, or a duration in seconds, of an option with a default."""
+        return cast("float", self.values[option_name])
+
+    def get_boolean(self, option_name: str) -> bool:
+        """Return a boolean of an option with a default."""
+        return cast("bool", self.values[option_name])
+
+    def get_list(self, option_name: str) -> tuple[str, ...]:
+        """Return a list."""
+        return cast("tuple[str, ...]", self.values.get(option_name, ()))
+
+    def fields_for(self, settings_class: type, *, roles: Collection[Role]) -> dict[str, Any]:
+        """Return the fields of a dataclass whose value is that of one option; only options with one of the roles."""
+        field_names = {field.name for field in dataclasses.fields(settings_class)}
+        return {
+            option.field: self.values.get(option.name)
+            for option in self.table.options
+            if option.field in field_names and option.role in roles and self.api in option.apis
+        }
+
+
+def parse_config(
+    given_options: Mapping[str, object], *, api: Api, source: ConfigSource, table: OptionTable = OPTION_TABLE
+) -> ParsedConfig:
+    """Parse names and values of options; a value of None means "not given"."""
+    applied_options = [option for option in table.options if api in option.apis and option.key_in(source)]
+    values = {
+        option.name: parse_value(option, default, option.name)
+        for option in applied_options
+        if (default := option.apis[api]) is not None
+    }
+    first_given: dict[str, tuple[str, str]] = {}  # canonical name to the display name and value given first
+    given_names: dict[str, str] = {}
+    strings: dict[str, str] = {}
+    warnings: list[str] = []
+    unknown_names: dict[str, list[str]] = {}  # display name to warnings
+    for given_name, given_value in given_options.items():
+        if given_value is None:
+            continue
+        name, value = _check_name(given_name), _as_string(given_name, given_value)
+        match = table.find(source, name)
+        option, display_name = match.option, match.display_name
+        if option is not None and option.client and not value.strip() and option.apis.get(api) is None:
+            continue  # as in a template that is not filled in
+        if match.canonical_name in first_given:
+            first_name, first_value = first_given[match.canonical_name]
+            if value != first_value:
+                raise option_messages.duplicate_option(first_name, display_name)
+            continue
+        first_given[match.canonical_name] = display_name, value
+        if option is None:
+            unknown_names[display_name] = _unknown_option(table, api, source, display_name, name.strip())
+            warnings += unknown_names[display_name]
+        elif match.source_key is None or api not in option.apis:
+            policy = table.other_source_policy(option) if match.source_key is None else option.unsupported_policy(api)
+            if not policy.accepts(value):
+                if policy.reject:
+                    raise option_messages.unsupported_option(source, display_name, policy, value)
+                warnings.append(option_messages.ignored_warning(source, display_name, policy.reason))
+        else:
+            values[option.name] = parse_value(option, value, display_name, match.source_key.default_unit)
+            given_names[option.name] = display_name
+            strings[option.name] = value
+    for option in applied_options:
+        if option.required and not values.get(option.name):
+            raise _missing_option(table, source, option, unknown_names)
+    unknown_warnings = tuple(itertools.chain.from_iterable(unknown_names.values()))
+    return ParsedConfig(api, source, table, values, given_names, strings, tuple(warnings), unknown_warnings)
+
+
+def parse_value(option: ConfigOption, value: str, name: str, default_unit: str = "ms") -> OptionValue:
+    """Parse the value of an option that is given under a name."""
+    if not option.verbatim:
+        value = value.strip()
+    if option.secret:
+        return Secret(value)
+    match option.value_type:
+        case ValueType.BOOLEAN:
+            return _parse_enum(value, name, ("true", "false")) == "true"
+        case ValueType.INTEGER:
+            return _parse_integer(option, value, name)
+        case ValueType.DOUBLE:
+            return _parse_double(option, value, name)
+        case ValueType.DURATION:
+            return _parse_duration(option, value, name, default_unit)
+        case ValueType.ENUM:
+            return _parse_enum(value, name, option.allowed)
+        case ValueType.LIST:
+            return _parse_list(option, value, name)
+        case ValueType.STRING | ValueType.JSON | ValueType.TIMESTAMP:
+            if option.value_format is not None and option.value_format.pattern.fullmatch(value) is None:
+                raise invalid_value(name, value, option.value_format.description)
+            return value
+
+
+def environment_variable(variables: Mapping[str, str], name: str) -> str | None:
+    """Parse an environment variable; return None if it is not set or empty."""
+    given_options = {name: variables[name]} if variables.get(name) else {}
+    return parse_config(given_options, api="batch", source=ConfigSource.ENVIRONMENT).get_string(name)
+
+
+def _check_name(name: object) -> str:
+    # The keys of `kafkaParams` can be of any type.
+    if not isinstance(name, str) or name.strip().lower() in ("", "kafka."):
+        raise OptionError(f"the name of a setting must be a string such as bootstrap.servers, got {name!r}")
+    return name
+
+
+def _as_string(name: str, value: object) -> str:
+    """Convert a value of a type that Java's client also accepts."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case type():
+            return value.__name__
+        case Sequence() if not isinstance(value, bytes) and all(isinstance(entry, str) for entry in value):
+            return ",".join(cast("Sequence[str]", value))
+    # The value is not shown because it may be a secret.
+    raise OptionError(
+        f"{name} must be a string, an integer, a boolean or a list of strings, got {type(value).__name__}"
+    )
+
+
+def _unknown_option(table: OptionTable, api: Api, source: ConfigSource, display_name: str, name: str) -> list[str]:
+    """Return the warnings about an unknown name, or raise an error if it is a misspelled data source option."""
+    if source is not ConfigSource.OPTION:
+        return [option_messages.unknown_warning(source, display_name, did_you_mean(name, table.names(source)))]
+    unprefixed_name = display_name.lower().removeprefix("kafka.")
+    if unprefixed_name == display_name.lower():
+        # A warning is not enough: ignoring `startingOffset=earliest` would silently skip all existing records.
+        candidates = table.names(source, client=False, apis=SINK_API if api in SINK_API else READ_APIS)
+        if is_misspelt(display_name, candidates):
+            raise option_messages.misspelled_option(source, display_name, did_you_mean(display_name, candidates))
+    if table.is_client_option(display_name):
+        hint = did_you_mean(unprefixed_name, table.names(source, client=True), "kafka.")
+        return [option_messages.unknown_warning(source, display_name, hint)]
+    if display_name.lower() in _SPARK_OPTIONS:
+        return []
+    hint = did_you_mean(display_name, table.names(source, client=False))
+    hint = hint or did_you_mean(display_name, table.names(source, client=True), "kafka.")
+    return [option_messages.unknown_warning(source, display_name, hint)]
+
+
+def _missing_option(
+    table: OptionTable, source: ConfigSource, option: ConfigOption, unknown_names: Iterable[str]
+) -> OptionError:
+    name = table.key_for(option, source)
+    hint = next((hint for unknown_name in unknown_names if (hint := did_you_mean(unknown_name, [name]))), "")
+    expected = option.value_format.description if option.value_format else option.value_type.value
+    return option_messages.missing_option(name, expected, hint)
+
+
+def _parse_integer(option: ConfigOption, value: str, name: str) -> int:
+    low = -MAX_INT64 - 1 if option.low is None else option.low
+    high = MAX_INT64 if option.high is None else option.high
+    if _INTEGER.fullmatch(value) is None or not low <= int(value) <= high:
+        limits = "" if option.low is None and option.high is None else f" from {low} to {high}"
+        raise invalid_value(name, value, f"an integer{limits}")
+    return int(value)
+
+
+def _parse_double(option: ConfigOption, value: str, name: str) -> float:
+    low = 0 if option.low is None else option.low
+    if _DOUBLE.fullmatch(value) is None or float(value) < low:
+        raise invalid_value(name, value, f"a number of at least {low}, such as 0.2")
+    return float(value)
+
+
+def _parse_duration(option: ConfigOption, value: str, name: str, default_unit: str) -> float:
+    """Parse an integer with a unit into seconds, like Spark's ``JavaUtils.timeStringAs``."""
+    match = _DURATION.fullmatch(value.lower())
+    low = option.low or 0
+    if match is None or int(match[1]) < low:
+        minimum = " greater than 0," if low else ""
+        raise invalid_value(name, value, f"a duration{minimum} such as 500ms, 30s or 15m")
+    return int(match[1]) * _UNIT_SECONDS[match[2] or default_unit]
+
+
+def _parse_enum(value: str, name: str, allowed: tuple[str, ...]) -> str:
+    for allowed_value in allowed:
+        if allowed_value.lower() == value.lower():
+            return allowed_value
+    shown_values = [allowed_value for allowed_value in allowed if allowed_value]
+    expected = " or ".join([", ".join(shown_values[:-1]), shown_values[-1]]) if shown_values[1:] else shown_values[0]
+    raise invalid_value(name, value, expected, candidates=shown_values)
+
+
+def _parse_list(option: ConfigOption, value: str, name: str) -> tuple[str, ...]:
+    entries = tuple(entry for entry in (entry.strip() for entry in value.split(",")) if entry)
+    for entry in entries:
+        if option.value_format is not None and option.value_format.pattern.fullmatch(entry) is None:
+            raise invalid_value(name, entry, option.value_format.description)
+    return entries

@@ -1,0 +1,295 @@
+"""Parser of the data source options for reading.
+
+Options of Spark's own Kafka source keep their names, defaults and precedence, and are rejected where Spark rejects them
+(``org.apache.spark.sql.kafka010.KafkaSourceProvider``). Names are case-insensitive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypedDict, cast
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.batch_limits import parse_backpressure, parse_batch_limits
+from pyspark_kafka_direct.config.client_parser import parse_client
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
+from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.offsets import offset_ranges_from_json
+from pyspark_kafka_direct.planning.hints import listed
+from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
+from pyspark_kafka_direct.planning.offset_specs import (
+    Earliest,
+    Latest,
+    check_batch_end,
+    check_batch_start,
+    check_start_and_end,
+    parse_global_timestamp,
+    parse_offset_spec,
+    parse_timestamps_by_partition,
+)
+from pyspark_kafka_direct.planning.subscription import (
+    AssignStrategy,
+    parse_assign,
+    parse_subscribe,
+    parse_subscribe_pattern,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.config.config_option import Api, Role
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.planning.backpressure import BackpressureOptions
+    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
+    from pyspark_kafka_direct.planning.offset_specs import NoMatchStrategy, OffsetSpec
+    from pyspark_kafka_direct.planning.read_limits import ReadLimits
+    from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
+
+_SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+_START_OPTIONS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_END_OPTIONS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_FALLBACK_OPTION: Final = "committedOffsetsFallback"
+_STARTS_BY_FALLBACK: Final = {
+    "error": CommittedStart(),
+    "earliest": CommittedStart(Earliest()),
+    "latest": CommittedStart(Latest()),
+}
+_STRATEGY_OPTION: Final = "startingOffsetsByTimestampStrategy"
+_RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
+_INCLUDE_HEADERS: Final = "includeHeaders"
+_ROLES: Final[tuple[Role, ...]] = ("connect", "fetch", "group", "plan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """The options of all queries that read."""
+
+    connection: ConnectionSettings
+    fetch: FetchSettings
+    selection: SubscriptionStrategy
+    fail_on_data_loss: bool
+    max_record_batch_bytes: int  # decompressed
+    include_headers: bool
+    offset_fetch_attempts: int | None  # None: until the API timeout
+    offset_fetch_retry_interval_ms: int | None  # None: grows exponentially
+    oauth_token_provider: str | None  # `module:factory`
+    warnings: tuple[str, ...] = ()  # to log once
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeReadOptions(ReadOptions):
+    """The options of queries whose tasks read one offset range each."""
+
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    poll_timeout_ms: int
+    rack_environment_variable: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(RangeReadOptions):
+    """The options of a batch query."""
+
+    start: OffsetSpec
+    end: OffsetSpec
+    offset_ranges: tuple[OffsetRange, ...] | None  # replace `start` and `end`
+    push_down_filters: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(RangeReadOptions):
+    """The options of a streaming query."""
+
+    start: StartingOffsetSpec  # of a new query
+    limits: ReadLimits
+    backpressure: BackpressureOptions | None = None
+    commit_group_id: str | None = None  # the group to commit completed batches for
+    start_group_id: str | None = None  # the group of `startingOffsets=committed`
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousOptions(ReadOptions):
+    """The input options of a continuous query."""
+
+    start: StartingOffsetSpec  # of a new query
+    commit_group_id: str | None = None  # the group to commit completed epochs for
+    start_group_id: str | None = None  # the group of `startingOffsets=committed`
+
+
+def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
+    """Parse the options of a batch query."""
+    parsed, client_fields, warnings = _parse(options, "batch")
+    ranges = _parse_offset_ranges(parsed)
+    start, end = _parse_start_and_end(parsed, warnings)
+    return BatchOptions(
+        **client_fields,
+        **parsed.fields_for(BatchOptions, roles=_ROLES),
+        selection=_parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges),
+        start=start,
+        end=end,
+        offset_ranges=ranges,
+        warnings=tuple(warnings),
+    )
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Parse the options of a streaming query."""
+    parsed, client_fields, warnings = _parse(options, "stream")
+    start, start_group_id = _parse_stream_start(parsed, warnings)
+    limits = parse_batch_limits(parsed)
+    backpressure = parse_backpressure(parsed, warnings)
+    return StreamOptions(
+        **client_fields,
+        **parsed.fields_for(StreamOptions, roles=_ROLES),
+        selection=_parse_selection(parsed),
+        start=start,
+        limits=limits,
+        backpressure=backpressure,
+        start_group_id=start_group_id,
+        warnings=tuple(warnings),
+    )
+
+
+def parse_continuous_options(options: Mapping[str, str]) -> ContinuousOptions:
+    """Parse the input options of a continuous query."""
+    parsed, client_fields, warnings = _parse(options, "continuous")
+    start, start_group_id = _parse_stream_start(parsed, warnings)
+    return ContinuousOptions(
+        **client_fields,
+        **parsed.fields_for(ContinuousOptions, roles=_ROLES),
+        selection=_parse_selection(parsed),
+        start=start,
+        start_group_id=start_group_id,
+        warnings=tuple(warnings),
+    )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Parse ``includeHeaders``, which determines the schema, before Spark starts a batch or a streaming query.
+
+    Errors that are the same for both kinds of query are raised here, that is, as early as possible.
+    """
+    batch_error = _parse_error(parse_batch_options, options)
+    stream_error = _parse_error(parse_stream_options, options)
+    if batch_error is not None and str(batch_error) == str(stream_error):
+        raise batch_error
+    table = OptionTable([OPTION_TABLE.by_name[_INCLUDE_HEADERS]])
+    given = {name: value for name, value in options.items() if name.strip().lower() == _INCLUDE_HEADERS.lower()}
+    return parse_config(given, api="batch", source=ConfigSource.OPTION, table=table).get_boolean(_INCLUDE_HEADERS)
+
+
+def _parse_error(
+    parse: Callable[[Mapping[str, str]], ReadOptions], options: Mapping[str, str]
+) -> KafkaDirectError | None:
+    try:
+        parse(options)
+    except KafkaDirectError as error:
+        return error
+    return None
+
+
+class _ClientFields(TypedDict):
+    connection: ConnectionSettings
+    fetch: FetchSettings
+
+
+def _parse(options: Mapping[str, str], api: Api) -> tuple[ParsedConfig, _ClientFields, list[str]]:
+    """Return the parsed options, the fields of ``ReadOptions`` with client settings, and warnings."""
+    parsed = parse_config(options, api=api, source=ConfigSource.OPTION)
+    settings, client_warnings = parse_client(parsed)
+    return parsed, {"connection": settings.connection, "fetch": settings.fetch}, [*parsed.warnings, *client_warnings]
+
+
+def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:
+    given_names = [name for name in _SELECTION_OPTIONS if name in parsed.given_names]
+    if len(given_names) != 1:
+        raise OptionError(
+            f"exactly one of the options {', '.join(_SELECTION_OPTIONS)} (or offsetRanges) must be given to select "
+            f"topics, got {listed(given_names)}"
+        )
+    value = parsed.get_string(given_names[0]) or ""
+    match given_names[0]:
+        case "assign":
+            return parse_assign(value)
+        case "subscribe":
+            return parse_subscribe(value)
+    return parse_subscribe_pattern(value)
+
+
+def _selection_from_ranges(ranges: tuple[OffsetRange, ...]) -> SubscriptionStrategy:
+    return AssignStrategy(tuple(sorted({offset_range.topic_partition for offset_range in ranges})))
+
+
+def _parse_start_and_end(parsed: ParsedConfig, warnings: list[str]) -> tuple[OffsetSpec, OffsetSpec]:
+    start = _parse_start(parsed, warnings)
+    end = _parse_offset_spec(parsed, _END_OPTIONS, "latest", warnings)
+    check_batch_start(start, "startingOffsets")
+    check_batch_end(end, "endingOffsets")
+    check_start_and_end(start, end)
+    return start, end
+
+
+def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[StartingOffsetSpec, str | None]:
+    """Return the start of a new stream, and the group whose committed offsets it uses, or None."""
+    uses_timestamps = any(name in parsed.given_names for name in _START_OPTIONS[:2])
+    starting_offsets = (parsed.get_string("startingOffsets") or "").strip().lower()
+    uses_committed_offsets = starting_offsets == "committed" and not uses_timestamps
+    group = parsed.get_string("commitGroupId")
+    if "group.id" in parsed.given_names and (group or not uses_committed_offsets):
+        warnings.append(option_messages.ignored_warning(parsed.source, parsed.name_of("group.id"), NO_GROUP_REASON))
+    if uses_committed_offsets:
+        group = group or parsed.get_string("group.id")
+        if group is None:
+            raise OptionError(
+                "startingOffsets=committed requires the consumer group that committed the offsets; set commitGroupId"
+            )
+        return _STARTS_BY_FALLBACK[parsed.get_string(_FALLBACK_OPTION) or "error"], group
+    if _FALLBACK_OPTION in parsed.given_names:
+        warnings.append(
+            option_messages.ignored_warning(parsed.source, _FALLBACK_OPTION, "startingOffsets is not committed")
+        )
+    return _parse_start(parsed, warnings), None
+
+
+def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None:
+    if "offsetRanges" not in parsed.given_names:
+        return None
+    conflicting_names = [
+        name
+        for name in (*_SELECTION_OPTIONS, *_START_OPTIONS, *_END_OPTIONS, _STRATEGY_OPTION)
+        if name in parsed.given_names
+    ]
+    if conflicting_names:
+        raise OptionError(f"offsetRanges defines everything that is read; remove {listed(conflicting_names)}")
+    value = parsed.get_string("offsetRanges") or ""
+    try:
+        return offset_ranges_from_json(value)
+    except ValueError as error:
+        raise OptionError(f"offsetRanges must be {_RANGES_FORMAT}, got {value!r}: {error}") from None
+
+
+def _parse_start(parsed: ParsedConfig, warnings: list[str]) -> OffsetSpec:
+    return _parse_offset_spec(
+        parsed, _START_OPTIONS, cast("NoMatchStrategy", parsed.get_string(_STRATEGY_OPTION)), warnings
+    )
+
+
+def _parse_offset_spec(
+    parsed: ParsedConfig, names: tuple[str, str, str], on_no_match: NoMatchStrategy, warnings: list[str]
+) -> OffsetSpec:
+    """Parse the option with the highest precedence: one timestamp, timestamps by partition, then offsets."""
+    timestamp_option, timestamps_option, offsets_option = names
+    given_names = [name for name in names if name in parsed.given_names] or [offsets_option]
+    precedence = f"{given_names[0]} takes precedence"
+    warnings += [option_messages.ignored_warning(parsed.source, name, precedence) for name in given_names[1:]]
+    value = parsed.get_string(given_names[0]) or ""
+    if given_names[0] == timestamp_option:
+        return parse_global_timestamp(value, timestamp_option, on_no_match)
+    if given_names[0] == timestamps_option:
+        return parse_timestamps_by_partition(value, timestamps_option, on_no_match)
+    return parse_offset_spec(value, offsets_option)

@@ -1,0 +1,148 @@
+"""Typed TLS and SASL settings (frozen, hashable and picklable), and secrets that mask their value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, final
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MASK: Final = "********"
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
+
+
+@final
+class Secret:
+    """A string that ``repr``, ``str`` and formatting mask.
+
+    Secrets compare and hash by value, so that settings with secrets can key a cache. A pickled secret is not encrypted:
+    Spark sends settings from the driver to the executors inside tasks. On an untrusted network, enable
+    ``spark.network.crypto.enabled`` or ``spark.ssl.*``.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the value. Never call it to build a message."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return MASK
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __format__(self, spec: str) -> str:
+        return MASK  # whatever the format spec is
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return (Secret, (self._value,))
+
+
+NO_SECRET: Final = Secret("")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Certificates and keys, TLS versions and cipher suites.
+
+    Files (``*_location``) are opened by each process that connects, on the driver and the executors.
+    """
+
+    # Without a truststore, the CAs of the system are trusted. Stores are PEM or PKCS12 files.
+    truststore_location: str | None = None
+    truststore_certificates: str | None = None  # in PEM format
+    truststore_password: Secret | None = None
+    keystore_location: str | None = None
+    keystore_password: Secret | None = None
+    certificate_location: str | None = None  # a PEM file with the certificate chain of the client
+    certificate_chain: Secret | None = None  # in PEM format; a secret because it may contain the private key
+    key_location: str | None = None  # a PEM file
+    key: Secret | None = None  # in PEM format
+    key_password: Secret | None = None
+    check_hostname: bool = True
+    minimum_version: TlsVersion = "TLSv1.2"
+    maximum_version: TlsVersion = "TLSv1.3"
+    cipher_suites: tuple[str, ...] = ()  # OpenSSL names for TLS 1.2; empty: OpenSSL chooses
+
+
+DEFAULT_TLS: Final = TlsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class UnsecuredClaims:
+    """The claims of an unsigned token (Kafka's ``OAuthBearerUnsecuredLoginCallbackHandler``)."""
+
+    claims: tuple[tuple[str, str | float | tuple[str, ...]], ...]
+    lifetime_seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """The source of OAUTHBEARER tokens: exactly one of provider, token endpoint and unsecured claims."""
+
+    provider: str | None = None  # `module:factory`, imported by each process that connects
+    token_endpoint_url: str | None = None  # http(s) for the client-credentials grant, or the URL of a file with a token
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    scope: str | None = None
+    urlencode_header: bool = False  # of the client id and secret in the header `Authorization`
+    endpoint_tls: TlsSettings = DEFAULT_TLS
+    connect_timeout_ms: int = 10_000  # of the token endpoint
+    read_timeout_ms: int = 10_000  # of the token endpoint
+    unsecured: UnsecuredClaims | None = None  # for tests
+    extensions: tuple[tuple[str, str], ...] = ()  # SASL extensions (KIP-342)
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """The SASL mechanism and its credentials."""
+
+    mechanism: str  # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
+    username: str = ""
+    password: Secret = NO_SECRET
+    delegation_token: bool = False  # whether user name and password are the id and HMAC of one (SCRAM, KIP-48)
+    oauth: OAuthSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """The security protocol; ``tls`` and ``sasl`` are None if the protocol does not use them."""
+
+    protocol: SecurityProtocol = "PLAINTEXT"
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+
+PLAINTEXT: Final = SecuritySettings()
+
+
+def check_extensions(pairs: Iterable[tuple[str, str]], source: str) -> tuple[tuple[str, str], ...]:
+    """Check SASL extensions according to RFC 7628, section 3.1; errors do not show their values."""
+    extensions = dict(pairs)
+    for name, value in extensions.items():
+        if re.fullmatch(r"[A-Za-z]+", name) is None or name == "auth":
+            raise OptionError(
+                f"{source}: the SASL extension name {name!r} is invalid; use letters only, but not the name auth"
+            )
+        if re.fullmatch(r"[\x21-\x7E \t\r\n]+", value) is None:
+            raise OptionError(f"{source}: the value of the SASL extension {name} is invalid; use printable ASCII")
+    return tuple(extensions.items())

@@ -1,0 +1,111 @@
+"""Parser of the data source options for writing.
+
+Options of Spark's own Kafka sink have the same names and are rejected where Spark rejects them
+(``org.apache.spark.sql.kafka010.KafkaSourceProvider``). As there, a sink ignores options for reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.client_parser import parse_connection, parse_producer
+from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.config.option_parser import ParsedConfig
+
+DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
+
+_ID_PREFIX: Final = "transactionalIdPrefix"
+_ASYNC_PROGRESS: Final = "asyncProgressTrackingEnabled"
+_EXACTLY_ONCE_OPTIONS: Final = (
+    _ID_PREFIX,
+    "sinkStateTopic",
+    "resetTransactionState",
+    "jobId",
+    "stagingLocation",
+    "stagingThreshold",
+    "transaction.timeout.ms",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """The options of a query that writes."""
+
+    connection: ConnectionSettings
+    produce: ProducerSettings
+    topic: str | None  # None: the column `topic` names it
+    delivery_guarantee: DeliveryGuarantee
+    transactional_id_prefix: str | None  # not None with exactly-once
+    sink_state_topic: str
+    reset_transaction_state: str | None  # the token of an error to override
+    job_id: str | None
+    staging_location: str | None
+    staging_threshold: int  # maximum bytes of a task that are sent through the driver
+    transaction_timeout_ms: int
+    stamp_batch: bool
+    warnings: tuple[str, ...] = ()
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Parse the options of a streaming or batch query that writes."""
+    parsed = parse_config(options, api="sink", source=ConfigSource.OPTION)
+    connection, client_warnings = parse_connection(parsed)
+    warnings = [*parsed.warnings, *client_warnings]
+    produce = parse_producer(parsed, warnings)
+    ignored_names: tuple[str, ...]
+    if parsed.get_string("deliveryGuarantee") == "exactly-once":
+        _check_exactly_once(parsed, produce)
+        _check_async_progress(options)
+        ignored_names, reason = (("jobId",) if streaming else ()), "a streaming query is identified by its query id"
+    else:
+        ignored_names, reason = _EXACTLY_ONCE_OPTIONS, "deliveryGuarantee is not exactly-once"
+    warnings += [
+        option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)
+        for name in ignored_names
+        if name in parsed.given_names
+    ]
+    return SinkOptions(
+        connection=connection,
+        produce=produce,
+        warnings=tuple(warnings),
+        **parsed.fields_for(SinkOptions, roles=["produce"]),
+    )
+
+
+def _check_exactly_once(parsed: ParsedConfig, produce: ProducerSettings) -> None:
+    if parsed.get_string(_ID_PREFIX) is None:
+        raise OptionError(
+            f"{_ID_PREFIX} is missing; deliveryGuarantee=exactly-once requires a name for this query, which is the "
+            "same at every start and unique in the cluster"
+        )
+    if produce.acks != -1:
+        _reject_with_exactly_once(parsed, "acks", "all")
+    if not produce.idempotent:
+        _reject_with_exactly_once(parsed, "enable.idempotence", "true")
+
+
+def _check_async_progress(options: Mapping[str, str]) -> None:
+    # Spark rejects this option too, unless a configuration property for Spark's own tests is set.
+    name = next((name for name in options if name.lower() == _ASYNC_PROGRESS.lower()), None)
+    if name is not None and options[name].strip().lower() == "true":
+        raise OptionError(
+            f"{name}=true cannot be used with deliveryGuarantee=exactly-once: the checkpoint lags behind the written "
+            "batches, so after a failure, batches with the same id would contain other records. Remove one of them"
+        )
+
+
+def _reject_with_exactly_once(parsed: ParsedConfig, option_name: str, expected: str) -> NoReturn:
+    raise option_messages.invalid_value(
+        parsed.name_of(option_name),
+        parsed.strings[option_name],
+        f"{expected} with deliveryGuarantee=exactly-once",
+    )

@@ -1,0 +1,191 @@
+"""The connection of a ``PartitionConsumer`` to one broker, and the fetch request in flight on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.client.deadline import Deadline, exponential_backoff
+from pyspark_kafka_direct.client.fetch_channel import FetchRequestPartition, MultiPartitionFetchChannel
+from pyspark_kafka_direct.consumer.fetcher import RELIABLE_END_VERSION
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.fetch_channel import FetchResponseData
+    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
+
+_REQUEST_TIMEOUT_OPTION = "kafka.request.timeout.ms"
+
+# A connection that was idle for so long is checked before it is used: brokers close idle connections.
+_IDLE_CHECK_SECONDS = 1.0
+
+# A response that arrives within this share of fetch.max.wait.ms did not wait for records. After several such responses
+# without records, fetches back off. Kafka responds at once while an offset lies between the last stable offset and the
+# high watermark.
+_IMMEDIATE_SHARE = 0.1
+_FIRST_BACKOFF = 0.01  # seconds
+_MAX_BACKOFF = 0.5
+
+
+class InFlightFetch(NamedTuple):
+    """One partition of the fetch request in flight."""
+
+    partition: TopicPartitionState
+    offset: int
+    seek_count: int
+    sent_last_epoch: bool
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the response is useless: the position moved, or earlier records are still to be returned."""
+        partition = self.partition
+        return partition.seek_count != self.seek_count or partition.fetch_offset != self.offset or not partition.drained
+
+
+class BrokerFetcher:
+    """Fetches the partitions that one broker leads."""
+
+    def __init__(self, cluster: ClusterClient, node: Node, fetch: FetchSettings) -> None:
+        self.node = node
+        # An ordered set: a broker fills its response in this order, so the partitions that waited longest come first.
+        self.partitions: dict[TopicPartitionState, None] = {}
+        self.connecting = False  # whether a background task is connecting
+        self.next_fetch_at = 0.0
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._fetch = fetch
+        self._request_timeout = cluster.settings.request_timeout_ms / 1000
+        self._throttled_until = 0.0
+        self._empty_responses = 0  # in a row, without a wait at the broker
+        self._sent_at = 0.0
+        self._last_activity = 0.0  # when bytes were last sent or received
+        self._received_at = 0.0
+        self._channel: MultiPartitionFetchChannel | None = None
+        self._in_flight: list[InFlightFetch] = []
+
+    @property
+    def connected(self) -> bool:
+        return self._channel is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no fetch is in flight."""
+        return not self._in_flight
+
+    @property
+    def connection(self) -> Connection:
+        assert self._channel is not None
+        return self._channel.connection
+
+    @property
+    def can_collect(self) -> bool:
+        """Whether all rows of the previous response were returned, so that the next one can be handled."""
+        return all(partition.drained or partition.paused for partition in self.partitions)
+
+    @property
+    def response_deadline(self) -> float:
+        return max(self._last_activity, self._throttled_until) + self._request_timeout
+
+    def attach(self, connection: Connection) -> None:
+        """Use this connection; raises UnsupportedBrokerError if the broker has no common Fetch version."""
+        self._channel = MultiPartitionFetchChannel(connection, self._fetch)
+
+    def send_fetches(self, partitions: Sequence[TopicPartitionState]) -> None:
+        """Send one fetch request for these partitions."""
+        assert self._channel is not None
+        max_bytes = self._fetch.max_partition_fetch_bytes
+        requested = [
+            FetchRequestPartition(
+                partition.tp.topic,
+                partition.topic_id,
+                partition.tp.partition,
+                partition.fetch_offset,
+                max_bytes,
+                partition.leader_epoch,
+                partition.last_fetched_epoch if partition.needs_validation else -1,
+            )
+            for partition in partitions
+        ]
+        self._in_flight = [
+            InFlightFetch(partition, partition.fetch_offset, partition.seek_count, sent.last_fetched_epoch >= 0)
+            for partition, sent in zip(partitions, requested, strict=True)
+        ]
+        self._sent_at = self._last_activity = self._system.monotonic()
+        self._channel.request(
+            requested, Deadline(self._last_activity + self._request_timeout, _REQUEST_TIMEOUT_OPTION, self._system)
+        )
+
+    @property
+    def end_may_be_stale(self) -> bool:
+        """Whether the broker is older than Kafka 2.2: its log end may be too low right after an election (KIP-207)."""
+        return self.connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < RELIABLE_END_VERSION
+
+    def read_available(self) -> bool:
+        """Read the available bytes of the response without blocking; return whether it is complete."""
+        connection = self.connection
+        received_before = connection.received_bytes
+        if connection.read_available():
+            return True
+        now = self._system.monotonic()
+        if connection.received_bytes != received_before:
+            self._last_activity = now
+        elif self.response_deadline <= now:
+            raise BrokerTimeoutError(
+                f"The broker did not respond to Fetch within {_REQUEST_TIMEOUT_OPTION}. It is overloaded or "
+                "stuck, or the network drops packets.",
+                broker=str(self.node),
+            )
+        return False
+
+    @property
+    def closed_by_broker(self) -> bool:
+        """Whether the broker closed the idle connection."""
+        idle_for_long = self._system.monotonic() - self._received_at > _IDLE_CHECK_SECONDS
+        return self._channel is not None and idle_for_long and self._channel.connection.has_response()
+
+    def collect_response(self) -> tuple[list[InFlightFetch], FetchResponseData]:
+        assert self._channel is not None
+        response = self._channel.response(Deadline(self.response_deadline, _REQUEST_TIMEOUT_OPTION, self._system))
+        in_flight, self._in_flight = self._in_flight, []
+        self._received_at = self._system.monotonic()
+        self._throttled_until = self._received_at + min(response.throttle_ms / 1000, self._request_timeout)
+        self._back_off_if_empty(response)
+        return in_flight, response
+
+    def has_partition(self, partition: TopicPartitionState) -> bool:
+        return partition in self.partitions
+
+    def move_to_end(self, partition: TopicPartitionState) -> None:
+        """Order a partition that got records after the others."""
+        del self.partitions[partition]
+        self.partitions[partition] = None
+
+    def release(self) -> None:
+        """Release the connection; the pool closes it if a fetch is in flight."""
+        channel, self._channel = self._channel, None
+        self._in_flight = []
+        if channel is not None:
+            self._cluster.release(channel.connection)
+
+    def close_after_fork(self) -> None:
+        """Close the child's copy of the parent's connection."""
+        if self._channel is not None:
+            self._channel.connection.close()
+
+    def _back_off_if_empty(self, response: FetchResponseData) -> None:
+        """Delay the next fetch if the broker keeps responding at once without records."""
+        immediate = self._received_at - self._sent_at < self._fetch.fetch_max_wait_ms / 1000 * _IMMEDIATE_SHARE
+        has_content = any(partition.records or partition.error_code for partition in response.partitions.values())
+        self._empty_responses = (
+            self._empty_responses + 1 if immediate and not has_content and response.throttle_ms <= 0 else 0
+        )
+        if self._empty_responses > 1:
+            self.next_fetch_at = self._received_at + exponential_backoff(
+                _FIRST_BACKOFF, self._empty_responses - 2, _MAX_BACKOFF
+            )

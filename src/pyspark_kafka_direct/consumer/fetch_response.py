@@ -1,0 +1,264 @@
+"""Decides what a fetch response without records means.
+
+Only the leader decides on data loss: a follower may lag, and so may the cluster's metadata. A partition without records
+up to the end of the range is no loss either: compaction can remove the last records of a log, and a fetch then returns
+nothing although its offset lies below the high watermark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark_kafka_direct.errors import (
+    BrokerTimeoutError,
+    CorruptRecordError,
+    DataLossError,
+    ProtocolError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    TruncatedError,
+)
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.client.metadata import TopicMetadata
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.data_loss import LeaderLogState
+
+_UNKNOWN_TOPIC_CODES = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+
+# Exceptions to Kafka's "retriable" flag, as in Java's consumer (FetchCollector.handleInitializeErrors): it retries
+# after an unknown error, but not after corruption on the leader's disk.
+_ALSO_RETRIED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, *_UNKNOWN_TOPIC_CODES})
+_NOT_RETRIED = frozenset({ErrorCode.CORRUPT_MESSAGE})
+
+
+@dataclass(frozen=True, slots=True)
+class FetchContext:
+    """The request that the response belongs to."""
+
+    partition: TopicPartition
+    position: int
+    broker: str | None  # ``host:port``
+    on_leader: bool
+    read_committed: bool
+    sent_last_epoch: bool = False  # whether the request contains the last fetched epoch (KIP-320)
+
+    @property
+    def error_context(self) -> dict[str, Any]:
+        topic, partition = self.partition
+        return {"topic": topic, "partition": partition, "offset": self.position, "broker": self.broker}
+
+
+@dataclass(frozen=True, slots=True)
+class RetryFetch:
+    """Fetch again; ``error`` is the reason."""
+
+    error: KafkaDirectError
+    refresh_metadata: bool = False  # the leader may have moved; after a follower, use the leader
+    without_backoff: bool = False  # because the next fetch is from the leader, or the broker delays its responses
+    throttled: bool = False  # by a quota
+
+
+@dataclass(frozen=True, slots=True)
+class UsePreferredReplica:
+    """Fetch from the replica that the leader prefers for the client's rack (KIP-392)."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLeaderLog:
+    """Request the log's start and end from the leader; ``error`` is the reason of a retry if the log has the offset."""
+
+    error: KafkaDirectError
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGap:
+    """The leader returned no records up to ``end``, which its log contains; ``error`` is the reason of a retry."""
+
+    end: int
+    error: KafkaDirectError
+
+
+@dataclass(frozen=True, slots=True)
+class LogTruncated:
+    """The leader's log diverges from the records read so far, at ``offset`` (KIP-320)."""
+
+    offset: int
+
+
+FetchAction: TypeAlias = RetryFetch | UsePreferredReplica | CheckLeaderLog | OffsetGap | LogTruncated
+
+
+def decide_after_error(context: FetchContext, code: int) -> FetchAction:
+    """Decide what follows a response with an error code; raise the error if a retry cannot help."""
+    error = error_for(code, "fetching records", **context.error_context)
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return (
+            CheckLeaderLog(error)
+            if context.on_leader
+            else RetryFetch(error, refresh_metadata=True, without_backoff=True)
+        )
+    if code in _NOT_RETRIED or not (code in _ALSO_RETRIED or error_code_info(code).retriable):
+        raise error
+    return RetryFetch(error, refresh_metadata=True)  # new metadata shows whether the topic was deleted
+
+
+def decide_after_empty(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction:
+    """Decide what follows a response without a complete record batch; the planned range must have records."""
+    action = _requested_action(context, fetched)
+    if action is not None:
+        return action
+    end = _readable_end(context, fetched)
+    if not context.on_leader:
+        return RetryFetch(_no_records_error(context, end), refresh_metadata=True, without_backoff=True)
+    if context.position >= fetched.high_watermark:
+        return CheckLeaderLog(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetching records", **context.error_context))
+    if context.position >= end:
+        return RetryFetch(_no_records_error(context, end))
+    return OffsetGap(end, _no_records_error(context, end))
+
+
+def is_empty_at_end(position: int, fetched: FetchResponsePartition, *, read_committed: bool) -> bool:
+    """Return whether a response only reports that the log ends at the position, as most responses do."""
+    return (
+        not fetched.error_code
+        and position == fetched.high_watermark
+        and (not read_committed or position == fetched.last_stable_offset)
+        and not fetched.records
+        and fetched.diverging_epoch is None
+        and fetched.preferred_read_replica < 0
+    )
+
+
+def decide_after_empty_at_end(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
+    """Decide what follows a response without a complete record batch at the end of a log; None: fetch again."""
+    action = _requested_action(context, fetched)
+    if action is not None:
+        return action
+    end = _readable_end(context, fetched)
+    return OffsetGap(end, _no_records_error(context, end)) if context.position < end else None
+
+
+def _requested_action(context: FetchContext, fetched: FetchResponsePartition) -> FetchAction | None:
+    """Return the action that follows from the response itself; None if it follows from the log's end."""
+    if fetched.diverging_epoch is not None and context.on_leader:
+        if not context.sent_last_epoch:  # handling it as a truncation would repeat forever
+            raise ProtocolError(
+                "The broker reports that its log diverges, but the fetch request named no epoch to compare.",
+                **context.error_context,
+            )
+        return LogTruncated(fetched.diverging_epoch.end_offset)
+    if fetched.preferred_read_replica >= 0:
+        return UsePreferredReplica(fetched.preferred_read_replica)
+    if len(fetched.records):
+        raise CorruptRecordError(  # a broker always returns at least one complete batch (KIP-74)
+            f"The broker returned {len(fetched.records)} bytes without a complete record batch.",
+            **context.error_context,
+        )
+    if fetched.high_watermark < 0:
+        if fetched.throttle_ms <= 0:
+            return RetryFetch(
+                BrokerTimeoutError("the broker does not report the end of its log.", **context.error_context)
+            )
+        error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **context.error_context)
+        return RetryFetch(error, without_backoff=True, throttled=True)  # the broker itself delays its responses
+    return None
+
+
+def _readable_end(context: FetchContext, fetched: FetchResponsePartition) -> int:
+    if context.read_committed and fetched.last_stable_offset >= 0:
+        return min(fetched.last_stable_offset, fetched.high_watermark)
+    return fetched.high_watermark
+
+
+def _no_records_error(context: FetchContext, end: int) -> KafkaDirectError:
+    if context.position >= end:
+        reason = (
+            f"with isolation.level=read_committed the partition can be read only up to offset {end}, because a "
+            f"transaction is open there; end the range at {end}, or wait until the transaction has ended."
+        )
+    else:
+        reason = f"the broker returns no records, although its log ends at offset {end}."
+    return BrokerTimeoutError(reason, **context.error_context)
+
+
+def out_of_range_error(
+    tp: TopicPartition,
+    position: int,
+    log: LeaderLogState,
+    *,
+    served_by_leader: bool,  # whether a leader returned data for an earlier position of this read
+) -> DataLossError | None:
+    """Return the error for the data loss behind an OFFSET_OUT_OF_RANGE response; None if the log has the position."""
+    log_range = f"the log now contains [{log.start}, {log.end})"
+    if position < log.start:
+        return DataLossError(
+            f"offsets [{position}, {log.start}) were deleted by retention or DeleteRecords before they were read; "
+            f"{log_range}. To continue, resume at the log start {log.start}.",
+            **_error_context(tp, position),
+        )
+    if position <= log.end:
+        return None
+    if served_by_leader:
+        return truncated_error(tp, position, log.end)
+    return DataLossError(
+        f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
+        "topic was recreated.",
+        **_error_context(tp, position),
+    )
+
+
+def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> TruncatedError:
+    error = TruncatedError(
+        f"an unclean leader election truncated the log to offset {truncated_to}: the records read from there up to "
+        f"offset {position} are no longer in it. Resume at offset {min(truncated_to, position)}, and undo the "
+        "effects of later records.",
+        **_error_context(tp, position),
+    )
+    error.truncated_to = truncated_to
+    return error
+
+
+def topic_error(tp: TopicPartition, known_id: UUID | None, topic: TopicMetadata | None) -> TopicNotFoundError | None:
+    """Return the error if the partition does not exist or its topic was recreated."""
+    if topic is None:
+        return TopicNotFoundError(
+            "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    if known_id is not None and topic.topic_id is not None and topic.topic_id != known_id:
+        error = TopicRecreatedError(
+            f"The topic was deleted and recreated: its id is {topic.topic_id}, not {known_id}. The records read so far "
+            "are the old topic's. Discard them, and resume at the start of the new topic.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+        error.topic_id = topic.topic_id
+        return error
+    if tp.partition not in topic.partitions:
+        return TopicNotFoundError(
+            f"The topic has no such partition; it has {len(topic.partitions)}.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    return None
+
+
+def _error_context(tp: TopicPartition, position: int) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, "offset": position}
+
+
+def concerns_partition(error: KafkaDirectError, tp: TopicPartition) -> bool:
+    """Return whether an error concerns the partition; an error without a topic concerns all partitions."""
+    return error.topic in (None, tp.topic) and error.partition in (None, tp.partition)

@@ -1,0 +1,58 @@
+"""Retry timeout and backoff of the fetches of one offset range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM, with_jitter
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.errors import KafkaDirectError
+
+_POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
+
+
+class FetchRetry:
+    """Backs off between the fetches of one range, and fails after ``poll_timeout`` without progress."""
+
+    def __init__(self, settings: ConnectionSettings, request: RangeRequest, system: System = SYSTEM) -> None:
+        self._system = system
+        self._settings = settings
+        self._request = request
+        self.reset()
+
+    def reset(self) -> None:
+        """Restart the timeout and the backoff, because records arrived or were passed to the caller."""
+        self.deadline = Deadline.after(self._request.poll_timeout, _POLL_TIMEOUT_OPTION, system=self._system)
+        self._backoff = self._settings.retry_backoff_ms / 1000
+        self._last_error: KafkaDirectError | None = None
+
+    def raise_if_expired(self, broker: str | None) -> None:
+        """Raise BrokerTimeoutError, caused by the last error, if the timeout has passed."""
+        if not self.deadline.expired:
+            return
+        last_error = self._last_error
+        raise BrokerTimeoutError(
+            f"No records arrived for {self._request.poll_timeout:g} s (option {_POLL_TIMEOUT_OPTION})"
+            + ("." if last_error is None else f"; the last error: {last_error.message}"),
+            topic=self._request.offsets.topic,
+            partition=self._request.offsets.partition,
+            offset=None if last_error is None else last_error.offset,
+            broker=broker if last_error is None else last_error.broker or broker,
+        ) from last_error
+
+    def set_last_error(self, error: KafkaDirectError) -> None:
+        if (
+            self._last_error is None or not self.deadline.expired
+        ):  # an error caused by the expired deadline is not the reason
+            self._last_error = error
+
+    def back_off(self) -> None:
+        """Sleep before the next fetch; the delay doubles with each call until ``reset``."""
+        self._system.sleep(min(with_jitter(self._backoff, self._system), self.deadline.remaining()))
+        self._backoff = min(self._backoff * 2, self._settings.retry_backoff_max_ms / 1000)

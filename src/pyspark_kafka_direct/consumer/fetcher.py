@@ -1,0 +1,440 @@
+"""Fetches one offset range, from the leader or from the replica that it prefers for the client's rack (KIP-392).
+
+The next fetch is sent before the last response is decoded, so that the broker works meanwhile. Transient errors (a
+broken connection, a moved leader, stale metadata) are retried with backoff until ``poll_timeout`` has passed without
+progress. Only the leader decides on data loss, which follows ``fail_on_data_loss``. All other errors are raised at
+once, as in Java's consumer. That includes a wrong checksum: TCP and TLS have their own, so the broker's disk is
+damaged.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS
+from pyspark_kafka_direct.client.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.consumer.fetch_response import (
+    CheckLeaderLog,
+    FetchContext,
+    LogTruncated,
+    OffsetGap,
+    RetryFetch,
+    UsePreferredReplica,
+    decide_after_empty,
+    decide_after_error,
+)
+from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
+from pyspark_kafka_direct.errors import ProtocolError, TopicNotFoundError, TransientBrokerError, UnsupportedBrokerError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.data_loss import LeaderLogState, evaluate_loss, evaluate_truncation
+from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
+from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+    from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.consumer.fetch_response import FetchAction
+    from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_log = logging.getLogger("pyspark_kafka_direct.consumer")
+
+# The first fetch of a range is smaller than the others: a query may need only the first rows (``show``, ``limit``), and
+# Spark passes none of them on before the Arrow batch is complete.
+_FIRST_FETCH_BYTES = 256 << 10
+
+# A leader older than Kafka 2.2 returns too low a log end right after its election. So a log end before the fetch offset
+# is confirmed by this many responses in a row.
+STALE_ENDS_TO_CONFIRM = 5
+
+# The share of ``poll_timeout`` for which the leader must return no records below its high watermark, before the offsets
+# are treated as a gap. Nothing proves a gap there. Apache Kafka responds so only at a gap, but other brokers do while
+# they fetch old records from slow storage. Gaps at the very end of a log are rare: the active segment is never
+# compacted.
+_NO_DATA_SHARE_TO_CONFIRM_GAP = 0.5
+
+_UNKNOWN_LEADER_EPOCH = -1
+
+# Since this version of ListOffsets (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
+RELIABLE_END_VERSION = 5
+
+EARLIEST_LOCAL = (
+    -4
+)  # timestamp in ListOffsets: the first offset on the broker's own disk, not in tiered storage (KIP-405)
+
+# After so many OFFSET_OUT_OF_RANGE responses in a row for an offset that the log contains, the last fetched epoch is no
+# longer sent. A broker that has lost its leader epoch checkpoint rejects such a fetch forever.
+OUT_OF_RANGE_BEFORE_EPOCH_RESET = 5
+
+
+class RecordHandler(Protocol):
+    """Consumes the record batches of a range: a decoder or a counter."""
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction]) -> None:
+        """Add the record bytes of one fetch response, and update ``next_offset``; decoding may happen later."""
+
+    def skip_to(self, offset: int) -> None:
+        """Resume at a later offset; there is nothing to read before it."""
+
+
+class Fetcher:
+    """Fetches one range and feeds it to a handler."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        fetch: FetchSettings,
+        request: RangeRequest,
+        replica: ReadReplica,
+        handler: RecordHandler,
+        counts: ReadCounts,
+        *,
+        prefetch: bool = True,
+        system: System = SYSTEM,
+    ) -> None:
+        self._system = system
+        self._settings = fetch
+        self._max_bytes = min(fetch.max_partition_fetch_bytes, max(_FIRST_FETCH_BYTES, fetch.fetch_min_bytes))
+        self._request = request
+        self._replica = replica
+        self._handler = handler
+        self._counts = counts
+        self._prefetch = prefetch
+        self._retry = FetchRetry(settings, request, system)
+        self._unknown_topic_responses = 0
+        self._out_of_range_responses = 0
+        self._stale_end_responses = 0
+        self._no_data_since: float | None = None
+        self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
+
+    def run(self) -> Iterator[None]:
+        """Yield each time the handler was fed, with the next fetch in flight, until the end of the range."""
+        while (position := self._handler.next_offset) < self._request.offsets.until_offset:
+            self._retry.raise_if_expired(self._replica.broker)
+            try:
+                fetched = self._fetch(position)
+                has_records = self._feed(position, fetched)
+                if not has_records:
+                    self._apply(position, self._decide(position, fetched))
+            except TransientBrokerError as error:
+                self._retry_fetch(RetryFetch(error, refresh_metadata=True))
+                continue
+            except TopicNotFoundError as error:
+                self._handle_unknown_topic(position, error)
+                continue
+            if has_records:
+                yield
+                self._retry.reset()  # time spent in the caller does not count against the timeout
+
+    def _fetch(self, position: int) -> FetchResponsePartition:
+        deadline = self._retry.deadline
+        started = self._system.monotonic()
+        try:
+            self._replica.send_fetch(position, self._max_bytes, deadline, last_fetched_epoch=self._last_fetched_epoch)
+            fetched = self._replica.receive_fetch(deadline)
+        finally:
+            self._counts.wait_seconds += self._system.monotonic() - started
+        self._counts.add_fetch(self._replica.broker, len(fetched.records))
+        return fetched
+
+    def _feed(self, position: int, fetched: FetchResponsePartition) -> bool:
+        """Feed the handler and prefetch; return whether the response contained records."""
+        if fetched.error_code:
+            return False
+        self._handler.feed(fetched.records, [AbortedTransaction(*entry) for entry in fetched.aborted])
+        next_offset = self._handler.next_offset
+        if next_offset <= position:
+            return False
+        self._reset_retries()
+        self._max_bytes = self._settings.max_partition_fetch_bytes
+        if self._prefetch and next_offset < self._request.offsets.until_offset:
+            # Without the last fetched epoch: the broker rejects a request with another leader epoch, and a log is never
+            # truncated within one epoch.
+            try:
+                self._replica.send_fetch(next_offset, self._max_bytes, self._retry.deadline)
+            except (TopicNotFoundError, TransientBrokerError):
+                self._replica.release()  # return the fetched records first; the next fetch handles the error
+        self._last_fetched_epoch = scan_leader_epoch(fetched.records)
+        return True
+
+    def _decide(self, position: int, fetched: FetchResponsePartition) -> FetchAction:
+        context = FetchContext(
+            self._request.offsets.topic_partition,
+            position,
+            self._replica.broker,
+            self._replica.on_leader,
+            self._settings.isolation_level == "read_committed",
+            self._last_fetched_epoch != _UNKNOWN_LEADER_EPOCH,
+        )
+        return (
+            decide_after_error(context, fetched.error_code)
+            if fetched.error_code
+            else decide_after_empty(context, fetched)
+        )
+
+    def _apply(self, position: int, action: FetchAction) -> None:
+        match action:
+            case UsePreferredReplica(broker_id):
+                self._replica.switch_to_replica(broker_id)
+            case RetryFetch():
+                self._retry_fetch(action)
+            case CheckLeaderLog(error):
+                log = self._replica.fetch_log_state(self._retry.deadline)
+                if (
+                    position >= log.end
+                    and self._replica.end_may_be_stale
+                    and self._stale_end_responses < STALE_ENDS_TO_CONFIRM
+                ):
+                    self._stale_end_responses += 1
+                    self._back_off(error)
+                else:
+                    self._resume_by_log_state(position, log, error)
+            case OffsetGap():
+                self._handle_gap(position, action)
+            case LogTruncated(offset):
+                self._resume_after_truncation(position, offset)
+
+    def _retry_fetch(self, retry: RetryFetch) -> None:
+        if retry.throttled:
+            self._counts.throttled += 1
+        if retry.refresh_metadata:
+            self._unknown_topic_responses = 0
+            self._no_data_since = None
+            if self._replica.on_leader:
+                self._replica.release()
+            else:
+                self._replica.switch_to_leader()
+        if retry.without_backoff:
+            self._retry.set_last_error(retry.error)
+        else:
+            self._back_off(retry.error)
+
+    def _handle_unknown_topic(self, position: int, error: KafkaDirectError) -> None:
+        """Retry after a missing topic or partition or another topic id; once confirmed, handle it as data loss."""
+        self._replica.release()
+        self._no_data_since = None
+        self._unknown_topic_responses += 1
+        if self._unknown_topic_responses < UNKNOWN_TOPIC_CONFIRMATIONS:
+            self._back_off(error)
+            return
+        topic_id = self._replica.new_topic_id
+        self._resume_by_log_state(position, None if topic_id is None else LeaderLogState(0, 0, topic_id), error)
+
+    def _handle_gap(self, position: int, gap: OffsetGap) -> None:
+        if self._no_data_since is None:
+            self._no_data_since = self._system.monotonic()
+        no_data_seconds = self._system.monotonic() - self._no_data_since
+        # Fetching records from tiered storage (KIP-405) may take any time.
+        if (
+            no_data_seconds < self._request.poll_timeout * _NO_DATA_SHARE_TO_CONFIRM_GAP
+            or position < self._replica.local_log_start(self._retry.deadline)
+        ):
+            self._back_off(gap.error)
+            return
+        offsets = self._request.offsets
+        next_offset = min(gap.end, offsets.until_offset)
+        _log.warning(
+            "offsets [%d, %d) of %s are treated as a compaction gap at the end of the log: for %.1f s its leader "
+            "%s returned no records below offset %d",
+            *(position, next_offset, offsets.topic_partition, no_data_seconds, self._replica.broker, gap.end),
+        )
+        self._counts.gaps += next_offset - position
+        self._counts.unproven_gaps += next_offset - position
+        self._resume_at(next_offset)
+
+    def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
+        decision = evaluate_truncation(
+            self._request.offsets, position, truncated_to, fail_on_data_loss=self._request.fail_on_data_loss
+        )
+        _log.warning("%s", decision.message)
+        self._counts.lost += decision.lost
+        self._resume_at(position)  # a new decoder: the current batch at the position may start before it
+
+    def _resume_by_log_state(self, position: int, log: LeaderLogState | None, error: KafkaDirectError) -> None:
+        """Skip lost offsets or fail; if the log contains the position, fetch it again after a backoff."""
+        request = self._request
+        decision = evaluate_loss(
+            request.offsets,
+            position,
+            log,
+            planned_topic_id=request.topic_id,
+            from_earliest=request.from_earliest,
+            fail_on_data_loss=request.fail_on_data_loss,
+        )
+        if decision.message is not None:
+            _log.warning("%s", decision.message)
+        self._counts.lost += decision.lost
+        if decision.next_offset == position:
+            self._no_data_since = None  # the leader may have changed
+            self._out_of_range_responses += 1
+            if self._out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
+                self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH
+            self._back_off(error)
+        else:
+            self._resume_at(decision.next_offset)
+
+    def _resume_at(self, offset: int) -> None:
+        self._handler.skip_to(offset)
+        self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH
+        self._reset_retries()
+
+    def _back_off(self, error: KafkaDirectError) -> None:
+        self._counts.retries += 1
+        self._retry.set_last_error(error)
+        self._retry.back_off()
+
+    def _reset_retries(self) -> None:
+        self._retry.reset()
+        self._unknown_topic_responses = 0
+        self._out_of_range_responses = 0
+        self._stale_end_responses = 0
+        self._no_data_since = None
+
+
+class ReadReplica:
+    """The broker that one task fetches from, and the connection to it, with at most one fetch in flight."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        fetch: FetchSettings,
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        planned_leader: PartitionLeader | None = None,
+        pool: ConnectionPool = POOL,
+    ) -> None:
+        self.on_leader = True  # only the leader decides on data loss
+        self.broker: str | None = None  # ``host:port`` of the last fetch
+        self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
+        self.new_topic_id: UUID | None = None  # of the recreated topic, if its id is not the planned one
+        self._leader_epoch = -1
+        self._fetch = fetch
+        self._cluster = ClusterClient(settings, retries=0, pool=pool)
+        self._partition = partition
+        self._topic_id = topic_id
+        # Possibly outdated: then the broker rejects the fetch because of its leader epoch or topic id.
+        self._planned_leader = planned_leader
+        self._channel: FetchChannel | None = None
+        self._in_flight_offset: int | None = None
+        self._preferred_replica: int | None = None
+        self._leader_only = not fetch.client_rack
+
+    def send_fetch(self, offset: int, max_bytes: int, deadline: Deadline, *, last_fetched_epoch: int = -1) -> None:
+        """Send the fetch request for ``offset``, unless that request is already in flight."""
+        if self._in_flight_offset == offset:
+            return
+        if self._in_flight_offset is not None:
+            self.release()
+        channel = self._channel or self._open(deadline)
+        # A leader may wait for records for half of the remaining time, so that it responds before the deadline. A
+        # follower learns the high watermark up to half a second late; it responds at once, and the leader is used.
+        max_wait_ms = int(deadline.remaining() * 500) if self.on_leader else 0
+        channel.request(
+            offset,
+            self._leader_epoch,
+            max_bytes,
+            last_fetched_epoch=last_fetched_epoch,  # KIP-320: the broker checks that its log has that batch
+            max_wait_ms=max_wait_ms,
+            deadline=deadline,
+        )
+        self._in_flight_offset = offset
+
+    def receive_fetch(self, deadline: Deadline) -> FetchResponsePartition:
+        """Return the response to the fetch in flight; its records are valid until the next call."""
+        assert self._channel is not None
+        fetched = self._channel.response(deadline)
+        self._in_flight_offset = None
+        return fetched
+
+    def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
+        """Return the offsets of the leader's log, after a metadata refresh."""
+        self.release()
+        self._refresh_metadata(deadline)
+        start, end = (self._list_offset(timestamp, deadline) for timestamp in (EARLIEST, LATEST))
+        return LeaderLogState(start, end, self._topic_id)
+
+    def local_log_start(self, deadline: Deadline) -> int:
+        """Return the first offset on the leader's own disk; earlier ones are in tiered storage, which is slow."""
+        try:
+            return self._list_offset(EARLIEST_LOCAL, deadline)
+        except (ProtocolError, UnsupportedBrokerError):
+            return 0  # the broker has no tiered storage
+
+    def switch_to_replica(self, broker_id: int) -> None:
+        self.release()
+        self._preferred_replica = broker_id
+
+    def switch_to_leader(self) -> None:
+        """Fetch the rest of the range from the leader, because a follower did not return its records."""
+        self.release()
+        self._preferred_replica = None
+        self._leader_only = True
+
+    def release(self) -> None:
+        """Release the connection and the fetch in flight; the next ``send_fetch`` refreshes metadata."""
+        channel, self._channel, self._in_flight_offset = self._channel, None, None
+        if channel is not None:
+            self._cluster.release(channel.connection)  # closes it if a response is still outstanding
+
+    def _open(self, deadline: Deadline) -> FetchChannel:
+        planned_leader, self._planned_leader = self._planned_leader, None
+        if planned_leader is None:
+            leader = self._refresh_metadata(deadline)
+        else:
+            leader, self._leader_epoch = planned_leader
+        node = leader
+        if self._preferred_replica is not None:
+            node = self._cluster.nodes.get(self._preferred_replica, leader)
+            self._leader_only = node.id == leader.id  # if the follower does not exist, ignore later preferences
+        self.on_leader = node.id == leader.id
+        self.broker = str(node)
+        connection = self._cluster.connect(node, deadline)
+        self.end_may_be_stale = connection.api_versions.get(LIST_OFFSETS.key, (0, 0))[1] < RELIABLE_END_VERSION
+        try:
+            self._channel = FetchChannel(
+                connection,
+                topic=self._partition.topic,
+                topic_id=self._topic_id,
+                partition=self._partition.partition,
+                settings=self._fetch,
+                follow_rack=not self._leader_only,
+            )
+        except BaseException:
+            self._cluster.release(connection)
+            raise
+        if planned_leader is not None and self._channel.version < FIRST_VERSION_WITH_TOPIC_IDS:
+            self._refresh_metadata(deadline)  # compares the topic id, which this Fetch version does not contain
+        return self._channel
+
+    def _refresh_metadata(self, deadline: Deadline) -> Node:
+        """Return the leader; raise TopicNotFoundError if the topic was recreated since planning."""
+        topic = self._cluster.topics([self._partition.topic], deadline=deadline).get(self._partition.topic)
+        self.new_topic_id = None
+        if topic is not None and topic.topic_id is not None and self._topic_id not in (None, topic.topic_id):
+            self.new_topic_id = topic.topic_id
+            raise TopicNotFoundError(
+                f"The topic was deleted and recreated: its id is {topic.topic_id}, not {self._topic_id}.",
+                topic=self._partition.topic,
+            )
+        self._leader_epoch = self._cluster.partition(self._partition, deadline=deadline).leader_epoch
+        return self._cluster.leader(self._partition, deadline=deadline)
+
+    def _list_offset(self, timestamp: int, deadline: Deadline) -> int:
+        # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
+        timestamps = {self._partition: timestamp}
+        return self._cluster.offsets(timestamps, isolation_level="read_uncommitted", deadline=deadline)[self._partition]

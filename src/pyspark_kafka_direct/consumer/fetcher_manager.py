@@ -1,0 +1,302 @@
+"""Finds the leaders of a consumer's partitions, and keeps a fetcher for each leader.
+
+A partition has no fetcher while its leader is unknown: at the start, and after errors. Background tasks find leaders
+and connect; their results are applied in the owner's thread, unless ``seek`` was called meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Retry, exponential_backoff
+from pyspark_kafka_direct.client.system import with_jitter
+from pyspark_kafka_direct.consumer.background import as_kafka_error
+from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
+from pyspark_kafka_direct.consumer.fetch_response import concerns_partition, topic_error
+from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient, Node, TopicMetadata
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.fetch_channel import LeaderIdAndEpoch
+    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.consumer.background import BackgroundTasks
+    from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
+    from pyspark_kafka_direct.errors import TopicNotFoundError
+
+
+class FetcherManager:
+    """The fetchers of a consumer, one for each leader."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        fetch: FetchSettings,
+        background: BackgroundTasks,
+        partitions: Collection[TopicPartitionState],
+        on_fatal_error: Callable[[TopicPartitionState | None, KafkaDirectError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._fetch = fetch
+        self._partitions = partitions
+        self._on_fatal_error = on_fatal_error
+        self._background = background
+        # The same for all partitions: partitions that back off together are then in one fetch, not in consecutive ones.
+        self._jitter = with_jitter(1.0, self._system)
+        self._fetchers: dict[Node, BrokerFetcher] = {}
+        self._assigned: dict[TopicPartitionState, BrokerFetcher] = {}  # without partitions whose leader is unknown
+        self._metadata_in_flight = False
+        self._max_age = cluster.settings.metadata_max_age_ms / 1000
+        self._refresh_at = self._system.monotonic() + self._max_age
+
+    def completed(self) -> Iterator[BrokerFetcher]:
+        """Yield the fetchers whose responses can be handled now."""
+        for fetcher in list(self._fetchers.values()):
+            if fetcher.idle or not fetcher.can_collect:
+                continue
+            try:
+                complete = fetcher.read_available()
+            except KafkaDirectError as error:
+                self.remove_fetcher(fetcher, error)
+                continue
+            if complete:
+                yield fetcher
+
+    def send_fetches(self) -> None:
+        """Send all fetches that can be sent now; find leaders and connect in the background for the others."""
+        now = self._system.monotonic()
+        self._assign_to_leaders(now)
+        self._refresh_leaders(now)
+        for fetcher in list(self._fetchers.values()):
+            if not fetcher.idle or fetcher.connecting or fetcher.next_fetch_at > now:
+                continue
+            if not fetcher.partitions:
+                fetcher.release()
+                del self._fetchers[fetcher.node]
+                continue
+            due_partitions = [
+                partition for partition in fetcher.partitions if not partition.paused and partition.next_fetch_at <= now
+            ]
+            if not due_partitions:
+                continue
+            if fetcher.closed_by_broker:
+                fetcher.release()
+            if not fetcher.connected:
+                self._connect(fetcher)
+                continue
+            try:
+                fetcher.send_fetches(due_partitions)
+            except KafkaDirectError as error:
+                self.remove_fetcher(fetcher, error)
+
+    def wait(self, until: float, wakeup_fds: Collection[int]) -> None:
+        """Wait for a response, a completed background task, a due fetch, ``until`` or a readable ``wakeup_fds``."""
+        now = self._system.monotonic()
+        waiting = [fetcher for fetcher in self._fetchers.values() if not fetcher.idle]
+        wakeup_times = [until, *(fetcher.response_deadline for fetcher in waiting)]
+        wakeup_times += [
+            partition.next_fetch_at
+            for partition in self._partitions
+            if partition.next_fetch_at > now and not partition.paused
+        ]
+        wakeup_times += [fetcher.next_fetch_at for fetcher in self._fetchers.values() if fetcher.next_fetch_at > now]
+        if not self._metadata_in_flight:  # else the completed task makes ``self._background`` readable
+            wakeup_times.append(self._refresh_at)
+        descriptors = [self._background.fileno(), *wakeup_fds, *(fetcher.connection.fileno() for fetcher in waiting)]
+        self._system.wait_readable(descriptors, max(min(wakeup_times) - now, 0.0))
+
+    def retry_later(self, partition: TopicPartitionState, error: KafkaDirectError | None = None) -> None:
+        """Retry a partition after a backoff that grows with its failed attempts."""
+        settings = self._cluster.settings
+        max_backoff = settings.retry_backoff_max_ms / 1000
+        backoff = exponential_backoff(settings.retry_backoff_ms / 1000, partition.failed_attempts, max_backoff)
+        partition.failed_attempts += 1
+        partition.next_fetch_at = self._system.monotonic() + backoff * self._jitter
+        if error is not None:
+            partition.transient_error = error
+
+    def on_leader_moved(
+        self, partition: TopicPartitionState, error: KafkaDirectError, current_leader: LeaderIdAndEpoch | None = None
+    ) -> None:
+        """Assign a partition to the leader that a response named (KIP-951), else find it after a backoff."""
+        self.unassign(partition)
+        node = None if current_leader is None else self._cluster.nodes.get(current_leader.leader_id)
+        if (
+            current_leader is not None
+            and node is not None
+            and current_leader.leader_epoch > partition.leader_epoch >= 0
+        ):
+            partition.transient_error = error
+            self._assign(partition, node, current_leader.leader_epoch)
+        else:
+            self.retry_later(partition, error)
+
+    def remove_fetcher(self, fetcher: BrokerFetcher, error: KafkaDirectError) -> None:
+        """Close a fetcher after an error; the leaders of its partitions are searched again."""
+        fetcher.release()
+        self._fetchers.pop(fetcher.node, None)
+        transient = isinstance(error, TransientBrokerError)
+        for partition in fetcher.partitions:
+            del self._assigned[partition]
+            self.retry_later(partition, error if transient else None)
+        fetcher.partitions.clear()
+        if not transient:
+            self._on_fatal_error(None, error)
+
+    def unassign(self, partition: TopicPartitionState) -> None:
+        """Remove a partition from its broker; its leader is searched again once no ListOffsets is in flight."""
+        fetcher = self._assigned.pop(partition, None)
+        if fetcher is not None:
+            del fetcher.partitions[partition]
+
+    def assign_to_leader(self, partition: TopicPartitionState, topic: TopicMetadata | None) -> None:
+        """Assign a partition to the leader in its topic's metadata; ``None`` is an unknown topic."""
+        error = topic_error(partition.tp, partition.topic_id, topic)
+        if error is not None:
+            self._handle_unknown_topic(partition, error)
+            return
+        assert topic is not None
+        partition.unknown_topic_responses = 0
+        partition.topic_id = topic.topic_id
+        metadata = topic.partitions[partition.tp.partition]
+        node = None if metadata.leader is None else self._cluster.nodes.get(metadata.leader)
+        if node is None:
+            topic_name, partition_id = partition.tp
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            self.retry_later(partition, error_for(code, "finding the leader", topic=topic_name, partition=partition_id))
+        else:
+            self._assign(partition, node, metadata.leader_epoch)
+
+    def close_after_fork(self) -> None:
+        """Close the child's copies of the parent's connections."""
+        for fetcher in self._fetchers.values():
+            fetcher.close_after_fork()
+
+    def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.release()
+        self._fetchers.clear()
+
+    def _assign(self, partition: TopicPartitionState, node: Node, epoch: int) -> None:
+        fetcher = self._fetchers.get(node)
+        if fetcher is None:
+            fetcher = self._fetchers[node] = BrokerFetcher(self._cluster, node, self._fetch)
+        fetcher.partitions[partition] = None
+        self._assigned[partition] = fetcher
+        partition.leader_epoch = epoch
+        partition.needs_validation = True
+
+    def _connect(self, fetcher: BrokerFetcher) -> None:
+        fetcher.connecting = True
+        deadline = self._cluster.deadline()
+
+        def on_success(connection: Connection) -> None:
+            fetcher.connecting = False
+            if self._fetchers.get(fetcher.node) is not fetcher:
+                self._cluster.release(connection)
+                return
+            try:
+                fetcher.attach(connection)
+            except KafkaDirectError as error:
+                self._cluster.release(connection)
+                self.remove_fetcher(fetcher, error)
+
+        def on_error(error: Exception) -> None:
+            fetcher.connecting = False
+            self.remove_fetcher(fetcher, as_kafka_error(error))
+
+        self._background.start(
+            lambda: self._cluster.connect(fetcher.node, deadline), on_success, on_error, self._cluster.release
+        )
+
+    def _assign_to_leaders(self, now: float) -> None:
+        """Fetch metadata in the background for partitions without a fetcher, then assign them."""
+        if self._metadata_in_flight:
+            return
+        # A seek clears errors and backoff, so results from before it are ignored.
+        due_with_seek_counts = [
+            (partition, partition.seek_count)
+            for partition in self._partitions
+            if partition not in self._assigned
+            and not partition.list_offsets_in_flight
+            and not partition.paused
+            and partition.next_fetch_at <= now
+        ]
+        topic_names = {partition.tp.topic for partition, _ in due_with_seek_counts}
+        if not topic_names:
+            return
+        self._metadata_in_flight = True
+
+        def on_success(topics: Mapping[str, TopicMetadata]) -> None:
+            self._metadata_in_flight = False
+            for partition, seek_count in due_with_seek_counts:
+                if partition.seek_count == seek_count and partition not in self._assigned:
+                    self.assign_to_leader(partition, topics.get(partition.tp.topic))
+
+        def on_error(error: Exception) -> None:
+            self._metadata_in_flight = False
+            self._handle_metadata_error(
+                as_kafka_error(error),
+                [partition for partition, seek_count in due_with_seek_counts if partition.seek_count == seek_count],
+            )
+
+        self._background.start(lambda: self._fetch_metadata(topic_names), on_success, on_error)
+
+    def _refresh_leaders(self, now: float) -> None:
+        """Check the leaders periodically: one that is cut off from the cluster may still respond, without records."""
+        if now < self._refresh_at or self._metadata_in_flight:
+            return
+        self._refresh_at = now + self._max_age
+        assigned = dict(self._assigned)
+        topic_names = {partition.tp.topic for partition in assigned}
+        if not topic_names:
+            return
+        self._metadata_in_flight = True
+
+        def on_success(topics: Mapping[str, TopicMetadata]) -> None:
+            self._metadata_in_flight = False
+            for partition, fetcher in assigned.items():
+                if fetcher.has_partition(partition) and self._has_moved(
+                    partition, fetcher, topics.get(partition.tp.topic)
+                ):
+                    self.unassign(partition)
+
+        def on_error(error: Exception) -> None:
+            self._metadata_in_flight = False
+            as_kafka_error(error)  # only raises bugs: if a leader fails, its fetches report the error
+
+        self._background.start(lambda: self._fetch_metadata(topic_names), on_success, on_error)
+
+    def _has_moved(self, partition: TopicPartitionState, fetcher: BrokerFetcher, topic: TopicMetadata | None) -> bool:
+        if topic is None or topic_error(partition.tp, partition.topic_id, topic) is not None:
+            return True
+        metadata = topic.partitions[partition.tp.partition]
+        return metadata.leader not in (None, fetcher.node.id) and metadata.leader_epoch >= partition.leader_epoch
+
+    def _fetch_metadata(self, topic_names: Collection[str]) -> dict[str, TopicMetadata]:
+        """Fetch metadata without retries: the partitions back off themselves."""
+        deadline = self._cluster.deadline()
+        return self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
+
+    def _handle_unknown_topic(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
+        self._cluster.use_next_broker()
+        partition.unknown_topic_responses += 1
+        if partition.unknown_topic_responses < UNKNOWN_TOPIC_CONFIRMATIONS:
+            self.retry_later(partition, error)
+            return
+        partition.unknown_topic_responses = 0
+        partition.new_topic_id = getattr(error, "topic_id", None)
+        self._on_fatal_error(partition, error)
+
+    def _handle_metadata_error(self, error: KafkaDirectError, due_partitions: Collection[TopicPartitionState]) -> None:
+        # An error with a topic concerns only that topic; the other partitions are retried without a backoff.
+        affected = [partition for partition in due_partitions if concerns_partition(error, partition.tp)]
+        transient = isinstance(error, TransientBrokerError)
+        for partition in affected:
+            self.retry_later(partition, error if transient else None)
+        if not transient:
+            self._on_fatal_error(affected[0] if affected and error.topic is not None else None, error)

@@ -1,0 +1,167 @@
+"""Sends ListOffsets requests in the background after a rejected fetch offset or an empty response below the log end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.consumer.background import as_kafka_error
+from pyspark_kafka_direct.consumer.fetch_response import out_of_range_error, topic_error
+from pyspark_kafka_direct.consumer.fetcher import (
+    EARLIEST_LOCAL,
+    OUT_OF_RANGE_BEFORE_EPOCH_RESET,
+    STALE_ENDS_TO_CONFIRM,
+)
+from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
+from pyspark_kafka_direct.errors import ProtocolError, UnsupportedBrokerError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.data_loss import LeaderLogState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
+    from pyspark_kafka_direct.consumer.background import BackgroundTasks
+    from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
+    from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+
+class _OutOfRangeFetch(NamedTuple):
+    """A fetch whose offset the leader rejected."""
+
+    partition: TopicPartitionState
+    seek_count: int  # when the fetch was rejected
+    error: KafkaDirectError
+    end_may_be_stale: bool  # the broker is older than Kafka 2.2
+
+
+class _LogStates(NamedTuple):
+    topics: dict[str, TopicMetadata]
+    logs: dict[TopicPartition, LeaderLogState]  # without partitions that do not exist or were recreated
+
+
+class OffsetFetcher:
+    """Requests log starts and ends of a consumer's partitions in the background, and decides on data loss."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        background: BackgroundTasks,
+        fetcher_manager: FetcherManager,
+        on_fatal_error: Callable[[TopicPartitionState, KafkaDirectError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._background = background
+        self._fetcher_manager = fetcher_manager
+        self._on_fatal_error = on_fatal_error
+        self._pending: list[_OutOfRangeFetch] = []
+        self._in_flight = False
+
+    def check_out_of_range(
+        self, partition: TopicPartitionState, error: KafkaDirectError, *, end_may_be_stale: bool
+    ) -> None:
+        """Handle a rejected fetch offset: ``send_list_offsets`` requests the start and end of the leader's log."""
+        self._fetcher_manager.unassign(partition)
+        partition.transient_error = error
+        partition.list_offsets_in_flight = True
+        self._pending.append(_OutOfRangeFetch(partition, partition.seek_count, error, end_may_be_stale))
+
+    def send_list_offsets(self) -> None:
+        """Request the log states of all partitions with a rejected fetch offset, in one background task."""
+        if self._in_flight or not self._pending:
+            return
+        out_of_range_fetches, self._pending = self._pending, []
+        self._in_flight = True
+
+        def on_success(states: _LogStates) -> None:
+            self._in_flight = False
+            for rejected_fetch in out_of_range_fetches:
+                if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
+                    rejected_fetch.partition.list_offsets_in_flight = False
+                    self._decide(rejected_fetch, states)
+
+        def on_error(error: Exception) -> None:
+            self._in_flight = False
+            transient_error = as_kafka_error(error)
+            for rejected_fetch in out_of_range_fetches:
+                if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
+                    rejected_fetch.partition.list_offsets_in_flight = False
+                    self._fetcher_manager.retry_later(rejected_fetch.partition, transient_error)
+
+        self._background.start(lambda: self._fetch_log_states(out_of_range_fetches), on_success, on_error)
+
+    def check_gap(
+        self, partition: TopicPartitionState, error: KafkaDirectError, on_confirmed: Callable[[], None]
+    ) -> None:
+        """Call ``on_confirmed`` unless the offset is in tiered storage (KIP-405): its records may still arrive."""
+        seek_count, position = partition.seek_count, partition.fetch_offset
+        self._fetcher_manager.unassign(partition)
+        partition.transient_error = error
+        partition.list_offsets_in_flight = True
+
+        def on_success(local_log_start: int) -> None:
+            if partition.seek_count == seek_count:
+                partition.list_offsets_in_flight = False
+                if position < local_log_start:
+                    self._fetcher_manager.retry_later(partition, error)
+                else:
+                    on_confirmed()
+
+        def on_error(transient_error: Exception) -> None:
+            if partition.seek_count == seek_count:
+                partition.list_offsets_in_flight = False
+                self._fetcher_manager.retry_later(partition, as_kafka_error(transient_error))
+
+        self._background.start(lambda: self._local_log_start(partition.tp), on_success, on_error)
+
+    def _fetch_log_states(self, out_of_range_fetches: Sequence[_OutOfRangeFetch]) -> _LogStates:
+        deadline = self._cluster.deadline()
+        topic_names = {rejected_fetch.partition.tp.topic for rejected_fetch in out_of_range_fetches}
+        topics = self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
+        existing = [
+            rejected_fetch.partition.tp
+            for rejected_fetch in out_of_range_fetches
+            if topic_error(
+                rejected_fetch.partition.tp,
+                rejected_fetch.partition.topic_id,
+                topics.get(rejected_fetch.partition.tp.topic),
+            )
+            is None
+        ]
+        # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
+        starts = self._cluster.offsets(dict.fromkeys(existing, EARLIEST), deadline=deadline)
+        ends = self._cluster.offsets(dict.fromkeys(existing, LATEST), deadline=deadline)
+        return _LogStates(topics, {tp: LeaderLogState(starts[tp], ends[tp]) for tp in existing})
+
+    def _decide(self, rejected_fetch: _OutOfRangeFetch, states: _LogStates) -> None:
+        """Raise a loss, or fetch again if the log contains the offset."""
+        partition = rejected_fetch.partition
+        log = states.logs.get(partition.tp)
+        if log is None:
+            self._fetcher_manager.assign_to_leader(partition, states.topics.get(partition.tp.topic))
+            return
+        position = partition.fetch_offset
+        if (
+            position > log.end
+            and rejected_fetch.end_may_be_stale
+            and partition.stale_end_responses < STALE_ENDS_TO_CONFIRM
+        ):
+            partition.stale_end_responses += 1
+            self._fetcher_manager.retry_later(partition, rejected_fetch.error)
+            return
+        loss_error = out_of_range_error(partition.tp, position, log, served_by_leader=partition.served_by_leader)
+        if loss_error is not None:
+            self._on_fatal_error(partition, loss_error)
+            return
+        partition.out_of_range_responses += 1
+        if partition.out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
+            partition.last_fetched_epoch = UNKNOWN_EPOCH
+        self._fetcher_manager.retry_later(partition, rejected_fetch.error)
+
+    def _local_log_start(self, tp: TopicPartition) -> int:
+        try:
+            return self._cluster.offsets({tp: EARLIEST_LOCAL}, deadline=self._cluster.deadline())[tp]
+        except (ProtocolError, UnsupportedBrokerError):
+            return 0  # the broker has no tiered storage

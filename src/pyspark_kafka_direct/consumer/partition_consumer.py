@@ -1,0 +1,324 @@
+"""Reads several partitions beyond the current ends of their logs, for as long as it is polled.
+
+One fetch request to each leader contains all its partitions, and waits at the broker for the first record. The response
+is handled once all rows of the previous one were returned. The next request is sent before the records are decoded.
+
+Everything runs in the caller's thread except blocking calls (metadata, connecting, ListOffsets), which are background
+tasks. So the caller's thread waits for descriptors only, and ``wakeup_fds`` can interrupt it at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from pyspark_kafka_direct.consumer.background import BackgroundTasks
+from pyspark_kafka_direct.consumer.fetch_response import (
+    CheckLeaderLog,
+    FetchContext,
+    LogTruncated,
+    OffsetGap,
+    RetryFetch,
+    UsePreferredReplica,
+    decide_after_empty_at_end,
+    decide_after_error,
+    is_empty_at_end,
+    truncated_error,
+)
+from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
+from pyspark_kafka_direct.consumer.offset_fetcher import OffsetFetcher
+from pyspark_kafka_direct.consumer.partition_state import DecodeOptions, TopicPartitionState
+from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+from pyspark_kafka_direct.records import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.config.client_settings import FetchSettings
+    from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher, InFlightFetch
+
+__all__ = ["PartitionConsumer", "PolledBatch"]
+
+_log = logging.getLogger("pyspark_kafka_direct.consumer")
+
+# For so long a leader must return no records below its high watermark, before the offsets are treated as a compaction
+# gap at the end of the log. Nothing proves the gap, and some brokers are slow to read old records.
+_NO_DATA_SECONDS_TO_CONFIRM_GAP = 60.0
+
+
+class PolledBatch(NamedTuple):
+    """The rows that ``poll`` returns of one partition: at least one, in offset order."""
+
+    partition: TopicPartition
+    rows: pa.RecordBatch
+
+
+class PartitionConsumer:
+    """Reads partitions from given offsets on, without an end; one thread uses it.
+
+    Transient errors (a moved leader, a broken connection, a restarted broker, a quota) are retried as long as they
+    last, and are visible in ``transient_errors``. ``poll`` raises all others, once each time they are found; the next
+    call returns the batches of the other partitions. Unless the owner then calls ``seek`` or ``pause``, the fetch is
+    retried and fails again.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        fetch: FetchSettings,
+        starts: Mapping[TopicPartition, int],
+        *,
+        columns: Sequence[str] = COLUMNS,
+        max_rows: int = 32_768,  # of an Arrow batch
+        max_bytes: int = 4 << 20,  # of an Arrow batch, and about that of one ``poll``
+        max_batch_bytes: int = 1 << 30,  # of a decompressed record batch, and of a record
+        topic_ids: Mapping[TopicPartition, UUID] | None = None,  # of the offsets' topics; without one, any is accepted
+    ) -> None:
+        self._system = cluster.pool.system
+        self._process = os.getpid()
+        self._read_committed = fetch.isolation_level == "read_committed"
+        self._max_bytes = max_bytes
+        max_retained_bytes = max(fetch.fetch_max_bytes // max(len(starts), 1), 1 << 16)
+        decode_options = DecodeOptions(
+            tuple(columns), fetch.check_crcs, max_rows, max_bytes, max_batch_bytes, max_retained_bytes
+        )
+        self._partitions = {
+            tp: TopicPartitionState(tp, _checked_offset(tp, offset), decode_options, (topic_ids or {}).get(tp))
+            for tp, offset in starts.items()
+        }
+        self._background = BackgroundTasks(self._system)
+        self._fetcher_manager = FetcherManager(
+            cluster, fetch, self._background, self._partitions.values(), self._on_fatal_error
+        )
+        self._offset_fetcher = OffsetFetcher(cluster, self._background, self._fetcher_manager, self._on_fatal_error)
+        self._ready: deque[TopicPartitionState] = deque()  # with fetched records to decode
+        self._pending_errors: dict[TopicPartitionState | None, KafkaDirectError] = {}
+        self._position_moved = False
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset after those returned or skipped by ``poll``, of each partition."""
+        return {tp: state.position for tp, state in self._partitions.items()}
+
+    @property
+    def transient_errors(self) -> Mapping[TopicPartition, KafkaDirectError]:
+        """The errors that are being retried, by partition."""
+        return {
+            tp: state.transient_error for tp, state in self._partitions.items() if state.transient_error is not None
+        }
+
+    def poll(self, seconds: float, wakeup_fds: Collection[int] = ()) -> list[PolledBatch]:
+        """Return new rows; wait up to ``seconds`` for them.
+
+        Returns no rows when the time is over, when a descriptor of ``wakeup_fds`` is readable, and when a position
+        moved over control records, aborted records or gaps.
+        """
+        self._check_open()
+        self._raise_pending_error()
+        deadline = self._system.monotonic() + seconds
+        while True:
+            self._run_once()
+            polled, moved = self._collect_batches()
+            if polled or moved:
+                return polled
+            self._raise_pending_error()
+            if self._system.monotonic() >= deadline or any(self._system.readable(fd) for fd in wakeup_fds):
+                return []
+            self._fetcher_manager.wait(deadline, wakeup_fds)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return and fetch nothing of these partitions."""
+        for tp in partitions:
+            self._state_of(tp).paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Resume paused partitions; they are fetched after the response to the fetch in flight."""
+        for tp in partitions:
+            self._state_of(tp).paused = False
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Resume at another offset; after ``TopicRecreatedError`` it is an offset of the new topic."""
+        state = self._state_of(partition)
+        state.seek(_checked_offset(partition, offset))
+        self._pending_errors.pop(state, None)
+
+    def close(self) -> None:
+        """Release the connections, without waiting."""
+        if not self._closed:
+            self._closed = True
+            self._ready.clear()
+            if self._process == os.getpid():
+                self._background.close()
+                self._fetcher_manager.close()
+            else:
+                self._background.close_after_fork()
+                self._fetcher_manager.close_after_fork()
+
+    def _state_of(self, tp: TopicPartition) -> TopicPartitionState:
+        try:
+            return self._partitions[tp]
+        except KeyError:
+            raise ValueError(f"{tp} is not assigned to this consumer") from None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the consumer is closed")
+        if self._process != os.getpid():
+            raise RuntimeError("the consumer belongs to the parent process")
+
+    def _raise_pending_error(self) -> None:
+        for partition in self._pending_errors:
+            raise self._pending_errors.pop(partition)
+
+    def _on_fatal_error(self, partition: TopicPartitionState | None, error: KafkaDirectError) -> None:
+        """Store an error for ``poll`` to raise; records of the partition that were not returned are fetched again."""
+        if partition is not None:
+            partition.discard_fetched()
+            self._fetcher_manager.retry_later(partition)
+        self._pending_errors[partition] = error
+
+    def _run_once(self) -> None:
+        self._background.run_callbacks()
+        for fetcher in self._fetcher_manager.completed():
+            self._handle_response(fetcher)
+        self._offset_fetcher.send_list_offsets()
+        self._fetcher_manager.send_fetches()
+
+    def _collect_batches(self) -> tuple[list[PolledBatch], bool]:
+        """Return about ``max_bytes`` of rows, from the partitions in turn, and whether any position moved forward."""
+        polled: list[PolledBatch] = []
+        paused: list[TopicPartitionState] = []
+        total_bytes = 0
+        moved, self._position_moved = self._position_moved, False  # set when a gap was skipped
+        while self._ready and total_bytes < self._max_bytes:
+            partition = self._ready.popleft()
+            if partition.drained:
+                continue  # its fetched records were discarded
+            if partition.paused:
+                paused.append(partition)
+                continue
+            previous_position = partition.position
+            try:
+                rows = partition.read()
+            except KafkaDirectError as error:
+                self._on_fatal_error(partition, error)
+                continue
+            moved = moved or partition.position > previous_position
+            if rows is not None:
+                polled.append(PolledBatch(partition.tp, rows))
+                total_bytes += rows.get_total_buffer_size()
+                self._ready.append(partition)
+        self._ready.extend(paused)
+        return polled, moved
+
+    def _handle_response(self, fetcher: BrokerFetcher) -> None:
+        try:
+            in_flight, response = fetcher.collect_response()
+        except KafkaDirectError as error:
+            self._fetcher_manager.remove_fetcher(fetcher, error)
+            return
+        # A broker returns at least one batch of the first partition with records (KIP-74). Batches of later partitions
+        # are in the response only if they fit, so an empty partition after that one may still have records.
+        has_space = True
+        for sent in in_flight:
+            partition = sent.partition
+            fetched = response.partition(partition.tp)
+            had_space, has_space = has_space, has_space and not fetched.records
+            if sent.is_stale or not fetcher.has_partition(partition):
+                continue
+            if is_empty_at_end(sent.offset, fetched, read_committed=self._read_committed):
+                partition.on_fetch_success()
+                continue
+            try:
+                if not fetched.error_code and partition.feed(fetched):
+                    partition.on_fetch_success()
+                    fetcher.move_to_end(partition)
+                    self._ready.append(partition)
+                else:
+                    self._apply(fetcher, sent, fetched, had_space=had_space)
+            except KafkaDirectError as error:
+                self._on_fatal_error(partition, error)
+
+    def _apply(
+        self,
+        fetcher: BrokerFetcher,
+        sent: InFlightFetch,
+        fetched: FetchResponsePartition,
+        *,
+        had_space: bool,  # for a batch of this partition
+    ) -> None:
+        """Act on the response for one partition if it contains an error or no complete record batch."""
+        partition = sent.partition
+        context = FetchContext(
+            partition.tp,
+            sent.offset,
+            str(fetcher.node),
+            on_leader=True,
+            read_committed=self._read_committed,
+            sent_last_epoch=sent.sent_last_epoch,
+        )
+        code = fetched.error_code
+        match decide_after_error(context, code) if code else decide_after_empty_at_end(context, fetched):
+            case None:
+                partition.on_fetch_success()
+            case RetryFetch(error, throttled=True):
+                partition.transient_error = error
+            case RetryFetch(error, refresh_metadata=True):
+                self._fetcher_manager.on_leader_moved(partition, error, fetched.current_leader)
+            case RetryFetch(error):
+                self._fetcher_manager.retry_later(partition, error)
+            case UsePreferredReplica():
+                self._fetcher_manager.retry_later(
+                    partition, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching", **context.error_context)
+                )
+            case CheckLeaderLog(error):
+                self._offset_fetcher.check_out_of_range(partition, error, end_may_be_stale=fetcher.end_may_be_stale)
+            case OffsetGap() as gap if had_space:
+                self._handle_gap(partition, gap)
+            case OffsetGap():
+                partition.on_fetch_success()  # other partitions' records filled the response
+            case LogTruncated(offset):
+                raise truncated_error(partition.tp, partition.position, offset)
+
+    def _handle_gap(self, partition: TopicPartitionState, gap: OffsetGap) -> None:
+        """Skip a gap once the leader has returned no records for long enough; until then, fetch again."""
+        now = self._system.monotonic()
+        if partition.no_data_since is None:
+            partition.no_data_since = now
+        no_data_seconds = now - partition.no_data_since
+        if no_data_seconds < _NO_DATA_SECONDS_TO_CONFIRM_GAP:
+            self._fetcher_manager.retry_later(partition, gap.error)
+            return
+
+        def on_confirmed() -> None:
+            _log.warning(
+                "offsets [%d, %d) of %s are treated as a compaction gap at the end of the log: for %.1f s its leader "
+                "returned no records there",
+                *(partition.position, gap.end, partition.tp, no_data_seconds),
+            )
+            partition.skip_to(gap.end)
+            self._position_moved = True
+
+        self._offset_fetcher.check_gap(partition, gap.error, on_confirmed)
+
+
+def _checked_offset(partition: TopicPartition, offset: int) -> int:
+    if not 0 <= offset <= MAX_OFFSET:
+        raise ValueError(f"{partition} cannot be read from offset {offset}: offsets are from 0 to {MAX_OFFSET}")
+    return offset

@@ -1,0 +1,162 @@
+"""The state of one partition of a ``PartitionConsumer``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.offsets import MAX_OFFSET
+from pyspark_kafka_direct.records import AbortedTransaction, create_decoder, scan_leader_epoch
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.records import RecordDecoder
+
+UNKNOWN_EPOCH = -1
+
+
+class DecodeOptions(NamedTuple):
+    """The options of a partition's decoder."""
+
+    columns: tuple[str, ...]
+    check_crcs: bool
+    max_rows: int  # of an Arrow batch
+    max_bytes: int  # of an Arrow batch
+    max_batch_bytes: int  # of a decompressed record batch
+    max_retained_bytes: (
+        int  # of a response: after a larger one the decoder is replaced, because its memory does not shrink
+    )
+
+    @property
+    def decoded_columns(self) -> tuple[str, ...]:
+        """The selected columns and the offset, from which the position follows."""
+        return self.columns if "offset" in self.columns else (*self.columns, "offset")
+
+
+class TopicPartitionState:
+    """The fetch state of one partition of a consumer."""
+
+    def __init__(
+        self, tp: TopicPartition, offset: int, decode_options: DecodeOptions, topic_id: UUID | None = None
+    ) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.paused = False
+        self.leader_epoch = UNKNOWN_EPOCH
+        self.needs_validation = False  # whether the next fetch sends ``last_fetched_epoch`` (KIP-320)
+        self.seek_count = 0  # a response to a request from before a seek is ignored
+        self.list_offsets_in_flight = False  # a background ListOffsets request concerns the partition
+        self.transient_error: KafkaDirectError | None = None
+        self.failed_attempts = 0  # in a row
+        self.next_fetch_at = 0.0
+        self.unknown_topic_responses = 0  # in a row
+        self.new_topic_id: UUID | None = None  # of the recreated topic, after ``TopicRecreatedError``
+        self._decode_options = decode_options
+        self.reset_position(offset)
+        self._make_decoder()  # validates the options and does the slow imports before any records arrive
+
+    def reset_position(self, offset: int) -> None:
+        """Resume at another offset, without the fetched records."""
+        self.position = offset  # after the last returned record
+        self.fetch_offset = offset  # after the last fetched record
+        self.last_fetched_epoch = UNKNOWN_EPOCH  # of the last batch before ``fetch_offset``
+        self.served_by_leader = False  # then a log that ends before the position was truncated
+        self.out_of_range_responses = 0  # in a row, although the log contains the offset
+        self.stale_end_responses = 0  # in a row: a broker before Kafka 2.2 returned an end before the position
+        self.no_data_since: float | None = None  # when the leader first returned nothing below its high watermark
+        self._decoder: RecordDecoder | None = None
+        self._has_undecoded = False
+        self._max_fed_bytes = 0
+
+    def seek(self, offset: int) -> None:
+        """Resume at an offset that the user chose; responses to earlier requests are ignored."""
+        self.reset_position(offset)
+        self.seek_count += 1
+        self.list_offsets_in_flight = False
+        self.needs_validation = False
+        self.transient_error = None
+        self.failed_attempts = 0
+        self.next_fetch_at = 0.0
+        if self.new_topic_id is not None:
+            self.topic_id, self.new_topic_id = self.new_topic_id, None
+
+    def skip_to(self, offset: int) -> None:
+        """Resume at a later offset, because there are no records before it."""
+        self.reset_position(offset)
+        self.on_fetch_success()
+
+    def discard_fetched(self) -> None:
+        """Discard the records that were fetched but not returned; they are fetched again."""
+        last_fetched_epoch = self.last_fetched_epoch if self.fetch_offset == self.position else UNKNOWN_EPOCH
+        served_by_leader, out_of_range_responses = self.served_by_leader, self.out_of_range_responses
+        self.reset_position(self.position)
+        self.last_fetched_epoch, self.served_by_leader = last_fetched_epoch, served_by_leader
+        self.out_of_range_responses = out_of_range_responses
+
+    @property
+    def drained(self) -> bool:
+        """Whether all fetched records were returned."""
+        return not self._has_undecoded
+
+    def feed(self, fetched: FetchResponsePartition) -> bool:
+        """Add the records of a response; return whether they contain a complete record batch."""
+        records = fetched.records
+        if not records:
+            return False
+        decoder = self._decoder or self._make_decoder()
+        decoder.feed(records, [AbortedTransaction(*entry) for entry in fetched.aborted])
+        self._decoder, self._has_undecoded = decoder, True
+        self._max_fed_bytes = max(self._max_fed_bytes, len(records))
+        if decoder.next_offset <= self.fetch_offset:
+            self._finish_decoding()
+            return False
+        self.fetch_offset = decoder.next_offset
+        self.last_fetched_epoch = scan_leader_epoch(records)
+        return True
+
+    def read(self) -> pa.RecordBatch | None:
+        """Return the next rows and advance the position; None if all fetched records were returned."""
+        assert self._decoder is not None
+        while (rows := self._decoder.read()) is not None:
+            if rows.num_rows:
+                self.position = rows.column("offset")[-1].as_py() + 1
+                columns = self._decode_options.columns
+                return rows if "offset" in columns else rows.select(list(columns))
+        self._finish_decoding()
+        self.position = self.fetch_offset
+        return None
+
+    def on_fetch_success(self) -> None:
+        """Reset all error state: the leader served the partition."""
+        self.served_by_leader = True
+        self.needs_validation = False
+        self.transient_error = None
+        self.failed_attempts = 0
+        self.unknown_topic_responses = 0
+        self.out_of_range_responses = 0
+        self.stale_end_responses = 0
+        self.no_data_since = None
+
+    def _finish_decoding(self) -> None:
+        self._has_undecoded = False
+        if self._max_fed_bytes > self._decode_options.max_retained_bytes:
+            self._decoder, self._max_fed_bytes = None, 0
+
+    def _make_decoder(self) -> RecordDecoder:
+        options = self._decode_options
+        return create_decoder(
+            topic=self.tp.topic,
+            partition=self.tp.partition,
+            from_offset=self.fetch_offset,
+            until_offset=MAX_OFFSET,
+            columns=options.decoded_columns,
+            check_crcs=options.check_crcs,
+            max_rows=options.max_rows,
+            max_bytes=options.max_bytes,
+            max_batch_bytes=options.max_batch_bytes,
+        )

@@ -1,0 +1,319 @@
+"""The offset and commit logs of a continuous query, in Spark's layout (``OffsetSeqLog``, ``CommitLog``).
+
+The order of the writes makes a crash at any point safe:
+
+- The start of a query is committed as the empty epoch 0 before anything is read, because "latest" changes.
+- An epoch is written to the offset log, then to the commit log.
+- No file is overwritten. If a file of the next epoch exists, another query uses the checkpoint, and this one fails.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from py4j.protocol import Py4JJavaError
+
+from pyspark_kafka_direct.continuous.checkpoint_log_format import (
+    OffsetLogEntry,
+    format_commit,
+    format_metadata,
+    format_offset_entry,
+    parse_commit,
+    parse_metadata,
+    parse_offset_entry,
+    reject_stateful_query,
+)
+from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
+from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_METADATA, _OFFSETS, _COMMITS, _STATE = "metadata", "offsets", "commits", "state"
+_RETAIN_CONF: Final = "spark.sql.streaming.minBatchesToRetain"
+
+
+class CheckpointFileManager(Protocol):
+    """Reads and writes the files of a checkpoint. ``CheckpointFiles`` is the implementation."""
+
+    def path(self, name: str) -> str:
+        """Return the full name of a file, for messages."""
+
+    def read(self, name: str) -> str | None:
+        """Return the content of a file, or ``None`` if it does not exist."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file or folder exists."""
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder."""
+
+    def mkdirs(self, name: str) -> None:
+        """Create a folder and its parents if they do not exist."""
+
+    def create(self, name: str, text: str) -> bool:
+        """Write a new file; return ``False`` if it exists."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    committed: int | None = None  # the last committed epoch
+    uncommitted: tuple[int, ...] = ()  # later epochs of the offset log, in order
+
+    @property
+    def next_epoch(self) -> int:
+        return 0 if self.committed is None else self.committed + 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """The changes to the logs, in the order of the fields, and where the query resumes."""
+
+    start: Mapping[TopicPartition, int] | None  # None: at the starting offsets, because the query never read
+    next_epoch: int
+    remove: tuple[int, ...] = ()  # from the offset log; the last epoch first, so that a crash leaves no gap
+    write: int | None = None  # to the offset log, with the offsets of start
+    commit: int | None = None
+
+
+class CheckpointLogs:
+    """The logs of one query, used by one thread at a time.
+
+    Call ``query_id``, ``recover``, for a new query ``commit_start``, and then ``commit`` for each epoch.
+    """
+
+    def __init__(
+        self, files: CheckpointFileManager, session_conf: Callable[[], Mapping[str, str]], retain: int
+    ) -> None:
+        if files.exists(_STATE):
+            reject_stateful_query(files.path(_STATE))
+        self._files = files
+        self._read_session_conf = session_conf
+        self._conf: Mapping[str, str] | None = None
+        self._watermark_ms = 0
+        self._retained_epoch_count = retain
+        self._retained_epochs: set[int] = set()
+        for folder in (_OFFSETS, _COMMITS):
+            files.mkdirs(folder)
+
+    def query_id(self, new_id: str) -> str:
+        """Return the stored id of the query, or store ``new_id`` if there is none."""
+        text = self._files.read(_METADATA)
+        if text is None:
+            if self._files.create(_METADATA, format_metadata(new_id)):
+                return new_id
+            text = self._files.read(_METADATA) or ""
+        return parse_metadata(text, self._files.path(_METADATA))
+
+    def state(self) -> CheckpointState:
+        return checkpoint_state(self._epochs(_OFFSETS), self._epochs(_COMMITS), self._files.path("").rstrip("/"))
+
+    def offset_entry(self, epoch: int) -> OffsetLogEntry:
+        path = self._files.path(f"{_OFFSETS}/{epoch}")
+        text = self._files.read(f"{_OFFSETS}/{epoch}")
+        if text is None:
+            raise InvalidOffsetsError(f"{path} was deleted. Another query may use the same checkpoint.")
+        return parse_offset_entry(text, path)
+
+    def recover(
+        self, offsets_ahead: Mapping[TopicPartition, int] | None, at_ms: int, state: CheckpointState | None = None
+    ) -> RecoveryPlan:
+        """Complete the logs after a crash, and return where the query resumes.
+
+        If the recovery crashes, the next call makes the same decision. ``state`` is the state for which
+        ``offsets_ahead`` was determined.
+        """
+        state = self.state() if state is None else state
+        logged_epochs = [*([] if state.committed is None else [state.committed]), *state.uncommitted]
+        entries = {epoch: self.offset_entry(epoch) for epoch in logged_epochs}
+        recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"))
+        for epoch in recovery.remove:
+            self._files.delete(f"{_OFFSETS}/{epoch}")
+        if logged_epochs:
+            self._conf = entries[logged_epochs[0]].conf
+        if state.committed is not None:
+            self._watermark_ms = self._watermark_after(state.committed)
+        if recovery.write is not None and recovery.start is not None:
+            self._write_offsets(recovery.write, recovery.start, at_ms)
+        if recovery.commit is not None:
+            # The fenced driver may have been committing the same epoch.
+            self._write_commit(recovery.commit, may_exist=recovery.commit in state.uncommitted)
+        self._retained_epochs = set(self._epochs(_OFFSETS)) | set(self._epochs(_COMMITS))
+        return recovery
+
+    def commit_start(self, offsets: Mapping[TopicPartition, int], at_ms: int) -> None:
+        """Commit the starting offsets of a new query as epoch 0."""
+        self._write_offsets(0, offsets, at_ms, is_start=True)
+        self._write_commit(0)
+
+    def commit(self, epoch: int, offsets: Mapping[TopicPartition, int], at_ms: int) -> None:
+        """Commit an epoch, whose output has been written."""
+        previous = f"{_COMMITS}/{epoch - 1}"
+        if not self._files.exists(previous):
+            # A driver that was suspended this long could rewrite epochs that its successor has already purged.
+            raise CheckpointFencedError(
+                f"{self._files.path(previous)}, which this query wrote, was deleted: another query uses the same "
+                "checkpoint. This query ends. Give each query its own checkpoint."
+            )
+        self._write_offsets(epoch, offsets, at_ms)
+        self._write_commit(epoch)
+
+    def purge(self, last_committed_epoch: int) -> None:
+        """Delete the files of expired epochs."""
+        for epoch in epochs_to_purge(self._retained_epochs, last_committed_epoch, self._retained_epoch_count):
+            self._files.delete(f"{_OFFSETS}/{epoch}")
+            self._files.delete(f"{_COMMITS}/{epoch}")
+            self._retained_epochs.discard(epoch)
+
+    def _write_offsets(
+        self, epoch: int, offsets: Mapping[TopicPartition, int], at_ms: int, is_start: bool = False
+    ) -> None:
+        if self._conf is None:
+            self._conf = self._read_session_conf()
+        offset_entry = OffsetLogEntry(offsets, at_ms, self._watermark_ms, self._conf, is_start)
+        self._create(f"{_OFFSETS}/{epoch}", format_offset_entry(offset_entry))
+        self._retained_epochs.add(epoch)
+
+    def _write_commit(self, epoch: int, *, may_exist: bool = False) -> None:
+        self._create(f"{_COMMITS}/{epoch}", format_commit(self._watermark_ms), may_exist=may_exist)
+
+    def _create(self, name: str, text: str, *, may_exist: bool = False) -> None:
+        if not self._files.create(name, text) and not may_exist:
+            raise CheckpointFencedError(
+                f"{self._files.path(name)} already exists: another query writes to the same checkpoint. This query "
+                "ends. Give each query its own checkpoint."
+            )
+
+    def _watermark_after(self, epoch: int) -> int:
+        name = f"{_COMMITS}/{epoch}"
+        return parse_commit(self._files.read(name) or "", self._files.path(name))
+
+    def _epochs(self, folder: str) -> list[int]:
+        return [int(name) for name in self._files.list_names(folder) if name.isascii() and name.isdigit()]
+
+
+def open_checkpoint_logs(spark: SparkSession, checkpoint: str) -> CheckpointLogs:
+    try:
+        files = CheckpointFiles(spark, checkpoint, "a continuous query")
+        return CheckpointLogs(files, lambda: _session_conf(spark), int(spark.conf.get(_RETAIN_CONF) or 100))
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.toString())
+        raise OptionError(f"Cannot use checkpointLocation {checkpoint}: {reason}") from error
+
+
+def checkpoint_state(offsets: Collection[int], commits: Collection[int], path: str) -> CheckpointState:
+    """Return the state for the given epochs of both logs."""
+    committed = max(commits, default=None)
+    if committed is not None and committed not in offsets:
+        raise InvalidOffsetsError(
+            f"{path} has commits/{committed} but not offsets/{committed}: it is damaged or incomplete. Restore it, or "
+            "start with a new checkpoint and startingOffsets."
+        )
+    uncommitted = tuple(sorted(epoch for epoch in offsets if committed is None or epoch > committed))
+    if committed is None and uncommitted and uncommitted != (0,):
+        raise InvalidOffsetsError(
+            f"{path} has offsets/{uncommitted[-1]} but no files in commits/: it is damaged or incomplete. Restore it, "
+            "or start with a new checkpoint and startingOffsets."
+        )
+    return CheckpointState(committed, uncommitted)
+
+
+def epochs_to_purge(epochs: Iterable[int], newest: int, retain: int) -> list[int]:
+    """Return the expired epochs in order: all but the newest and ``retain`` epochs before it, at least one."""
+    return sorted(epoch for epoch in epochs if epoch < newest - max(retain, 1))
+
+
+def plan_recovery(
+    state: CheckpointState,
+    entries: Mapping[int, OffsetLogEntry],
+    offsets_ahead: Mapping[TopicPartition, int] | None,
+    path: str,
+) -> RecoveryPlan:
+    """Decide how a query resumes from its logs.
+
+    ``entries`` has the committed and uncommitted epochs of the offset log. ``offsets_ahead`` is ``None`` for
+    at-least-once delivery. Otherwise it has the offsets that transactions of this query committed for epochs after
+    ``state.committed``, and all earlier writers have been fenced.
+
+    An epoch in both logs is *committed*. The meaning of an epoch in the offset log alone depends on its writer: a
+    continuous query has already written the output. A micro-batch query has not, so the outcome is unknown.
+
+        delivery        uncommitted epochs                          recovery
+        at least once   any                                         delete them, so that their records are read again
+        exactly once    one, which the transactions have reached    commit it, up to the offsets of the transactions
+        exactly once    others                                      fail, because the outcome is unknown
+        exactly once    none, but the transactions are ahead        commit one more epoch up to their offsets
+    """
+    if state.committed is None:
+        return _plan_first_recovery(state, entries, offsets_ahead, path)
+    committed_offsets = entries[state.committed].offsets
+    if offsets_ahead is None:
+        return RecoveryPlan(committed_offsets, state.next_epoch, remove=state.uncommitted[::-1])
+    end_offsets = {**committed_offsets, **offsets_ahead}
+    if not state.uncommitted:
+        if end_offsets == committed_offsets:
+            return RecoveryPlan(committed_offsets, state.next_epoch)
+        epoch = state.next_epoch
+        return RecoveryPlan(end_offsets, epoch + 1, write=epoch, commit=epoch)
+    epoch = state.uncommitted[0]
+    planned_offsets = entries[epoch].offsets
+    # A new partition may have no committed offset yet.
+    if state.uncommitted != (state.next_epoch,) or any(
+        end_offsets.get(tp, end) < end for tp, end in planned_offsets.items()
+    ):
+        _reject_unknown_outcome(state.uncommitted, path)
+    end_offsets = {**planned_offsets, **offsets_ahead}
+    if end_offsets == planned_offsets:
+        return RecoveryPlan(planned_offsets, epoch + 1, commit=epoch)
+    return RecoveryPlan(end_offsets, epoch + 1, remove=(epoch,), write=epoch, commit=epoch)
+
+
+def _plan_first_recovery(
+    state: CheckpointState,
+    entries: Mapping[int, OffsetLogEntry],
+    offsets_ahead: Mapping[TopicPartition, int] | None,
+    path: str,
+) -> RecoveryPlan:
+    """Decide for a query without a committed epoch. A continuous query commits its start before it reads."""
+    if offsets_ahead:
+        raise InvalidOffsetsError(
+            f"Transactions have committed offsets for the query of {path}, but its logs are empty, so they were "
+            "deleted. Restore them, or start with a new checkpoint and startingOffsets."
+        )
+    if not state.uncommitted:
+        return RecoveryPlan(None, 0)
+    if not entries[0].is_start:
+        raise InvalidOffsetsError(
+            f"{path}: the first batch of a micro-batch query has not completed, and the logs do not contain its start "
+            "offsets. Restart that query and stop it after its first batch; or start with a new checkpoint."
+        )
+    return RecoveryPlan(entries[0].offsets, 1, commit=0)
+
+
+def _reject_unknown_outcome(epochs: tuple[int, ...], path: str) -> NoReturn:
+    names = ", ".join(f"offsets/{epoch}" for epoch in epochs)
+    raise InvalidOffsetsError(
+        f"{path} has {names} without a commit, and the transactions of this query have not reached these offsets: a "
+        "micro-batch query may have written a part of the batch. Restart that query until it has completed its batch; "
+        "or delete these files, and the query writes their records, possibly for the second time."
+    )
+
+
+def _session_conf(spark: SparkSession) -> dict[str, str]:
+    """Return the session settings that Spark itself would store for a new query."""
+    session: Any = spark
+    metadata = checkpointing_package(session._jvm).OffsetSeqMetadata
+    conf: dict[str, str | None] = json.loads(metadata.apply(0, 0, session._jsparkSession.conf()).json())["conf"]
+    # Some settings have other names within a running query, and have no value here.
+    values = {name: spark.conf.get(name, None) if value is None else value for name, value in conf.items()}
+    return {name: value for name, value in values.items() if value is not None}

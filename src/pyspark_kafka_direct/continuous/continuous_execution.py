@@ -1,0 +1,354 @@
+"""Runs a continuous query: each run resumes at the end of the last committed epoch. Spark: ``ContinuousExecution``."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.util import inheritable_thread_target
+
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.system import SYSTEM, System
+from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
+from pyspark_kafka_direct.continuous.epoch_coordinator import RunTimings
+from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
+from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
+from pyspark_kafka_direct.continuous.query_state import epoch_progress
+from pyspark_kafka_direct.errors import (
+    KafkaDirectError,
+    OptionError,
+    QueryRunError,
+    TaskStartTimeoutError,
+    TopicNotFoundError,
+    TransientBrokerError,
+)
+from pyspark_kafka_direct.planning.continuous_epochs import (
+    RestartBudget,
+    assign_partitions,
+    final_error,
+    restart_backoff,
+)
+from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
+from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
+from pyspark_kafka_direct.spark.task_slots import max_concurrent_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
+    from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+    from pyspark_kafka_direct.continuous.query_state import QueryState
+    from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult, TaskAssignment
+    from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
+
+_log = logging.getLogger("pyspark_kafka_direct.continuous")
+
+_METADATA_ATTEMPTS: Final = 3  # responses without a topic that confirm its deletion
+_MAX_PREPARE_ATTEMPTS: Final = 5  # partitions may change while a run is prepared
+_GROUP_COMMIT_WAIT_SECONDS: Final = 1.0
+_BROKER_RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDefinition:
+    read_options: ContinuousOptions
+    columns: tuple[str, ...]
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None  # None: write the records unchanged
+    delivery: SinkDelivery
+
+
+@dataclass(frozen=True, slots=True)
+class _RunStart:
+    assignment: TaskAssignment
+    offsets: Mapping[TopicPartition, int]
+    epoch: int
+
+
+class ContinuousExecution:
+    """Runs one query. Call ``run`` in its own thread; it inherits the local properties of the creating thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: QueryDefinition,
+        settings: ContinuousSettings,
+        logs: CheckpointLogs,
+        state: QueryState,
+        system: System = SYSTEM,
+    ) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._inherit_properties = inheritable_thread_target(spark)(lambda: None)
+        self._definition = definition
+        self._settings = settings
+        self._logs = logs
+        self._state = state
+        self._system = system
+        read_options = definition.read_options
+        self._offset_reader = KafkaOffsetReader(read_options, _log)
+        planner_options = ContinuousStartOptions(
+            start=read_options.start,
+            fail_on_data_loss=read_options.fail_on_data_loss,
+            read_committed=read_options.fetch.isolation_level == "read_committed",
+            max_attempts=read_options.offset_fetch_attempts or _METADATA_ATTEMPTS,
+        )
+        self._planner = ContinuousStartPlanner(planner_options, self._offset_reader)
+        self._group_committer: GroupOffsetCommitter | None = None
+        self._run_committer: RunOffsetCommitter | None = None
+        if (group_id := read_options.commit_group_id) is not None:
+            self._group_committer = GroupOffsetCommitter(group_id, _log, system)
+            self._run_committer = self._group_committer.for_run(
+                lambda: ConsumerGroup(self._offset_reader.cluster, group_id)
+            )
+        self._restart_budget = RestartBudget(settings.max_restarts, settings.restart_window)
+        self._budget_before_failure = self._restart_budget
+        self._assignment: TaskAssignment = ()
+        self._committed_offsets: Mapping[TopicPartition, int] = {}
+        self._discovery: PartitionDiscovery | None = None
+        self._epoch_started_at = 0.0
+        self._any_run_started = False  # all tasks of a run have connected
+        self._is_waiting_for_brokers = False
+        self._epoch_being_committed: int | None = None
+
+    def run(self) -> None:
+        """Run the query until it ends, and report its end to the state."""
+        error: KafkaDirectError | None = None
+        try:
+            self._inherit_properties()
+            for warning in self._definition.read_options.warnings:
+                self._offset_reader.warn(warning)
+            while not self._state.stopping:
+                try:
+                    self._run_once()
+                except Exception as failure:
+                    self._handle_failure(failure)
+        except KafkaDirectError as failure:
+            error = failure
+        except BaseException as failure:
+            error = QueryRunError(f"The query failed with {type(failure).__name__}: {failure}")
+            error.__cause__ = failure
+        finally:
+            if self._group_committer is not None:
+                self._group_committer.wait(_GROUP_COMMIT_WAIT_SECONDS)
+            self._state.end(error)
+
+    def _handle_failure(self, failure: Exception) -> None:
+        """Wait before the next run, or raise the error that ends the query."""
+        if self._state.stopping:
+            raise failure
+        final_failure = final_error(failure)
+        if final_failure is not None:
+            raise final_failure
+        if self._epoch_being_committed is not None:
+            # The pending commit could interleave with the commits of the next run.
+            _log.warning(
+                "The query does not restart because the commit of epoch %d is still in flight.",
+                self._epoch_being_committed,
+            )
+            raise failure
+        if isinstance(failure, TaskStartTimeoutError | TopicNotFoundError) and not self._any_run_started:
+            raise failure
+        if self._context._jsc is None or self._context._jsc.sc().isStopped():
+            raise QueryRunError("The query ended because the SparkContext was stopped.") from failure
+        now = self._system.monotonic()
+        self._budget_before_failure = self._restart_budget
+        remaining_budget = self._restart_budget.after_failure(now)
+        if remaining_budget is None:
+            raise failure
+        self._restart_budget = remaining_budget
+        backoff = restart_backoff(len(remaining_budget.failures))
+        _log.warning(
+            "The query restarts from the last committed epoch in %g s (restart %d of at most %d within %g s): %s",
+            backoff,
+            len(remaining_budget.failures),
+            remaining_budget.max_restarts,
+            remaining_budget.window_seconds,
+            failure,
+        )
+        self._state.set_status("Waiting to restart", active=False)
+        self._state.wait_for_stop(backoff)
+
+    def _run_once(self) -> None:
+        if not self._is_waiting_for_brokers:  # otherwise the status shows the broker error
+            self._state.set_status("Initializing the run", active=False)
+        try:
+            start = self._prepare()
+        except TransientBrokerError as error:
+            if not self._any_run_started:
+                raise
+            # No task is running, so waiting replaces a restart. Running tasks also wait for brokers.
+            self._wait_for_brokers(error)
+            return
+        self._is_waiting_for_brokers = False
+        if not start.assignment:
+            self._state.set_status("Waiting for topic-partitions", active=False)
+            self._state.wait_for_stop(self._settings.discovery_interval)
+            return
+        run = self._create_run(start)
+        discovery = self._discovery = PartitionDiscovery(
+            KafkaOffsetReader(self._definition.read_options, _log),
+            start.offsets.keys(),
+            self._settings.discovery_interval,
+            run.stop,
+            self._system,
+        )
+        discovery.latest = self._planner.latest
+        self._epoch_started_at = self._system.monotonic()
+        try:
+            with self._state.calling_on_stop(run.stop):
+                self._state.set_status("Starting tasks", active=False)
+                discovery.start()
+                run.run()
+        finally:
+            self._any_run_started = self._any_run_started or run.started
+            discovery.close()
+            run.close()
+
+    def _wait_for_brokers(self, error: TransientBrokerError) -> None:
+        level = logging.INFO if self._is_waiting_for_brokers else logging.WARNING
+        _log.log(level, "The query waits until it can reach the brokers: %s", error)
+        self._is_waiting_for_brokers = True
+        self._state.set_status(f"Waiting for the brokers: {error}", active=False)
+        self._state.wait_for_stop(_BROKER_RETRY_SECONDS)
+
+    def _create_run(self, start: _RunStart) -> QueryRun:
+        try:
+            return QueryRun(self._spark, self._run_config(start), self._on_epoch, self._system)
+        except OptionError as error:
+            if not self._any_run_started:
+                raise
+            # The driver used the port before, so another process may release it again.
+            raise QueryRunError(error.message) from error
+
+    def _prepare(self) -> _RunStart:
+        """Recover the logs and plan the partitions and offsets of the next run."""
+        committed = self._last_committed_offsets()
+        partitions = self._offset_reader.assigned(strict=False).partitions  # initial_offsets() is strict, and retries
+        for _ in range(_MAX_PREPARE_ATTEMPTS):
+            assignment = assign_partitions(partitions, self._settings.tasks_max, self._assignment)
+            self._check_cores(len(assignment))
+            self._definition.delivery.prepare(self._state.query_info.id, partitions, len(assignment))
+            state = self._logs.state()
+            offsets_ahead = self._definition.delivery.offsets_ahead(state)
+            self._planner.forget_topic_ids(offsets_ahead or ())
+            recovery = self._logs.recover(offsets_ahead, self._now_ms(), state)
+            epoch, committed = recovery.next_epoch, recovery.start
+            offsets = self._planner.initial_offsets() if committed is None else self._planner.resume_offsets(committed)
+            if offsets.keys() == set(partitions):
+                break
+            partitions = frozenset(offsets)
+        else:
+            raise QueryRunError("The query's topic-partitions change faster than a run can be prepared.")
+        if committed is None:
+            self._logs.commit_start(offsets, self._now_ms())
+            self._planner.retain_topic_ids(self._planner.current_topic_ids)
+            epoch = 1
+        elif offsets and offsets != committed:
+            # Later, these changes could not be detected, such as a recreated topic. An entry without partitions is not
+            # written because it would lose the offsets of the deleted ones (SPARK-41375).
+            self._logs.commit(epoch, offsets, self._now_ms())
+            self._planner.retain_topic_ids(self._planner.current_topic_ids)
+            epoch += 1
+            if any(offsets.get(tp) != offset for tp, offset in committed.items()):
+                self._restart_budget = self._budget_before_failure  # the last run failed because of this change
+        elif offsets:
+            self._planner.retain_topic_ids(self._planner.current_topic_ids)
+        self._assignment, self._committed_offsets = assignment, offsets
+        self._state.set_offsets(offsets)
+        return _RunStart(assignment, offsets, epoch)
+
+    def _last_committed_offsets(self) -> Mapping[TopicPartition, int] | None:
+        state = self._logs.state()
+        return None if state.committed is None else self._logs.offset_entry(state.committed).offsets
+
+    def _check_cores(self, tasks: int) -> None:
+        jvm = self._context._jvm
+        processors = int(jvm.java.lang.Runtime.getRuntime().availableProcessors()) if jvm is not None else 1
+        conf = self._context.getConf()
+        max_tasks = max_concurrent_tasks(self._context.master or "", conf.get, processors)
+        if max_tasks is not None and tasks > max_tasks:
+            raise OptionError(
+                f"The query runs {tasks} tasks at the same time, one for each topic-partition unless tasksMax is set, "
+                f"and needs {tasks} cores. The application can run at most {max_tasks} tasks at once. Give it more "
+                f"cores, or set tasksMax to {max_tasks} or less."
+            )
+
+    def _run_config(self, start: _RunStart) -> RunConfig:
+        settings, definition, query_info = self._settings, self._definition, self._state.query_info
+
+        def create_task_plan(address: ControlAddress) -> TaskPlan:
+            return TaskPlan(
+                address=address,
+                query_id=query_info.id,
+                connection=definition.read_options.connection,
+                fetch=definition.read_options.fetch,
+                columns=definition.columns,
+                topic_ids=self._planner.current_topic_ids,
+                fail_on_data_loss=definition.read_options.fail_on_data_loss,
+                max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
+                function=definition.function,
+                writer_factory=definition.delivery.writer_factory(),
+                start_timeout=settings.task_start_timeout,
+                epoch_request_timeout=settings.epoch_request_timeout,
+            )
+
+        return RunConfig(
+            description=f"continuous query {query_info.name or query_info.id}",
+            assignment=start.assignment,
+            offsets=start.offsets,
+            epoch=start.epoch,
+            coalesces_epochs=definition.delivery.coalesces_epochs,
+            timings=RunTimings(settings.epoch_interval, settings.task_start_timeout, settings.epoch_timeout),
+            port=settings.control_port,
+            create_task_plan=create_task_plan,
+        )
+
+    def _on_epoch(self, result: EpochResult) -> None:
+        self._epoch_being_committed = result.epoch
+        try:
+            self._commit(result)
+        finally:
+            self._epoch_being_committed = None
+
+    def _commit(self, result: EpochResult) -> None:
+        """Commit an epoch to the logs. An epoch in which no offset moved is not written."""
+        start_offsets = self._committed_offsets
+        if result.offsets == start_offsets:
+            self._planner.retain_topic_ids(result.recreated_topic_ids)
+            error = self._discovery.error if self._discovery is not None else None
+            status = "Waiting for data to arrive" if error is None else f"Waiting for the brokers: {error}"
+            self._state.set_status(status, active=True)
+            self._epoch_started_at = self._system.monotonic()
+            return
+        now = self._system.monotonic()
+        self._logs.commit(result.epoch, result.offsets, self._now_ms())
+        self._committed_offsets = result.offsets
+        self._planner.retain_topic_ids(result.recreated_topic_ids)
+        committed_at = self._system.monotonic()
+        if self._run_committer is not None:
+            self._run_committer.commit_async(result.offsets)
+        progress_report = epoch_progress(
+            self._state.query_info,
+            result,
+            start_offsets=start_offsets,
+            latest=self._discovery.latest if self._discovery is not None else {},
+            ended_at=self._system.wall_time(),
+            seconds=now - self._epoch_started_at,
+            commit_ms=(committed_at - now) * 1000,
+        )
+        self._epoch_started_at = now
+        self._state.set_status("Processing new data", active=True, data=True)
+        self._state.add_progress(progress_report, result.offsets)
+        self._logs.purge(result.epoch)
+
+    def _now_ms(self) -> int:
+        return int(self._system.wall_time() * 1000)

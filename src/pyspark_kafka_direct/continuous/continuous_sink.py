@@ -1,0 +1,201 @@
+"""The sink of a continuous query: an object with three methods, which users can implement.
+
+Each task has its own sink. The sink receives the output of the query's function, in offset order within each
+partition, and is flushed at the end of each epoch::
+
+    class Counter:
+        def write(self, batch: pa.RecordBatch) -> None: ...
+        def flush(self, epoch: int) -> None: ...
+        def close(self) -> None: ...
+
+    query = continuous_query(spark).read(...).to(lambda task: Counter()).start(...)
+
+Offsets are committed when all tasks have flushed. After a failure, everything written after the last committed epoch
+is written again, and its epoch ids may differ. A sink that must not repeat records has to store offsets itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_SINK_METHODS: Final = ("write", "flush", "close")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """The task that uses a sink.
+
+    Attributes:
+        query_id: The id of the query, which is stored in its checkpoint.
+        run_id: The id of the run, which changes with each restart.
+        task: The number of the task within the run.
+        partitions: The partitions that the task reads.
+        epoch: The first epoch of the run.
+    """
+
+    query_id: str
+    run_id: str
+    task: int
+    partitions: tuple[TopicPartition, ...]
+    epoch: int = 0
+
+
+class Sink(Protocol):
+    """Receives the output of one task. All methods are called in the task's thread."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows. They need not be durable when this returns.
+
+        Args:
+            batch: At least one row.
+        """
+
+    def flush(self, epoch: int) -> None:
+        """Return when all rows written before are durable.
+
+        Args:
+            epoch: The id of the epoch that ends.
+        """
+
+    def close(self) -> None:
+        """Release all resources. Called once; after an error, without a flush before."""
+
+
+SinkFactory: TypeAlias = Callable[[TaskInfo], Sink]
+"""Creates the sink of a task, in the task's process. Sent to the executors by cloudpickle."""
+
+
+class SinkWriter(Protocol):
+    """The interface of a task to its sink: a user's ``Sink``, or a writer to Kafka. Flink: ``SinkWriter``."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows, and send them at once if possible."""
+
+    def end_epoch(
+        self,
+        epoch: int,
+        positions: Mapping[TopicPartition, int],
+        recreated_topic_ids: Mapping[TopicPartition, UUID] | None = None,
+    ) -> None:
+        """Return when all rows written before are durable; ``positions`` are the next offsets to read."""
+
+    def descriptors(self) -> Collection[int]:
+        """Return the descriptors that, when readable, require a call of ``run_once``."""
+
+    def run_once(self) -> None:
+        """Continue sending without blocking."""
+
+    def close(self) -> None:
+        """Release all resources without blocking."""
+
+
+SinkWriterFactory: TypeAlias = Callable[[TaskInfo], SinkWriter]
+
+
+def custom_writer_factory(sink: Sink | SinkFactory) -> SinkWriterFactory:
+    """Return the writer factory for a user's sink or sink factory."""
+    if isinstance(sink, type) or (callable(sink) and not _is_sink(sink)):
+        return _FactoryWriterFactory(sink)
+    if _is_sink(sink):
+        return _CopyWriterFactory(sink)  # type: ignore[arg-type]
+    raise OptionError(
+        f"{_type_name(sink)} is not a sink: it needs the methods write(batch), flush(epoch) and close(), or must be a "
+        "function that takes a TaskInfo and returns such an object"
+    )
+
+
+def function_writer_factory(function: Callable[[pa.RecordBatch, int], None]) -> SinkWriterFactory:
+    """Return the writer factory for ``foreach_batch``."""
+    return _FunctionWriterFactory(function)
+
+
+class _CustomSinkWriter:
+    """Adapts a user's ``Sink``."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._sink.write(batch)
+
+    def end_epoch(
+        self,
+        epoch: int,
+        positions: Mapping[TopicPartition, int],
+        recreated_topic_ids: Mapping[TopicPartition, UUID] | None = None,
+    ) -> None:
+        self._sink.flush(epoch)
+
+    def descriptors(self) -> Collection[int]:
+        return ()
+
+    def run_once(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._sink.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _FactoryWriterFactory:
+    factory: SinkFactory
+
+    def __call__(self, task: TaskInfo) -> SinkWriter:
+        sink = self.factory(task)
+        if not _is_sink(sink):
+            raise OptionError(
+                f"The query's sink factory returned {_type_name(sink)}, which is not a sink: it needs the methods "
+                "write(batch), flush(epoch) and close()"
+            )
+        return _CustomSinkWriter(sink)
+
+
+@dataclass(frozen=True, slots=True)
+class _CopyWriterFactory:
+    sink: Sink
+
+    def __call__(self, task: TaskInfo) -> SinkWriter:
+        return _CustomSinkWriter(self.sink)
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionWriterFactory:
+    function: Callable[[pa.RecordBatch, int], None]
+
+    def __call__(self, task: TaskInfo) -> SinkWriter:
+        return _CustomSinkWriter(_FunctionSink(self.function, task.epoch))
+
+
+class _FunctionSink:
+    def __init__(self, function: Callable[[pa.RecordBatch, int], None], epoch: int) -> None:
+        self._function = function
+        self._epoch = epoch
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._function(batch, self._epoch)
+
+    def flush(self, epoch: int) -> None:
+        self._epoch = epoch + 1
+
+    def close(self) -> None:
+        pass
+
+
+def _is_sink(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in _SINK_METHODS)
+
+
+def _type_name(value: object) -> str:
+    return f"a {type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,352 @@
+"""The long-running task of a continuous query: reads records, writes them to its sink, and ends epochs on request.
+
+One thread with one wait: for the brokers, the driver and the sink. Epoch requests are also checked between batches, so
+a request waits at most for one call of the user's function, and for the sink.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
+from pyspark_kafka_direct.continuous.control_messages import EpochReport
+from pyspark_kafka_direct.continuous.control_socket import TaskChannel
+from pyspark_kafka_direct.continuous.epoch_coordinator import EPOCH_TIMEOUT_OPTION, START_TIMEOUT_OPTION
+from pyspark_kafka_direct.errors import (
+    DataLossError,
+    OptionError,
+    QueryRunError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    TransientBrokerError,
+    TruncatedError,
+)
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+    from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
+    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory
+    from pyspark_kafka_direct.continuous.control_messages import EpochRequest, StartTask
+    from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+
+_log = logging.getLogger("pyspark_kafka_direct.continuous")
+
+_MAX_POLL_SECONDS: Final = 0.1  # a sink may have retries that no descriptor announces
+_CHECK_INTERVAL: Final = 0.001  # seconds between checks of sink and driver while batches are processed
+
+# The size of a batch for the user's function. Epoch requests wait until the function returns.
+_MAX_ROWS: Final = 8192
+_MAX_BYTES: Final = 1 << 20
+
+_OFFSET_COLUMN: Final = "offset"
+_LOG_BOUNDS_TIMEOUT: Final = 10.0  # seconds; after a timeout, the consumer raises its error again
+_DATA_LOSS_ADVICE: Final = "To skip them, set failOnDataLoss=false."
+
+
+def run_task(plan: TaskPlan, task: int, attempt: int) -> None:
+    """Run a task until the driver ends the run."""
+    begin_task()
+    deadline = Deadline.after(plan.start_timeout, START_TIMEOUT_OPTION, system=SYSTEM)
+    with TaskChannel.connect(plan.address, task, attempt, deadline) as channel:
+        try:
+            _run_task_loop(plan, task, channel, channel.wait_for_start(deadline))
+        except BaseException as error:
+            channel.report_failure(
+                error, Deadline.after(plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=SYSTEM)
+            )
+            raise
+    end_task()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What all tasks of a run have in common. Pickled into Spark's tasks."""
+
+    address: ControlAddress
+    query_id: str
+    connection: ConnectionSettings
+    fetch: FetchSettings
+    columns: tuple[str, ...]
+    topic_ids: Mapping[TopicPartition, UUID]  # that the first offsets refer to, if known
+    fail_on_data_loss: bool
+    max_record_batch_bytes: int
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
+    writer_factory: SinkWriterFactory
+    start_timeout: float  # seconds
+    epoch_request_timeout: float  # seconds
+
+
+class RecordPoller(Protocol):
+    """The part of ``PartitionConsumer`` that ``TaskLoop`` uses."""
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset of each partition, after everything that ``poll`` returned."""
+
+    def poll(self, seconds: float, wake: Collection[int] = ()) -> list[PolledBatch]:
+        """Return new records; wait for records or for one of the descriptors."""
+
+
+class TaskLoop:
+    """Reads, writes and ends epochs.
+
+    A reported position means that everything before it was written. A poll may return several batches, so positions
+    come from the batches. Once all of them are written, the positions of the consumer apply, which are also past
+    control records and offset gaps.
+    """
+
+    def __init__(
+        self,
+        consumer: RecordPoller,
+        channel: TaskChannel,
+        sink: SinkWriter,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
+        columns: Sequence[str],
+        data_loss_handler: DataLossHandler,
+        epoch_request_timeout: float,
+        system: System,
+    ) -> None:
+        self._consumer = consumer
+        self._channel = channel
+        self._sink = sink
+        self._function = function
+        self._columns = list(columns)
+        self._data_loss_handler = data_loss_handler
+        self._epoch_request_timeout = epoch_request_timeout
+        self._system = system
+        self._unprocessed: deque[PolledBatch] = deque()  # polled, but not passed to the function yet
+        self._positions = dict(consumer.positions)
+        self._written_rows = self._read_rows = self._read_bytes = 0
+        self._last_request_at = self._last_check_at = system.monotonic()
+        self._has_stopped = False
+
+    def run(self) -> None:
+        """Process batches until a request ends the run."""
+        while not self._has_stopped:
+            try:
+                polled = self._consumer.poll(_MAX_POLL_SECONDS, [self._channel.fileno(), *self._sink.descriptors()])
+            except (DataLossError, TopicNotFoundError) as error:
+                self._data_loss_handler.handle(error)
+                self._positions.update(self._consumer.positions)
+            else:
+                self._unprocessed.extend(polled)
+            while self._unprocessed and not self._has_stopped:
+                self._process_batch(*self._unprocessed.popleft())
+                if self._unprocessed and self._system.monotonic() >= self._last_check_at + _CHECK_INTERVAL:
+                    self._check_sink_and_driver()
+            if not self._has_stopped:
+                self._check_sink_and_driver()
+
+    def _process_batch(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        self._read_rows += rows.num_rows
+        self._read_bytes += rows.get_total_buffer_size()
+        next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1
+        if _OFFSET_COLUMN not in self._columns:
+            rows = rows.select(self._columns)
+        result = rows if self._function is None else self._check_result(self._function(rows))
+        if result is not None and result.num_rows:
+            self._sink.write(result)
+            self._written_rows += result.num_rows
+        self._positions[partition] = next_offset
+
+    def _check_result(self, result: object) -> pa.RecordBatch | None:
+        import pyarrow as pa
+
+        if result is None or isinstance(result, pa.RecordBatch):
+            return result
+        result_type = type(result)
+        raise OptionError(
+            f"The query's function returned a {result_type.__module__}.{result_type.__qualname__}. It must return a "
+            "pyarrow.RecordBatch, or None to drop the rows."
+        )
+
+    def _check_sink_and_driver(self) -> None:
+        self._sink.run_once()
+        for request in self._channel.receive():
+            self._end_epoch(request)
+        self._last_check_at = now = self._system.monotonic()
+        if now > self._last_request_at + self._epoch_request_timeout:
+            raise QueryRunError(
+                f"The query's driver sent no epoch request for {self._epoch_request_timeout:g} s, so this task "
+                "considers it dead and ends. The next run resumes from the last committed epoch. If the driver is "
+                "slow, raise epochRequestTimeout."
+            )
+
+    def _end_epoch(self, request: EpochRequest) -> None:
+        if not self._unprocessed:
+            self._positions.update(self._consumer.positions)
+        positions = dict(self._positions)
+        started_at = self._system.monotonic()
+        reset_positions = self._data_loss_handler.take_reset_positions()
+        recreated_topic_ids = self._data_loss_handler.take_recreated_topic_ids()
+        self._sink.end_epoch(request.epoch, positions, recreated_topic_ids)
+        flush_ms = (self._system.monotonic() - started_at) * 1000
+        report = EpochReport(
+            request.epoch,
+            positions,
+            self._written_rows,
+            self._read_bytes,
+            flush_ms,
+            self._read_rows,
+            reset_positions,
+            recreated_topic_ids,
+        )
+        self._channel.report(
+            report, Deadline.after(self._epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
+        )
+        if self._read_rows:
+            freeze_gc()  # all modules are imported; a full collection would delay records by 20 ms
+        self._written_rows = self._read_rows = self._read_bytes = 0
+        self._has_stopped = request.stop
+        self._last_request_at = self._system.monotonic()
+
+
+class Seekable(Protocol):
+    """The part of ``PartitionConsumer`` that ``DataLossHandler`` uses."""
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset of each partition."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at another offset."""
+
+
+class DataLossHandler:
+    """Raises at the first data loss, or warns and resumes where a micro-batch stream would.
+
+    With ``failOnDataLoss=false``, a partition resumes as follows:
+
+        records expired        at the start of the log
+        log truncated          at its position, because offsets are not reread; at most at the end of the log
+        position beyond end    at the end of the log
+        topic recreated        at the start of the new topic
+        topic deleted          not; the topic may come back, or the driver drops the partition
+    """
+
+    def __init__(self, consumer: Seekable, cluster: ClusterClient, *, fail_on_data_loss: bool) -> None:
+        self._consumer = consumer
+        self._cluster = cluster
+        self._fail_on_data_loss = fail_on_data_loss
+        self._missing_partitions: set[TopicPartition] = set()
+        self._reset_positions: dict[TopicPartition, int] = {}
+        self._recreated_topic_ids: dict[TopicPartition, UUID] = {}
+
+    def handle(self, error: DataLossError | TopicNotFoundError) -> None:
+        """Handle an error of the consumer. If the brokers are unreachable, the consumer raises it again later."""
+        if self._fail_on_data_loss or error.topic is None or error.partition is None:
+            raise DataLossError(
+                f"data loss: {error.message} {_DATA_LOSS_ADVICE}",
+                topic=error.topic,
+                partition=error.partition,
+                offset=error.offset,
+            ) from error
+        partition = TopicPartition(error.topic, error.partition)
+        if not isinstance(error, DataLossError | TopicRecreatedError):
+            self._warn_of_missing(partition, error)
+            return
+        try:
+            start, end = self._log_bounds(partition)
+        except (TransientBrokerError, TopicNotFoundError):
+            return  # the consumer raises the same error again
+        position = self._consumer.positions[partition]
+        offset = resume_offset(error, position, start, end)
+        _log.warning(
+            "data loss: %s Reading resumes at offset %d of %s (failOnDataLoss=false)", error.message, offset, partition
+        )
+        self._consumer.seek(partition, offset)
+        self._missing_partitions.discard(partition)
+        if offset < position:
+            self._reset_positions[partition] = min(offset, self._reset_positions.get(partition, offset))
+        if isinstance(error, TopicRecreatedError) and error.topic_id is not None:
+            self._recreated_topic_ids[partition] = error.topic_id
+
+    def take_recreated_topic_ids(self) -> dict[TopicPartition, UUID]:
+        """Return and clear the ids of recreated topics, by the partitions that read them now."""
+        recreated_topic_ids, self._recreated_topic_ids = self._recreated_topic_ids, {}
+        return recreated_topic_ids
+
+    def take_reset_positions(self) -> dict[TopicPartition, int]:
+        """Return and clear the lowest positions that partitions moved back to."""
+        reset_positions, self._reset_positions = self._reset_positions, {}
+        return reset_positions
+
+    def _warn_of_missing(self, partition: TopicPartition, error: TopicNotFoundError) -> None:
+        if partition not in self._missing_partitions:
+            self._missing_partitions.add(partition)
+            _log.warning("data loss: %s Reading continues without %s (failOnDataLoss=false)", error.message, partition)
+
+    def _log_bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        deadline = self._cluster.deadline(_LOG_BOUNDS_TIMEOUT)
+        start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
+        # The end of uncommitted records: an open transaction is no data loss.
+        return start, self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
+
+
+def resume_offset(error: DataLossError | TopicNotFoundError, position: int, start: int, end: int) -> int:
+    """Return where to resume; ``start`` and ``end`` are the bounds of the log."""
+    if isinstance(error, TopicRecreatedError):
+        return start
+    if isinstance(error, TruncatedError):
+        return max(min(position, end), start)
+    return start if position < start else min(position, end)
+
+
+def _run_task_loop(plan: TaskPlan, task: int, channel: TaskChannel, start_message: StartTask) -> None:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+
+    cluster = ClusterClient(plan.connection)
+    task_info = TaskInfo(
+        plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)), start_message.epoch
+    )
+    consumer = PartitionConsumer(
+        cluster,
+        plan.fetch,
+        start_message.offsets,
+        columns=plan.columns if _OFFSET_COLUMN in plan.columns else (*plan.columns, _OFFSET_COLUMN),
+        max_rows=_MAX_ROWS,
+        max_bytes=_MAX_BYTES,
+        max_batch_bytes=plan.max_record_batch_bytes,
+        topic_ids=plan.topic_ids,
+    )
+    with consumer, _closing(plan.writer_factory(task_info)) as sink:
+        TaskLoop(
+            consumer,
+            channel,
+            sink,
+            plan.function,
+            plan.columns,
+            DataLossHandler(consumer, cluster, fail_on_data_loss=plan.fail_on_data_loss),
+            plan.epoch_request_timeout,
+            cluster.pool.system,
+        ).run()
+
+
+@contextmanager
+def _closing(sink: SinkWriter) -> Iterator[SinkWriter]:
+    """Close the sink; an error of the task takes precedence over an error of ``close``."""
+    try:
+        yield sink
+    except BaseException:
+        try:
+            sink.close()
+        except Exception:
+            _log.warning("Cannot close the sink.", exc_info=True)
+        raise
+    sink.close()

@@ -1,0 +1,289 @@
+"""The messages between the driver of a continuous query and its tasks, and the handshake between them.
+
+A message is one line of JSON with its type and fields, such as ``{"type":"EpochRequest","epoch":7,"stop":false}``.
+Both sides run the same version of this package, so a missing or unknown field is an error.
+
+The handshake:
+
+    driver   HandshakeChallenge   a nonce, and the protocol version
+    task     TaskHandshake        the task's identity, its own nonce, and an HMAC of all that and of the driver's nonce
+    driver   DriverHandshake      an HMAC of the same under another label; or HandshakeRejected with the reason
+
+The key is the secret of the run, which is part of Spark's task and never sent over this channel. Each side chooses a
+nonce, so recorded messages cannot be replayed. The labels differ, so a proof cannot be reflected to its sender. Later
+messages are neither encrypted nor signed: an attacker who controls the network between driver and executors can read
+and change offsets and topic names.
+
+The driver then sends ``StartTask``, and one ``EpochRequest`` for each epoch, which the task answers with an
+``EpochReport``. A task that fails sends ``TaskFailure``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import traceback
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
+
+from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error
+from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.config.security_settings import Secret
+
+CONTROL_PROTOCOL_VERSION: Final = 1  # HandshakeChallenge carries it, and has the same form in all versions
+MAX_FAILURE_CHARS: Final = 16_384
+
+_MAX_INT64 = (1 << 63) - 1
+
+Offsets: TypeAlias = "Mapping[TopicPartition, int]"
+TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeChallenge:
+    nonce: str
+    version: int = CONTROL_PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHandshake:
+    run: str  # id of the run
+    task: int
+    attempt: int  # Spark's attempt number
+    host: str
+    pid: int
+    nonce: str
+    proof: str = ""  # see task_proof
+
+
+@dataclass(frozen=True, slots=True)
+class DriverHandshake:
+    proof: str  # see driver_proof
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeRejected:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """All tasks have connected, so the task may start to read."""
+
+    epoch: int  # the first epoch
+    offsets: Offsets  # the first offset to read of each partition
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRequest:
+    """Requests the end of an epoch: the task flushes and reports."""
+
+    epoch: int
+    stop: bool  # whether the task ends after this epoch
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """The task has flushed: its sink has written the output of everything before ``offsets``."""
+
+    epoch: int
+    offsets: Offsets  # the next offset to read of each partition
+    rows: int  # written since the last report
+    bytes: int  # size of the records read since the last report
+    flush_ms: float
+    rows_read: int = 0  # since the last report
+
+    # Where the task resumed after data loss since the last report. Only these partitions may move to a lower offset.
+    reset_positions: Offsets = field(default_factory=dict)
+
+    # The ids of recreated topics that were detected since the last report, by the partitions that read them now.
+    recreated_topic_ids: TopicIds = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    cause_class: str  # with its module, unless it is a built-in error or one of this package
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> TaskFailure:
+        """Return the message for an error; an error in user code includes its stack trace."""
+        message = _error_message(error)
+        if error.__traceback__ is not None and not is_package_error(error):
+            stack_trace = "".join(traceback.format_exception(error))
+            message = f"{message[: MAX_FAILURE_CHARS // 2]}\n\n{stack_trace[2 - MAX_FAILURE_CHARS // 2 :]}"
+        return cls(_error_class(error), message[:MAX_FAILURE_CHARS])
+
+
+ControlMessage: TypeAlias = (
+    HandshakeChallenge
+    | TaskHandshake
+    | DriverHandshake
+    | HandshakeRejected
+    | StartTask
+    | EpochRequest
+    | EpochReport
+    | TaskFailure
+)
+
+
+def encode_message(message: ControlMessage) -> bytes:
+    """Return the message as a line that ends with a line feed."""
+    values: dict[str, Any] = {"type": type(message).__name__}
+    for message_field in fields(message):
+        value, field_type = getattr(message, message_field.name), str(message_field.type)
+        values[message_field.name] = _FIELD_WRITERS[field_type](value) if field_type in _FIELD_WRITERS else value
+    return json.dumps(values, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def decode_message(line: bytes) -> ControlMessage:
+    """Decode a line with or without its line feed; raise ``ValueError`` if it is not a valid message."""
+    try:
+        values = json.loads(line.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    message_type = values.pop("type", None)
+    if not isinstance(message_type, str) or message_type not in _MESSAGE_TYPES:
+        raise ValueError(f"unknown message type {str(message_type)[:50]!r}")
+    readers = {
+        message_field.name: _FIELD_READERS[str(message_field.type)]
+        for message_field in fields(_MESSAGE_TYPES[message_type])
+    }
+    if values.keys() != readers.keys():
+        differing = ", ".join(sorted(str(name)[:50] for name in values.keys() ^ readers.keys())[:5])
+        raise ValueError(f"{message_type}: missing or unknown fields: {differing}")
+    decoded: dict[str, Any] = {}
+    for name, reader in readers.items():
+        try:
+            decoded[name] = reader(values[name])
+        except ValueError as error:
+            raise ValueError(f"{message_type}, {name}: {error}") from None
+    return _MESSAGE_TYPES[message_type](**decoded)
+
+
+def task_proof(secret: Secret, challenge: str, handshake: TaskHandshake) -> str:
+    """Return the HMAC by which a task proves that it has the secret."""
+    return _proof(secret, "task", challenge, handshake)
+
+
+def driver_proof(secret: Secret, challenge: str, handshake: TaskHandshake) -> str:
+    """Return the HMAC by which the driver proves to a task that it has the secret."""
+    return _proof(secret, "driver", challenge, handshake)
+
+
+def proofs_equal(first: str, second: str) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(first.encode(errors="replace"), second.encode(errors="replace"))
+
+
+def _proof(secret: Secret, label: str, challenge: str, handshake: TaskHandshake) -> str:
+    identity = (handshake.run, handshake.task, handshake.attempt, handshake.host, handshake.pid, handshake.nonce)
+    content = json.dumps(["pyspark-kafka-direct", CONTROL_PROTOCOL_VERSION, label, challenge, *identity])
+    return hmac.new(secret.reveal().encode(), content.encode(), hashlib.sha256).hexdigest()
+
+
+def _error_class(error: BaseException) -> str:
+    """Return the class name of an error, qualified for user classes: some errors of this package end a query."""
+    kind = type(error)
+    if kind.__module__ in ("builtins", KafkaDirectError.__module__):
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _error_message(error: BaseException) -> str:
+    try:
+        return str(error) or repr(error)
+    except Exception:  # __str__ of a user's error may fail
+        return "its message is not available"
+
+
+def _offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def _topic_ids_to_json(ids: TopicIds) -> dict[str, dict[str, str]]:
+    topics: dict[str, dict[str, str]] = {}
+    for (topic, partition), topic_id in ids.items():
+        topics.setdefault(topic, {})[str(partition)] = topic_id.hex
+    return topics
+
+
+def _read_topic_ids(value: object) -> TopicIds:
+    if not isinstance(value, dict) or not all(isinstance(ids, dict) for ids in value.values()):
+        raise ValueError("not topic ids by topic and partition")
+    partitions = _read_offsets({topic: dict.fromkeys(ids, 0) for topic, ids in value.items()})
+    ids_by_topic = {topic: {int(key): topic_id for key, topic_id in ids.items()} for topic, ids in value.items()}
+    return {each: UUID(hex=_read_string(ids_by_topic[each.topic][each.partition])) for each in partitions}
+
+
+def _read_offsets(value: object) -> Offsets:
+    if not isinstance(value, dict):
+        raise ValueError("not offsets by topic and partition")
+    offsets: dict[TopicPartition, int] = {}
+    for topic, partitions in value.items():
+        if not topic:
+            raise ValueError("a topic name is empty")
+        for partition, offset in partition_values_from_json(topic, partitions).items():
+            offsets[TopicPartition(topic, partition)] = _read_int64(offset)
+    return offsets
+
+
+def _read_int64(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INT64:
+        raise ValueError("not an integer from 0 to 2^63-1")
+    return value
+
+
+def _read_string(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a string")
+    return value
+
+
+def _read_bool(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("neither true nor false")
+    return value
+
+
+def _read_seconds(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MAX_INT64:
+        raise ValueError("not a duration")
+    return float(value)
+
+
+_MESSAGE_TYPES: Final[dict[str, type[ControlMessage]]] = {
+    kind.__name__: kind
+    for kind in (
+        HandshakeChallenge,
+        TaskHandshake,
+        DriverHandshake,
+        HandshakeRejected,
+        StartTask,
+        EpochRequest,
+        EpochReport,
+        TaskFailure,
+    )
+}
+
+# By the annotated type of a field. Types without a writer are valid JSON values.
+_FIELD_READERS: Final[dict[str, Callable[[object], Any]]] = {
+    "str": _read_string,
+    "int": _read_int64,
+    "bool": _read_bool,
+    "float": _read_seconds,
+    "Offsets": _read_offsets,
+    "TopicIds": _read_topic_ids,
+}
+_FIELD_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {"Offsets": _offsets_to_json, "TopicIds": _topic_ids_to_json}

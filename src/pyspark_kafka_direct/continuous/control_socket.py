@@ -1,0 +1,259 @@
+"""Non-blocking line sockets between driver and tasks, and the task's side of the control channel."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Self
+
+from pyspark_kafka_direct.continuous.control_messages import (
+    CONTROL_PROTOCOL_VERSION,
+    DriverHandshake,
+    EpochRequest,
+    HandshakeChallenge,
+    HandshakeRejected,
+    StartTask,
+    TaskFailure,
+    TaskHandshake,
+    decode_message,
+    driver_proof,
+    encode_message,
+    proofs_equal,
+    task_proof,
+)
+from pyspark_kafka_direct.errors import QueryRunError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.config.security_settings import Secret
+    from pyspark_kafka_direct.continuous.control_messages import ControlMessage, EpochReport
+
+MAX_LINE_BYTES: Final = 16 << 20  # enough for the offsets of half a million partitions
+
+_RECEIVE_BYTES = 1 << 16
+_MAX_RECEIVE_BYTES_PER_CALL = 1 << 20  # so that one socket does not block the others
+_MAX_FAILURE_REPORT_SECONDS: Final = 5.0
+
+
+class ControlLineError(ValueError):
+    """A received line is too long."""
+
+
+class ControlSocket:
+    """Reads and writes lines without blocking; the owner waits for ``fileno``. Owns the socket."""
+
+    def __init__(self, sock: socket.socket, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.max_line_bytes = max_line_bytes
+        self.closed_by_peer = False  # or broken; lines received before are still returned
+        self._socket = sock
+        self._received = bytearray()
+        self._to_send = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for, or -1 if the socket is closed."""
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether data is left to send: wait until the socket is writable, then call ``flush``."""
+        return bool(self._to_send)
+
+    def receive(self) -> list[bytes]:
+        """Return the complete lines received so far, without line feeds; a line that is too long is an error."""
+        searched_bytes = len(self._received)
+        received_bytes = 0
+        while received_bytes < _MAX_RECEIVE_BYTES_PER_CALL and not self.closed_by_peer:
+            try:
+                chunk = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            self.closed_by_peer = not chunk
+            self._received += chunk
+            received_bytes += len(chunk)
+            if len(chunk) < _RECEIVE_BYTES and chunk:
+                break  # no more data for now
+        if self._received.find(b"\n", searched_bytes) < 0:
+            self._check_length(len(self._received))
+            return []
+        *lines, rest = bytes(self._received).split(b"\n")
+        self._received = bytearray(rest)
+        self._check_length(max(map(len, (*lines, rest))))
+        return lines
+
+    def send(self, line: bytes) -> None:
+        """Send a line without blocking; ``flush`` sends the rest. Errors show up in ``receive``."""
+        self._to_send += line
+        self.flush()
+
+    def flush(self) -> None:
+        while self._to_send:
+            try:
+                sent_bytes = self._socket.send(self._to_send)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._to_send.clear()  # broken connection; receive() reports it
+                return
+            del self._to_send[:sent_bytes]
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_line_bytes:
+            raise ControlLineError(f"a line of more than {self.max_line_bytes} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAddress:
+    """Where the driver of a run listens, and the secret of the run. Pickled into Spark's tasks."""
+
+    host: str
+    port: int
+    run: str
+    secret: Secret
+
+
+class TaskChannel:
+    """Receives epoch requests and sends reports. Wait for ``fileno``, then call ``receive``."""
+
+    def __init__(self, connection: ControlSocket, driver: str) -> None:
+        self._connection = connection
+        self._driver = driver
+        self._received_messages: list[ControlMessage] = []
+
+    @classmethod
+    def connect(cls, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> TaskChannel:
+        """Connect to the driver; both sides prove that they have the secret of the run."""
+        driver = f"the query's driver at {address.host}:{address.port}"
+        channel = cls(ControlSocket(_connect(address, driver, deadline)), driver)
+        try:
+            channel._handshake(address, task, attempt, deadline)
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when a message has arrived."""
+        return self._connection.fileno()
+
+    def wait_for_start(self, deadline: Deadline) -> StartTask:
+        """Wait until all tasks have connected."""
+        message = self._next_message(deadline)
+        if not isinstance(message, StartTask):
+            raise self._unexpected_message_error(message)
+        return message
+
+    def receive(self) -> list[EpochRequest]:
+        """Return the epoch requests that have arrived; raise if the driver has closed the connection."""
+        self._receive_messages()
+        requests = []
+        while self._received_messages:
+            message = self._received_messages.pop(0)
+            if not isinstance(message, EpochRequest):
+                raise self._unexpected_message_error(message)
+            requests.append(message)
+        if not requests and self._connection.closed_by_peer:
+            raise self._disconnected_error()
+        return requests
+
+    def report(self, report: EpochReport, deadline: Deadline) -> None:
+        self._connection.send(encode_message(report))
+        while self._connection.has_unsent:
+            if deadline.expired:
+                raise self._timeout_error(deadline)
+            deadline.system.wait_ready((), (self.fileno(),), deadline.remaining())
+            self._connection.flush()
+
+    def report_failure(self, error: BaseException, deadline: Deadline) -> None:
+        """Report the failure of this task if the driver is still reachable."""
+        report_deadline = deadline.limited_to(_MAX_FAILURE_REPORT_SECONDS)
+        self._connection.send(encode_message(TaskFailure.of(error)))
+        while self._connection.has_unsent and not report_deadline.expired:
+            report_deadline.system.wait_ready((), (self.fileno(),), report_deadline.remaining())
+            self._connection.flush()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _handshake(self, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> None:
+        challenge = self._next_message(deadline)
+        if not isinstance(challenge, HandshakeChallenge):
+            raise self._unexpected_message_error(challenge)
+        if challenge.version != CONTROL_PROTOCOL_VERSION:
+            raise QueryRunError(
+                f"{self._driver} uses control protocol version {challenge.version}, and this worker uses version "
+                f"{CONTROL_PROTOCOL_VERSION}. Install the same version of pyspark-kafka-direct on the driver and on "
+                "all executors."
+            )
+        nonce = deadline.system.nonce()
+        handshake = TaskHandshake(address.run, task, attempt, socket.gethostname(), os.getpid(), nonce)
+        handshake = replace(handshake, proof=task_proof(address.secret, challenge.nonce, handshake))
+        self._connection.send(encode_message(handshake))
+        response = self._next_message(deadline)
+        if isinstance(response, HandshakeRejected):
+            raise QueryRunError(f"{self._driver} rejected task {task}: {response.reason}.")
+        if not isinstance(response, DriverHandshake):
+            raise self._unexpected_message_error(response)
+        if not proofs_equal(response.proof, driver_proof(address.secret, challenge.nonce, handshake)):
+            raise QueryRunError(
+                f"The process at {self._driver} does not have the secret of the run: another program listens there. "
+                "Give the query its own port (controlPort)."
+            )
+
+    def _next_message(self, deadline: Deadline) -> ControlMessage:
+        while not self._received_messages:
+            if self._connection.closed_by_peer:
+                raise self._disconnected_error()
+            if deadline.expired:
+                raise self._timeout_error(deadline)
+            deadline.system.wait_ready((self.fileno(),), (), deadline.remaining())
+            self._receive_messages()
+        return self._received_messages.pop(0)
+
+    def _receive_messages(self) -> None:
+        try:
+            self._received_messages += map(decode_message, self._connection.receive())
+        except ValueError as error:
+            raise QueryRunError(
+                f"{self._driver} sent an invalid message ({error}): another program may listen there."
+            ) from error
+
+    def _disconnected_error(self) -> QueryRunError:
+        return QueryRunError(f"{self._driver} closed the connection: it ended this run, or has died.")
+
+    def _timeout_error(self, deadline: Deadline) -> QueryRunError:
+        return QueryRunError(f"{self._driver} did not respond in time. If it is slow, raise {deadline.setting}.")
+
+    def _unexpected_message_error(self, message: ControlMessage) -> QueryRunError:
+        return QueryRunError(f"{self._driver} sent an unexpected message of type {type(message).__name__}.")
+
+
+def _connect(address: ControlAddress, driver: str, deadline: Deadline) -> socket.socket:
+    """Connect to the first reachable address of the driver."""
+    system, error_text = deadline.system, "the host name has no address"
+    try:
+        addresses = system.resolve_host(address.host, address.port, socket.AF_UNSPEC, 0)
+    except OSError as error:
+        addresses, error_text = [], str(error)
+    for index, socket_address in enumerate(addresses):
+        try:
+            return system.connect_tcp(socket_address, max(deadline.remaining() / (len(addresses) - index), 0.001), 0, 0)
+        except OSError as error:
+            error_text = str(error)
+    raise QueryRunError(
+        f"Cannot connect to {driver}: {error_text}. Executors must be able to reach this port: check controlPort and "
+        "spark.driver.host. If the run has ended, this task started too late, and the error is harmless."
+    )

@@ -1,0 +1,395 @@
+"""The driver's side of a run: waits for the tasks, requests epochs and merges the reports. Spark: ``EpochCoordinator``.
+
+One thread with one wait. Any failure of a task ends the run: ``run`` raises the error and closes all connections, and
+the tasks end when they notice that. The caller decides whether to restart.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, Self
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.control_messages import (
+    EpochReport,
+    EpochRequest,
+    StartTask,
+    TaskFailure,
+    decode_message,
+    encode_message,
+)
+from pyspark_kafka_direct.continuous.handshake import HandshakeServer
+from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
+from pyspark_kafka_direct.planning.continuous_epochs import (
+    EpochResult,
+    TaskReport,
+    abbreviated,
+    merge_task_reports,
+    next_epoch_request_time,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.security_settings import Secret
+    from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
+    from pyspark_kafka_direct.continuous.control_socket import ControlSocket
+    from pyspark_kafka_direct.continuous.handshake import AcceptedTask
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.continuous_epochs import TaskAssignment
+
+START_TIMEOUT_OPTION: Final = "taskStartTimeout"
+EPOCH_TIMEOUT_OPTION: Final = "epochTimeout"
+
+_MAX_POLL_SECONDS: Final = 60.0  # a signal interrupts the wait
+_MIN_CLOSE_SECONDS: Final = 5.0  # also if the driver was suspended until after the deadline
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    run: str  # unique id
+    secret: Secret  # shared by the driver and the tasks of this run
+    assignment: TaskAssignment
+    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
+    epoch: int  # the first epoch
+
+    # Whether epochs that complete while a commit is in flight are merged into one. If false, the next epoch waits for
+    # the commit because a sink may rely on epoch ids.
+    coalesces_epochs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimings:
+    """All values are seconds."""
+
+    interval: float  # between epoch requests
+    start: float = 60.0  # taskStartTimeout: until all tasks have connected
+    report: float = 60.0  # epochTimeout: until all tasks have reported; also for the commit
+    handshake: float = 10.0  # from a new connection to its handshake
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    handshake: TaskHandshake
+    connection: ControlSocket
+
+    def __str__(self) -> str:
+        return f"{self.handshake.task} ({self.handshake.host}, process {self.handshake.pid})"
+
+
+class EpochCoordinator:
+    """Listens as soon as it is created. Use it from one thread, except for ``stop`` and ``abort``."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        timings: RunTimings,
+        on_epoch: Callable[[EpochResult], None],  # commits an epoch; called in the thread of the committer
+        host: str,
+        port: int = 0,  # 0: any free port
+        system: System = SYSTEM,
+    ) -> None:
+        self._plan = plan
+        self._timings = timings
+        self._system = system
+        listener = system.listen(host, port)
+        self.port: int = listener.getsockname()[1]
+        self._handshake_server = HandshakeServer(
+            listener, plan.run, plan.secret, len(plan.assignment), timings.handshake, system
+        )
+        try:
+            self._signal = system.wakeup_signal()
+        except BaseException:
+            self._handshake_server.close()
+            raise
+        self._tasks: dict[int, _Task] = {}
+        self._tasks_by_descriptor: dict[int, _Task] = {}
+        self._offsets = plan.offsets
+        self._epoch = plan.epoch
+        self._unreported_tasks: set[int] = set()  # tasks that have not reported the current epoch
+        self._reports: list[TaskReport] = []
+        self._committer = EpochCommitter(on_epoch, self._signal.set, timings.report, system)
+        self._is_stopping = False
+        self._abort_error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def started(self) -> bool:
+        """Whether all tasks have connected."""
+        return len(self._tasks) == len(self._plan.assignment)
+
+    def run(self) -> EpochResult | None:
+        """Run epochs until ``stop``; return the last one, or ``None`` if not all tasks had started."""
+        try:
+            if not self._wait_for_tasks():
+                return None
+            for task_index, task in self._tasks.items():
+                offsets = {each: self._offsets[each] for each in self._plan.assignment[task_index]}
+                task.connection.send(encode_message(StartTask(self._epoch, offsets)))
+            due = self._system.monotonic() + self._timings.interval
+            committed_offsets, uncommitted_result = self._offsets, None
+            while True:
+                result = self._end_epoch(last=self._wait_for_epoch_end(due))
+                uncommitted_result = result if uncommitted_result is None else uncommitted_result.merged_with(result)
+                self._offsets = result.offsets
+                if result.last or not (self._plan.coalesces_epochs and self._committer.is_busy):
+                    self._wait_until_committed(last=result.last)
+                    self._committer.submit(uncommitted_result)
+                    if result.last:
+                        self._wait_until_committed(last=True)
+                        return uncommitted_result
+                    if uncommitted_result.offsets != committed_offsets:
+                        self._epoch += 1  # an epoch without progress is not committed, and its id is reused
+                    committed_offsets, uncommitted_result = uncommitted_result.offsets, None
+                due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """End the run with a final epoch, which starts when the current one is complete."""
+        self._is_stopping = True
+        self._signal.set()
+
+    def abort(self, error: BaseException) -> None:
+        """End the run without a final epoch: ``run`` raises the error."""
+        self._abort_error = error
+        self._signal.set()
+
+    def close(self) -> None:
+        """Close all connections, and wait for the pending commit because the next run starts from it."""
+        self._handshake_server.close()
+        for task in self._tasks.values():
+            task.connection.close()
+        self._tasks_by_descriptor.clear()
+        self._committer.close()
+        self._signal.close()
+
+    def _wait_for_tasks(self) -> bool:
+        deadline = Deadline.after(self._timings.start, START_TIMEOUT_OPTION, system=self._system)
+        while not self.started:
+            if self._is_stopping:
+                return False
+            expired = deadline.expired  # before poll(): messages may have arrived while the process was suspended
+            self._poll(deadline.at)
+            if expired and not self.started:
+                raise self._start_timeout_error(deadline)
+        return True
+
+    def _wait_for_epoch_end(self, due: float) -> bool:
+        """Wait until the next epoch request is due; return whether it is the final one."""
+        while not self._is_stopping and self._system.monotonic() < due:
+            self._poll(due)
+        return self._is_stopping
+
+    def _wait_until_committed(self, *, last: bool) -> None:
+        while self._committer.is_busy:
+            self._poll(self._system.monotonic() + _MAX_POLL_SECONDS, may_disconnect=last)
+        self._committer.raise_if_failed()
+
+    def _end_epoch(self, *, last: bool) -> EpochResult:
+        self._reports.clear()
+        self._unreported_tasks.update(self._tasks)
+        request = encode_message(EpochRequest(self._epoch, last))
+        for task in self._tasks.values():
+            task.connection.send(request)
+        deadline = Deadline.after(self._timings.report, EPOCH_TIMEOUT_OPTION, system=self._system)
+        while self._unreported_tasks:
+            expired = deadline.expired
+            self._poll(deadline.at, may_disconnect=last)
+            if expired and self._unreported_tasks:
+                raise self._report_timeout_error(deadline)
+        return merge_task_reports(self._epoch, self._plan.assignment, self._offsets, self._reports, last=last)
+
+    def _poll(self, until: float, *, may_disconnect: bool = False) -> None:
+        """Wait for an event until the given time, and handle the received messages.
+
+        With ``may_disconnect``, tasks that have reported may close their connections, because the run ends.
+        """
+        deadlines = (self._handshake_server.next_deadline(), self._committer.due_at)
+        timeout = min([until, *(each for each in deadlines if each is not None)]) - self._system.monotonic()
+        ready = self._system.wait_ready(
+            [self._signal.fileno(), *self._handshake_server.descriptors(), *self._tasks_by_descriptor],
+            [descriptor for descriptor, task in self._tasks_by_descriptor.items() if task.connection.has_unsent],
+            max(timeout, 0.0),
+        )
+        self._signal.clear()
+        if self._abort_error is not None:
+            raise self._abort_error
+        self._committer.raise_if_failed()
+        for descriptor in ready & self._tasks_by_descriptor.keys():
+            self._receive(descriptor, may_disconnect=may_disconnect)
+        for accepted in self._handshake_server.poll(ready):
+            self._add_task(accepted)
+
+    def _add_task(self, accepted: AcceptedTask) -> None:
+        handshake, connection = accepted.handshake, accepted.connection
+        task = _Task(handshake, connection)
+        if handshake.attempt > 0 or handshake.task in self._tasks:
+            retry = f"attempt {handshake.attempt}" if handshake.attempt else "a second time"
+            connection.close()
+            raise _task_failed_error(
+                f"Spark started task {task} {retry}, so its first attempt was lost", handshake.task
+            )
+        if not 0 <= handshake.task < len(self._plan.assignment):
+            connection.close()
+            raise _task_failed_error(
+                f"Task {task} does not exist: the run has {len(self._plan.assignment)} tasks", handshake.task
+            )
+        self._tasks[handshake.task] = task
+        self._tasks_by_descriptor[connection.fileno()] = task
+        connection.send(encode_message(accepted.reply))
+
+    def _receive(self, descriptor: int, *, may_disconnect: bool) -> None:
+        task = self._tasks_by_descriptor[descriptor]
+        task.connection.flush()
+        try:
+            messages = [decode_message(line) for line in task.connection.receive()]
+        except ValueError as error:
+            raise _task_failed_error(f"Task {task} sent an invalid message ({error})", task.handshake.task) from error
+        for message in messages:
+            self._handle_message(task, message)
+        if task.connection.closed_by_peer:
+            if not may_disconnect or task.handshake.task in self._unreported_tasks:
+                problem = f"The connection to task {task} was lost: its process ended, or the network failed"
+                raise _task_failed_error(problem, task.handshake.task)
+            del self._tasks_by_descriptor[descriptor]  # the task has completed
+
+    def _handle_message(self, task: _Task, message: ControlMessage) -> None:
+        task_index = task.handshake.task
+        match message:
+            case EpochReport() as report if self._unreported_tasks:
+                self._unreported_tasks.discard(task_index)
+                self._reports.append(_task_report(task_index, report))
+            case TaskFailure(cause_class, error_message):
+                raise _task_failed_error(
+                    f"Task {task} failed with {cause_class}: {error_message}", task_index, cause_class
+                )
+            case _:
+                name = type(message).__name__
+                raise _task_failed_error(f"Task {task} sent an unexpected message of type {name}", task_index)
+
+    def _start_timeout_error(self, deadline: Deadline) -> TaskStartTimeoutError:
+        count = len(self._plan.assignment)
+        missing = [task_index for task_index in range(count) if task_index not in self._tasks]
+        rejected = self._handshake_server.last_rejection
+        return TaskStartTimeoutError(
+            f"{len(missing)} of {count} tasks did not start within {self._timings.start:g} s (task "
+            f"{abbreviated(missing)}). All tasks run at the same time, so the query needs {count} free cores: give the "
+            f"application more, lower tasksMax, or raise {deadline.setting}. If the tasks are running, the executors "
+            f"cannot reach port {self.port} of the driver: check controlPort."
+            + (f" The last rejected connection came from {rejected}." if rejected else "")
+        )
+
+    def _report_timeout_error(self, deadline: Deadline) -> QueryRunError:
+        unreported = [self._tasks[task_index] for task_index in sorted(self._unreported_tasks)]
+        error = QueryRunError(
+            f"{len(unreported)} of {len(self._tasks)} tasks did not report epoch {self._epoch} within "
+            f"{self._timings.report:g} s: task {abbreviated(unreported)}. The query's function or sink hangs or is "
+            f"slow. If it is slow, raise {deadline.setting}."
+        )
+        error.task_index = unreported[0].handshake.task if len(unreported) == 1 else None
+        return error
+
+
+class EpochCommitter:
+    """Commits epochs in its own thread, so that the next epoch does not wait for the file system.
+
+    Spark takes about 50 ms to write the two files of an epoch to a local disk, and much longer on an object store. If
+    the file system hangs, the commit and its thread are abandoned after a deadline.
+    """
+
+    def __init__(
+        self, commit: Callable[[EpochResult], None], on_done: Callable[[], None], timeout: float, system: System
+    ) -> None:
+        self._commit = commit
+        self._on_done = on_done
+        self._timeout = timeout
+        self._system = system
+        self._changed = threading.Condition()
+        self._pending_result: EpochResult | None = None
+        self._error: BaseException | None = None
+        self._is_thread_running = False
+        self._is_closing = False
+        self._deadline: Deadline | None = None
+        self._abandon_at = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is in flight."""
+        return self._pending_result is not None
+
+    @property
+    def due_at(self) -> float | None:
+        """The deadline of the commit in flight on the monotonic clock, or ``None``."""
+        return self._deadline.at if self.is_busy and self._deadline is not None else None
+
+    def raise_if_failed(self) -> None:
+        """Raise the error of a failed commit, or a timeout."""
+        if self._error is not None:
+            raise self._error
+        result, deadline = self._pending_result, self._deadline
+        if result is not None and deadline is not None and deadline.expired:
+            raise QueryRunError(
+                f"Epoch {result.epoch} was not committed within {self._timeout:g} s. The checkpoint's file system "
+                f"hangs or is slow. If it is slow, raise {deadline.setting}."
+            )
+
+    def submit(self, result: EpochResult) -> None:
+        """Start to commit an epoch; the previous commit must have completed."""
+        assert not self.is_busy, "one epoch at a time"
+        with self._changed:
+            self._deadline = Deadline.after(self._timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
+            self._pending_result = result
+            if not self._is_thread_running:
+                self._system.start_thread(self._run, "pyspark-kafka-direct-epoch-committer")
+                self._is_thread_running = True  # close() does not wait for a thread that could not be started
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait for the commit in flight until its deadline, and end the thread. Idempotent."""
+        with self._changed:
+            if not self._is_closing:
+                self._is_closing = True
+                self._abandon_at = max(self.due_at or 0.0, self._system.monotonic() + _MIN_CLOSE_SECONDS)
+            self._changed.notify_all()
+            while self._is_thread_running and (remaining := self._abandon_at - self._system.monotonic()) > 0:
+                self._system.wait(self._changed, remaining)
+
+    def _run(self) -> None:
+        while (result := self._next_result()) is not None:
+            try:
+                self._commit(result)
+            except BaseException as error:
+                self._error = error
+            self._pending_result = None
+            self._on_done()
+
+    def _next_result(self) -> EpochResult | None:
+        with self._changed:
+            while self._pending_result is None and not self._is_closing and self._error is None:
+                self._system.wait(self._changed, None)
+            if self._pending_result is None or self._error is not None:
+                self._is_thread_running = False
+                self._changed.notify_all()
+                return None
+            return self._pending_result
+
+
+def _task_report(task: int, report: EpochReport) -> TaskReport:
+    return TaskReport(task, **{each.name: getattr(report, each.name) for each in fields(report)})
+
+
+def _task_failed_error(problem: str, task: int, cause_class: str | None = None) -> QueryRunError:
+    # The problem may end with a stack trace.
+    separator = "\n" if problem.endswith("\n") else " " if problem.endswith(".") else ". "
+    error = QueryRunError(f"{problem}{separator}The next run reads again from the last committed epoch.")
+    error.task_index, error.cause_class = task, cause_class
+    return error

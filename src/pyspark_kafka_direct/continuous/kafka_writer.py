@@ -1,0 +1,320 @@
+"""Writes the output of a continuous query to Kafka. Flink: ``KafkaWriter``, ``ExactlyOnceKafkaWriter``.
+
+With exactly-once delivery, each task writes one transaction for each epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset
+from pyspark_kafka_direct.continuous.group_offsets import EpochMetadata, offsets_group_id, transactional_id
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, KafkaDirectError, ProducerFencedError
+from pyspark_kafka_direct.spark.write_rows import split_rows, stamp_headers, to_producer_rows
+from pyspark_kafka_direct.spark.write_schema import resolve_arrow_write_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from uuid import UUID
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+    from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory, TaskInfo
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+    from pyspark_kafka_direct.producer.row_writer import RowWriter
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+    from pyspark_kafka_direct.spark.write_schema import WriteSchema
+
+_OFFSET_REFRESH_SECONDS: Final = 24 * 3600.0
+
+# A transaction that is fenced after most of its timeout was ended by the broker, not by another writer.
+_TIMEOUT_FRACTION: Final = 0.9
+
+# Abort explicitly, so that read_committed consumers need not wait for the transaction timeout.
+_ABORT_SECONDS: Final = 1.0
+
+
+def kafka_writer_factory(options: SinkOptions) -> SinkWriterFactory:
+    """Return the factory of the at-least-once writers of a query."""
+    return _KafkaWriterFactory(options.connection, options.produce, options.topic, options.stamp_batch)
+
+
+class KafkaWriter:
+    """Sends rows at once. If brokers are slower than the query, rows accumulate in larger record batches."""
+
+    def __init__(self, producer: BatchProducer, rows: RowWriter, output: OutputConverter) -> None:
+        self._producer = producer
+        self._rows = rows
+        self._output = output
+        self._has_open_batches = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
+        for rows in self._output.convert(batch):
+            self._rows.write(rows)
+        self._has_open_batches = True
+
+    def end_epoch(
+        self,
+        epoch: int,
+        positions: Mapping[TopicPartition, int],
+        recreated_topic_ids: Mapping[TopicPartition, UUID] | None = None,
+    ) -> None:
+        """Return when the brokers have acknowledged all records."""
+        self._send_open_batches()
+        self._producer.flush()
+        self._output.begin_epoch(epoch + 1)
+
+    def descriptors(self) -> Collection[int]:
+        """Return the broker connections that wait for responses."""
+        return self._producer.descriptors()
+
+    def run_once(self) -> None:
+        """Handle received responses, and send what can be sent."""
+        self._producer.poll(0)
+        # While the producer has queued batches, rows stay in open record batches, which new rows may join.
+        if self._has_open_batches and not self._producer.has_queued_batches:
+            self._send_open_batches()
+            self._producer.poll(0)
+
+    def close(self) -> None:
+        """Close the connections without flushing."""
+        self._producer.close()
+
+    def _send_open_batches(self) -> None:
+        self._rows.flush()
+        self._has_open_batches = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnceKafkaWriterFactory:
+    """Makes the writers of a run in its tasks. Pickled to the executors."""
+
+    options: SinkOptions  # with a transactional_id_prefix
+    query_id: str
+    producer_ids: tuple[ProducerIdAndEpoch, ...]  # by task
+    topic_ids: Mapping[str, UUID | None]  # of the input
+
+    def __call__(self, task: TaskInfo) -> SinkWriter:
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+        from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
+        from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+        options, prefix = self.options, self.options.transactional_id_prefix
+        assert prefix is not None, "exactly-once delivery requires a prefix"
+        cluster = ClusterClient(options.connection)
+        task_transactional_id = transactional_id(prefix, task.task)
+        producer = TransactionalProducer(
+            cluster, task_transactional_id, options.transaction_timeout_ms, with_half_buffer(options.produce)
+        )
+        producer.resume_transaction(self.producer_ids[task.task], in_progress=False)
+        return ExactlyOnceKafkaWriter(
+            producer,
+            ConsumerGroup(cluster, offsets_group_id(prefix)),
+            RowWriter(cluster, options.produce, producer.send, topic=options.topic, first_sticky_partition=task.task),
+            OutputConverter(options.topic, stamp=options.stamp_batch, task=task, system=cluster.pool.system),
+            cluster,
+            self.query_id,
+            self.topic_ids,
+            options.transaction_timeout_ms / 1000,
+        )
+
+
+class ExactlyOnceKafkaWriter:
+    """Writes one transaction per epoch. It contains the rows and the next offsets to read (TxnOffsetCommit).
+
+    The first epoch of a run commits the offsets of all partitions of the task. Later epochs commit the offsets that
+    moved, even if the query's function dropped all rows, because the rows would otherwise be read again. An epoch
+    without progress sends no request, except once a day: brokers delete offsets that were not committed for a week
+    (``offsets.retention.minutes``), and unused transactional ids (``transactional.id.expiration.ms``).
+
+    The task never requests a producer id, because a late task would fence its successor; the driver assigns it.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        group: ConsumerGroup,
+        rows: RowWriter,
+        output: OutputConverter,
+        cluster: ClusterClient,
+        query_id: str,
+        topic_ids: Mapping[str, UUID | None],  # at the start of the run
+        timeout: float,  # transaction timeout in seconds
+    ) -> None:
+        self._producer = producer
+        self._group = group
+        self._rows = rows
+        self._output = output
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._query_id = query_id
+        self._topic_ids = topic_ids
+        # By partition: partitions of a topic may notice its recreation at different times.
+        self._recreated_topic_ids: dict[TopicPartition, UUID | None] = {}
+        self._timeout = timeout
+        self._committed: dict[TopicPartition, int] = {}
+        self._next_full_commit_at = 0.0  # by the monotonic clock
+        self._transaction_started_at: float | None = None  # None: no open transaction
+        self._has_open_batches = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Encode rows and send full record batches; blocks while ``buffer.memory`` is exhausted."""
+        with self._in_transaction():
+            for rows in self._output.convert(batch):
+                self._rows.write(rows)
+        self._has_open_batches = True
+
+    def end_epoch(
+        self,
+        epoch: int,
+        positions: Mapping[TopicPartition, int],
+        recreated_topic_ids: Mapping[TopicPartition, UUID] | None = None,
+    ) -> None:
+        """Commit the rows of an epoch together with the next offsets to read."""
+        self._recreated_topic_ids.update(recreated_topic_ids or {})
+        now = self._system.monotonic()
+        offsets_to_commit = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
+        if not self._committed or now >= self._next_full_commit_at:
+            offsets_to_commit = dict(positions)
+            self._next_full_commit_at = now + _OFFSET_REFRESH_SECONDS
+        if offsets_to_commit or self._transaction_started_at is not None:
+            with self._in_transaction():
+                self._send_open_batches()
+                self._producer.flush()
+                if offsets_to_commit:
+                    self._producer.send_offsets_to_transaction(
+                        self._group, self._with_epoch_metadata(epoch, offsets_to_commit)
+                    )
+                self._producer.commit()
+            self._transaction_started_at = None
+            self._committed.update(offsets_to_commit)
+        self._output.begin_epoch(epoch + 1)
+
+    def descriptors(self) -> Collection[int]:
+        """Return the broker connections that wait for responses."""
+        return self._producer.descriptors()
+
+    def run_once(self) -> None:
+        """Handle received responses, and send what can be sent."""
+        with self._in_transaction(begin=False):
+            self._producer.poll(0)
+            # Rows that are sent early need not be sent at the end of the epoch.
+            if self._has_open_batches and not self._producer.has_queued_batches:
+                self._send_open_batches()
+                self._producer.poll(0)
+
+    def close(self) -> None:
+        """Abort the open transaction, so that no consumer waits for it, and close the connections."""
+        with suppress(KafkaDirectError):
+            self._producer.abort(self._cluster.deadline(_ABORT_SECONDS))
+        self._producer.close()
+
+    def _send_open_batches(self) -> None:
+        self._rows.flush()
+        self._has_open_batches = False
+
+    def _with_epoch_metadata(
+        self, epoch: int, offsets_to_commit: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        if moved_back := [
+            tp
+            for tp, offset in offsets_to_commit.items()
+            if offset < self._committed.get(tp, 0) and tp not in self._recreated_topic_ids
+        ]:
+            # The log was truncated or the topic recreated, and the query continues (failOnDataLoss=false).
+            topics = self._cluster.topics({tp.topic for tp in moved_back})
+            self._recreated_topic_ids.update({tp: topics[tp.topic].topic_id for tp in moved_back if tp.topic in topics})
+        ids = {tp: self._recreated_topic_ids.get(tp, self._topic_ids.get(tp.topic)) for tp in offsets_to_commit}
+        return {
+            tp: CommittedOffset(offset, EpochMetadata(self._query_id, epoch, ids[tp]).to_json())
+            for tp, offset in offsets_to_commit.items()
+        }
+
+    @contextmanager
+    def _in_transaction(self, *, begin: bool = True) -> Iterator[None]:
+        """Run the block in a transaction, which it begins if needed but does not commit.
+
+        A fencing error after most of the timeout is raised as a timeout, because the broker aborted the transaction.
+        """
+        if self._transaction_started_at is None and begin:
+            self._transaction_started_at = self._system.monotonic()
+        try:
+            yield
+        except ProducerFencedError as error:
+            if error.may_be_expired:
+                raise BrokerError(
+                    f"The transaction of the epoch was not committed: {error.message}", broker=error.broker
+                ) from error
+            open_seconds = (
+                0.0 if self._transaction_started_at is None else self._system.monotonic() - self._transaction_started_at
+            )
+            if open_seconds < _TIMEOUT_FRACTION * self._timeout:
+                raise
+            raise BrokerTimeoutError(
+                f"The transaction of {self._producer.transactional_id!r} was open for {open_seconds:.1f} s, so it was "
+                f"aborted after its timeout of {self._timeout:g} s. Raise kafka.transaction.timeout.ms, or lower "
+                f"epochInterval or epochTimeout. {error.message}",
+                broker=error.broker,
+            ) from error
+
+
+class OutputConverter:
+    """Converts the output of a query's function to rows for the producer, by the rules of the sink."""
+
+    def __init__(self, topic: str | None, *, stamp: bool, task: TaskInfo, system: System) -> None:
+        self._topic = topic
+        self._system = system
+        self._task = task
+        self._stamps_rows = stamp
+        self._stamp: dict[str, bytes] | None = None
+        self._schema: pa.Schema | None = None
+        self._columns: WriteSchema | None = None
+        self.begin_epoch(task.epoch)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Stamp the following rows with this epoch."""
+        if self._stamps_rows:
+            self._stamp = stamp_headers(self._task.query_id, epoch, self._task.task, attempt=0)
+
+    def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to write in chunks of a few MiB. The schema may change from batch to batch."""
+        schema = batch.schema
+        if self._columns is None or not schema.equals(self._schema):
+            self._columns, self._schema = resolve_arrow_write_schema(schema, self._topic), schema
+        default_timestamp_ms = int(self._system.wall_time() * 1000)
+        for chunk in split_rows(batch):
+            yield to_producer_rows(chunk, self._columns, default_timestamp_ms, self._stamp)
+
+
+@dataclass(frozen=True, slots=True)
+class _KafkaWriterFactory:
+    """Pickled to the executors, so it has only the required settings."""
+
+    connection: ConnectionSettings
+    produce: ProducerSettings
+    topic: str | None
+    stamp: bool
+
+    def __call__(self, task: TaskInfo) -> SinkWriter:
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+        from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
+
+        cluster = ClusterClient(self.connection)
+        producer = BatchProducer(cluster, with_half_buffer(self.produce))
+        send = functools.partial(producer.send, more_follows=True)
+        rows = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky_partition=task.task)
+        output = OutputConverter(self.topic, stamp=self.stamp, task=task, system=cluster.pool.system)
+        return KafkaWriter(producer, rows, output)

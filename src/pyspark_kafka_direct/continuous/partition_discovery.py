@@ -1,0 +1,86 @@
+"""Detects new and deleted partitions in a background thread while a run reads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.planning.continuous_epochs import detect_partition_changes
+from pyspark_kafka_direct.planning.hints import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.continuous_epochs import PartitionChanges
+    from pyspark_kafka_direct.planning.offset_reader import OffsetReader
+
+_log = logging.getLogger("pyspark_kafka_direct.continuous")
+
+
+class PartitionDiscovery:
+    """Checks the partitions of one run periodically, and ends the run if they change."""
+
+    def __init__(
+        self,
+        offset_reader: OffsetReader,
+        partitions: Collection[TopicPartition],
+        interval: float,
+        end_run: Callable[[], None],
+        system: System,
+    ) -> None:
+        self.latest: Mapping[TopicPartition, int] = {}  # end offsets at the last check
+        self.error: KafkaDirectError | None = None  # why the last check failed
+        self._offset_reader = offset_reader  # used by this thread only
+        self._partitions = frozenset(partitions)
+        self._interval = interval
+        self._end_run = end_run
+        self._system = system
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def start(self) -> None:
+        self._system.start_thread(self._run, "pyspark-kafka-direct-partition-discovery")
+
+    def close(self) -> None:
+        """Stop checking, without waiting for a check that is in flight."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        previous_changes: PartitionChanges | None = None
+        while self._wait():
+            try:
+                current_partitions = self._offset_reader.assigned(strict=False).partitions
+                self.latest = self._offset_reader.offsets(dict.fromkeys(self._partitions & current_partitions, LATEST))
+            except KafkaDirectError as error:
+                _log.log(
+                    logging.WARNING if self.error is None else logging.INFO,
+                    "Cannot read the partitions and their end offsets from the brokers; the query retries: %s",
+                    error,
+                )
+                self.error = error
+                continue
+            self.error = None
+            previous_changes = detect_partition_changes(self._partitions, current_partitions, previous_changes)
+            if previous_changes.end_run and not self._closed:
+                _log.info(
+                    "The query restarts because its partitions changed. New: %s. Missing: %s.",
+                    listed(sorted(previous_changes.new)),
+                    listed(sorted(previous_changes.missing)),
+                )
+                self._end_run()
+                return
+
+    def _wait(self) -> bool:
+        """Wait until the next check is due; return ``False`` if this object was closed."""
+        next_check = self._system.monotonic() + self._interval
+        with self._changed:
+            while not self._closed and (remaining := next_check - self._system.monotonic()) > 0:
+                self._system.wait(self._changed, remaining)
+            return not self._closed

@@ -1,0 +1,412 @@
+"""Define and start a continuous query."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.config.continuous_query import options_as_strings, parse_start_options, with_input_connection
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.hints import did_you_mean, listed
+from pyspark_kafka_direct.planning.subscription import AssignStrategy, SubscribePatternStrategy, SubscribeStrategy
+from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory
+    from pyspark_kafka_direct.continuous.query import ContinuousQuery
+    from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
+
+_log = logging.getLogger("pyspark_kafka_direct.continuous")
+
+_RECORD_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_CHECKPOINT_LOCATION_CONF: Final = "spark.sql.streaming.checkpointLocation"
+_PROGRESS_UPDATES_CONF: Final = "spark.sql.streaming.numRecentProgressUpdates"
+_TRANSACTION_TIMEOUT_OPTION: Final = "kafka.transaction.timeout.ms"
+_CANCEL_MARGIN_SECONDS: Final = 60.0
+
+
+def continuous_query(spark: SparkSession) -> ContinuousQueryBuilder:
+    """Define a continuous query.
+
+    Args:
+        spark: The session that runs the query.
+
+    Returns:
+        A builder without input and output.
+    """
+    return ContinuousQueryBuilder(spark)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueryOutput:
+    description: str
+    create_delivery: Callable[[ContinuousOptions, SparkSession, ContinuousSettings], SinkDelivery]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ContinuousQueryBuilder:
+    """The definition of a continuous query. Each method returns a new builder.
+
+    A query reads records, may transform them, has exactly one output, and is then started::
+
+        query = (
+            continuous_query(spark)
+            .read({"kafka.bootstrap.servers": "broker:9092"}, subscribe="flights")
+            .map_batches(late_ones)
+            .to_kafka("alerts")
+            .start(checkpointLocation="/checkpoints/alerts")
+        )
+    """
+
+    _spark: SparkSession
+    _read_options: Mapping[str, str] | None = None
+    _columns: tuple[str, ...] | None = None
+    _functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...] = ()
+    _output: _QueryOutput | None = None
+
+    def read(self, options: Mapping[str, object] | None = None, **keywords: object) -> ContinuousQueryBuilder:
+        """Set the input of the query.
+
+        Args:
+            options: Options of the data source ``kafka-direct``. See docs/options.md, column *for*: continuous.
+            keywords: The same options as keyword arguments; they override ``options``.
+
+        Returns:
+            A builder with this input.
+
+        Raises:
+            OptionError: An option is invalid, or the output was set before.
+        """
+        from pyspark_kafka_direct.config.read_options import parse_continuous_options
+
+        if self._output is not None:
+            raise OptionError("call read(...) before the output, because the output may use the input's connection")
+        read_options = options_as_strings(options, keywords)
+        parse_continuous_options(read_options)
+        return replace(self, _read_options=read_options)
+
+    def select(self, *columns: str) -> ContinuousQueryBuilder:
+        """Select the columns of a record that the function or the output receives. Fewer columns are faster.
+
+        Args:
+            columns: Any of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``
+                and ``headers``. By default, all of them; ``headers`` only with ``includeHeaders``.
+
+        Returns:
+            A builder with these columns.
+
+        Raises:
+            OptionError: A column does not exist or is repeated.
+        """
+        if not columns:
+            raise OptionError(f"select() needs column names: any of {', '.join(_RECORD_COLUMNS)}")
+        for name in columns:
+            if name not in _RECORD_COLUMNS:
+                raise OptionError(
+                    f"select(): a record has no column {name!r}; it has {', '.join(_RECORD_COLUMNS)}"
+                    + did_you_mean(str(name), _RECORD_COLUMNS)
+                )
+        if len(set(columns)) != len(columns):
+            raise OptionError(f"select(): a column is repeated: {', '.join(columns)}")
+        return replace(self, _columns=columns)
+
+    def map_batches(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None]) -> ContinuousQueryBuilder:
+        """Transform each batch in the tasks. Several functions are applied one after the other.
+
+        Args:
+            function: Receives a batch of records of one partition, in offset order. Returns a batch with any columns,
+                or ``None`` to drop all rows.
+
+        Returns:
+            A builder with this function added.
+
+        Raises:
+            OptionError: The function is not callable.
+        """
+        _check_callable(function, "map_batches()")
+        return replace(self, _functions=(*self._functions, function))
+
+    def to_kafka(
+        self, topic: str | None = None, options: Mapping[str, object] | None = None, **keywords: object
+    ) -> ContinuousQueryBuilder:
+        """Write to Kafka. Batches need a column ``value``; ``key``, ``headers``, ``topic`` and others are optional.
+
+        Args:
+            topic: The topic. Without it, the column ``topic`` names the topic of each row.
+            options: Options of the data source for writing. See docs/options.md. Unless they name
+                ``kafka.bootstrap.servers``, the query writes to the cluster that it reads.
+            keywords: The same options as keyword arguments; they override ``options``.
+
+        Returns:
+            A builder with this output.
+
+        Raises:
+            OptionError: An option is invalid, or ``read`` was not called before.
+        """
+        from pyspark_kafka_direct.config.option_messages import warn_once
+        from pyspark_kafka_direct.config.sink_options import parse_sink_options
+        from pyspark_kafka_direct.continuous.sink_delivery import kafka_delivery
+
+        if self._read_options is None:
+            raise OptionError("call read(...) before to_kafka(...), which uses the connection of the input")
+        sink_options = options_as_strings(options, keywords)
+        if topic is not None:
+            sink_options = {name: value for name, value in sink_options.items() if name.lower() != "topic"}
+            sink_options["topic"] = topic
+        parsed = parse_sink_options(with_input_connection(self._read_options, sink_options), streaming=True)
+        for warning in parsed.warnings:
+            warn_once(warning)
+        has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
+        target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
+
+        def create_delivery(
+            read_options: ContinuousOptions, spark: SparkSession, settings: ContinuousSettings
+        ) -> SinkDelivery:
+            return kafka_delivery(read_options, parsed, spark, settings, has_timeout_option=has_timeout_option)
+
+        return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
+
+    def foreach_batch(self, function: Callable[[pa.RecordBatch, int], None]) -> ContinuousQueryBuilder:
+        """Call a function with each batch and the id of its epoch, in the tasks.
+
+        Args:
+            function: A batch counts as written when the function returns.
+
+        Returns:
+            A builder with this output.
+
+        Raises:
+            OptionError: The function is not callable, or cannot be pickled.
+        """
+        from pyspark_kafka_direct.continuous.continuous_sink import function_writer_factory
+        from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
+
+        _check_callable(function, "foreach_batch()")
+        _check_picklable(function, "the function of foreach_batch()")
+        delivery = AtLeastOnceDelivery(function_writer_factory(function))
+        return replace(self, _output=_QueryOutput("foreach_batch", _constant_delivery(delivery)))
+
+    def to(self, sink: Sink | SinkFactory) -> ContinuousQueryBuilder:
+        """Write to your own sink, with at-least-once delivery.
+
+        Args:
+            sink: A ``Sink``, which is copied to each task, or a function that creates a task's sink.
+
+        Returns:
+            A builder with this output.
+
+        Raises:
+            OptionError: ``sink`` is neither a ``Sink`` nor a function, or it cannot be pickled.
+        """
+        from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
+        from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
+
+        delivery = AtLeastOnceDelivery(custom_writer_factory(sink))
+        _check_picklable(sink, "the sink")
+        return replace(self, _output=_QueryOutput(_sink_name(sink), _constant_delivery(delivery)))
+
+    @without_stack_trace
+    def start(
+        self,
+        *,
+        checkpointLocation: str | None = None,  # noqa: N803 (Spark's names, also below)
+        epochInterval: float | str | None = None,  # noqa: N803
+        outputMode: str | None = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        tasksMax: int | None = None,  # noqa: N803
+        taskStartTimeout: float | str | None = None,  # noqa: N803
+        epochTimeout: float | str | None = None,  # noqa: N803
+        epochRequestTimeout: float | str | None = None,  # noqa: N803
+        maxRestarts: int | None = None,  # noqa: N803
+        restartWindow: float | str | None = None,  # noqa: N803
+        discoveryInterval: float | str | None = None,  # noqa: N803
+        controlPort: int | None = None,  # noqa: N803
+        **unknown: object,
+    ) -> ContinuousQuery:
+        """Start the query. A duration is a number of seconds, or a string such as ``"1 second"`` or ``"100 ms"``.
+
+        Args:
+            checkpointLocation: The folder of the query's offset and commit logs. A micro-batch query can resume from
+                the same checkpoint, and vice versa.
+            epochInterval: How often the query commits its progress. Default: 1 second.
+            outputMode: ``append`` or ``update``; both have the same effect.
+            queryName: A name.
+            tasksMax: The maximum number of tasks; each needs a core. By default, one for each topic-partition.
+            taskStartTimeout: How long to wait until all tasks have started. Default: 60 seconds.
+            epochTimeout: How long tasks may take to flush at the end of an epoch, and how long the checkpoint's file
+                system may take to store it. A function or sink that takes longer is cancelled. Default: 60 seconds.
+            epochRequestTimeout: A task that receives no epoch request for this time considers the driver dead and ends.
+                Default: ``epochInterval`` plus twice ``epochTimeout``.
+            maxRestarts: How often the query may restart after failures within ``restartWindow``. Default: 3.
+            restartWindow: The time over which restarts are counted. Default: 600 seconds.
+            discoveryInterval: How often to look for new and deleted partitions. Default: 10 seconds.
+            controlPort: The driver's port for the tasks. Default: 0, any free port.
+            unknown: Rejected, with a suggestion for a misspelled name.
+
+        Returns:
+            The running query.
+
+        Raises:
+            OptionError: An option is invalid or missing.
+            KafkaDirectError: The checkpoint cannot be used.
+        """
+        spark: Any = self._spark
+        settings = parse_start_options(
+            {
+                "checkpointLocation": checkpointLocation,
+                "epochInterval": epochInterval,
+                "outputMode": outputMode,
+                "queryName": queryName,
+                "tasksMax": tasksMax,
+                "taskStartTimeout": taskStartTimeout,
+                "epochTimeout": epochTimeout,
+                "epochRequestTimeout": epochRequestTimeout,
+                "maxRestarts": maxRestarts,
+                "restartWindow": restartWindow,
+                "discoveryInterval": discoveryInterval,
+                "controlPort": controlPort,
+                **unknown,
+            },
+            _conf_value(spark, _CHECKPOINT_LOCATION_CONF),
+        )
+        return self._start(settings)
+
+    def _start(self, settings: ContinuousSettings) -> ContinuousQuery:
+        from pyspark_kafka_direct.client.system import SYSTEM
+        from pyspark_kafka_direct.config.read_options import parse_continuous_options
+        from pyspark_kafka_direct.continuous.checkpoint_logs import open_checkpoint_logs
+        from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution, QueryDefinition
+        from pyspark_kafka_direct.continuous.query import THREAD_NAME_PREFIX, ContinuousQuery
+        from pyspark_kafka_direct.continuous.query_run import new_id
+        from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState
+
+        spark: Any = self._spark
+        if self._read_options is None:
+            raise OptionError("the query has no input: call read(...) before start(...)")
+        if self._output is None:
+            raise OptionError(
+                "the query has no output: call to_kafka(...), foreach_batch(...) or to(...) before start(...)"
+            )
+        read_options = parse_continuous_options(self._read_options)
+        definition = QueryDefinition(
+            read_options=read_options,
+            columns=self._columns
+            or tuple(name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers),
+            function=_compose(self._functions),
+            delivery=self._output.create_delivery(read_options, self._spark, settings),
+        )
+        logs = open_checkpoint_logs(self._spark, settings.checkpoint)
+        _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
+        _check_picklable(definition.function, "the function of map_batches()")
+        if settings.name is not None and any(
+            thread.name == THREAD_NAME_PREFIX + settings.name for thread in threading.enumerate()
+        ):
+            raise OptionError(f"queryName: a continuous query named {settings.name!r} is running; stop it first")
+        query_info = QueryInfo(
+            id=logs.query_id(new_id(SYSTEM)),
+            run_id=new_id(SYSTEM),
+            name=settings.name,
+            source=f"KafkaDirect[{_describe(read_options.selection)}]",
+            sink=self._output.description,
+        )
+        state = QueryState(query_info, int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100), SYSTEM)
+        return ContinuousQuery(
+            state,
+            ContinuousExecution(self._spark, definition, settings, logs, state, SYSTEM),
+            lambda: _end_offsets(read_options),
+            2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,  # one timeout to flush, one to commit
+            SYSTEM,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ComposedFunction:
+    functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        result: pa.RecordBatch | None = batch
+        for function in self.functions:
+            result = function(result)
+            if result is None:
+                return None
+        return result
+
+
+def _constant_delivery(
+    delivery: SinkDelivery,
+) -> Callable[[ContinuousOptions, SparkSession, ContinuousSettings], SinkDelivery]:
+    return lambda _read_options, _spark, _settings: delivery
+
+
+def _compose(
+    functions: tuple[Callable[[pa.RecordBatch], pa.RecordBatch | None], ...],
+) -> Callable[[pa.RecordBatch], pa.RecordBatch | None] | None:
+    if len(functions) <= 1:
+        return functions[0] if functions else None
+    return _ComposedFunction(functions)
+
+
+def _check_callable(function: object, where: str) -> None:
+    if not callable(function):
+        raise OptionError(f"{where} needs a function, got {type(function).__name__}")
+
+
+def _check_speculation(speculation: str | None) -> None:
+    if (speculation or "").strip().lower() == "true":
+        raise OptionError(
+            "spark.speculation=true cannot be used with a continuous query: its tasks do not end, so Spark would start "
+            "each of them a second time. Set it to false"
+        )
+
+
+def _check_picklable(value: object, description: str) -> None:
+    """Reject an object that cannot be sent to the executors before a Spark job fails with it."""
+    from pyspark.serializers import CloudPickleSerializer
+
+    try:
+        CloudPickleSerializer().dumps(value)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        reason = str(error).rstrip(".")
+        raise OptionError(
+            f"{description} cannot be sent to the executors: {reason}. Create objects that cannot be pickled, such as "
+            "connections, inside it"
+        ) from error
+
+
+def _end_offsets(read_options: ContinuousOptions) -> Mapping[TopicPartition, int]:
+    from pyspark_kafka_direct.offsets import LATEST
+    from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+
+    offset_reader = KafkaOffsetReader(read_options, _log)
+    return offset_reader.offsets(dict.fromkeys(offset_reader.assigned(strict=False).partitions, LATEST))
+
+
+def _conf_value(spark: Any, name: str) -> str | None:
+    value: str | None = spark.conf.get(name, None)
+    return value
+
+
+def _sink_name(sink: object) -> str:
+    name = getattr(sink, "__qualname__", None)
+    return name if isinstance(name, str) else type(sink).__qualname__
+
+
+def _describe(selection: SubscriptionStrategy) -> str:
+    match selection:
+        case AssignStrategy(partitions):
+            return f"Assign[{listed(partitions)}]"
+        case SubscribeStrategy(topics):
+            return f"Subscribe[{listed(topics)}]"
+        case SubscribePatternStrategy(pattern):
+            return f"SubscribePattern[{pattern.text}]"

@@ -1,0 +1,231 @@
+"""One run of a continuous query: a Spark job of long-running tasks, and the coordinator of its epochs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from pyspark.util import inheritable_thread_target
+
+from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan
+from pyspark_kafka_direct.errors import OptionError, QueryRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunTimings
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult, TaskAssignment
+
+_log = logging.getLogger("pyspark_kafka_direct.continuous")
+
+_JOB_END_SECONDS: Final = 10.0  # after the last epoch
+_JOB_CANCEL_SECONDS: Final = 30.0  # Spark kills a cancelled Python worker after two seconds
+_CANCEL_INTERVAL: Final = 1.0
+_MAX_ERROR_CHARS: Final = 16_384
+
+# A failed task reports its error to the driver itself, in more detail than Spark does.
+_TASK_REPORT_GRACE_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    description: str  # shown in Spark's UI
+    assignment: TaskAssignment
+    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
+    epoch: int  # the first epoch
+    coalesces_epochs: bool  # see RunPlan
+    timings: RunTimings
+    port: int  # 0: any free port
+    create_task_plan: Callable[[ControlAddress], TaskPlan]
+
+
+class QueryRun:
+    """Listens as soon as it is created, so it must be closed. ``stop`` may be called from any thread."""
+
+    def __init__(
+        self, spark: SparkSession, config: RunConfig, on_epoch: Callable[[EpochResult], None], system: System
+    ) -> None:
+        self.id = new_id(system)
+        secret = Secret(system.nonce())
+        host, bind_address = driver_addresses(spark.sparkContext)
+        run_plan = RunPlan(self.id, secret, config.assignment, config.offsets, config.epoch, config.coalesces_epochs)
+        try:
+            self._coordinator = EpochCoordinator(run_plan, config.timings, on_epoch, bind_address, config.port, system)
+        except OSError as error:
+            raise OptionError(
+                f"The driver cannot listen at {bind_address}, port {config.port}: {error}. Check controlPort and "
+                "spark.driver.bindAddress."
+            ) from error
+        address = ControlAddress(host, self._coordinator.port, self.id, secret)
+        try:
+            self._job = SparkJob(
+                spark,
+                self.id,
+                config.description,
+                config.create_task_plan(address),
+                len(config.assignment),
+                self._coordinator.abort,
+                system,
+            )
+        except BaseException:
+            self._coordinator.close()
+            raise
+
+    @property
+    def started(self) -> bool:
+        """Whether all tasks have connected."""
+        return self._coordinator.started
+
+    def run(self) -> EpochResult | None:
+        """Run until ``stop``; return the last epoch, or ``None`` if not all tasks had started."""
+        has_completed = False
+        try:
+            self._job.start()
+            result = self._coordinator.run()
+            has_completed = result is not None
+            return result
+        finally:
+            self._coordinator.close()
+            if not (has_completed and self._job.wait(_JOB_END_SECONDS)) and not self._job.cancel(_JOB_CANCEL_SECONDS):
+                _log.warning("The Spark job %s did not end within %g s.", self.id, _JOB_CANCEL_SECONDS)
+
+    def stop(self) -> None:
+        """End the run with a final epoch."""
+        self._coordinator.stop()
+
+    def close(self) -> None:
+        """Stop listening. Needed only if ``run`` was not called."""
+        self._coordinator.close()
+
+
+def driver_addresses(context: SparkContext) -> tuple[str, str]:
+    """Return the address at which executors reach the driver, and the address to listen at."""
+    conf = context.getConf()
+    host = conf.get("spark.driver.host") or "localhost"
+    bind_address = conf.get("spark.driver.bindAddress") or host
+    return host.strip("[]"), bind_address.strip("[]")
+
+
+def new_id(system: System) -> str:
+    """Return a random UUID."""
+    return str(UUID(bytes=hashlib.sha256(system.nonce().encode()).digest()[:16], version=4))
+
+
+class SparkJob:
+    """The Spark job of one run, with its own job group and thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        group: str,
+        description: str,
+        plan: TaskPlan,
+        tasks: int,
+        on_failure: Callable[[QueryRunError], None],
+        system: System,
+    ) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._group = group
+        self._description = description
+        self._plan = plan
+        self._tasks = tasks
+        self._on_failure = on_failure
+        self._system = system
+        self._changed = threading.Condition()
+        self._cancelled = False
+        self._ended = False
+
+    def start(self) -> None:
+        """Submit the job. It inherits the local properties of this thread, such as the scheduler pool."""
+        try:
+            inherit_properties = inheritable_thread_target(self._spark)(lambda: None)
+            self._system.start_thread(lambda: self._run(inherit_properties), f"pyspark-kafka-direct-job-{self._group}")
+        except BaseException:
+            self._ended = True  # the job was not submitted, so wait() must not block
+            raise
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the job; return whether it has ended."""
+        end = self._system.monotonic() + seconds
+        with self._changed:
+            while not self._ended and (remaining := end - self._system.monotonic()) > 0:
+                self._system.wait(self._changed, remaining)
+            return self._ended
+
+    def cancel(self, seconds: float) -> bool:
+        """Cancel the job, wait for its end, and return whether it has ended."""
+        end = self._system.monotonic() + seconds
+        self._cancelled = True
+        while not self.wait(0):
+            try:
+                self._context.cancelJobGroup(self._group)  # repeated: the job may not have been submitted yet
+            except Exception as error:
+                _log.info("Cannot cancel the job group %s: %s", self._group, error)
+            remaining = end - self._system.monotonic()
+            if remaining <= 0:
+                return False
+            self.wait(min(remaining, _CANCEL_INTERVAL))
+        return True
+
+    def _run(self, inherit_properties: Callable[[], None]) -> None:
+        try:
+            inherit_properties()
+            self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
+            task_numbers = self._context.parallelize(range(self._tasks), self._tasks)
+            if not self._cancelled:
+                task_numbers.mapPartitionsWithIndex(_task_function(self._plan)).collect()
+        except BaseException as error:
+            if not self._cancelled:
+                failure = _job_failed_error(error)
+                self._system.sleep(_TASK_REPORT_GRACE_SECONDS)
+                self._on_failure(failure)
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+
+def _task_function(plan: TaskPlan) -> Callable[[int, Iterable[int]], Iterator[int]]:
+    """Return the function that Spark pickles and runs as a task."""
+
+    def run_spark_task(task: int, _: Iterable[int]) -> Iterator[int]:
+        from pyspark import TaskContext
+
+        from pyspark_kafka_direct.continuous.continuous_task import run_task
+
+        context = TaskContext.get()
+        run_task(plan, task, context.attemptNumber() if context is not None else 0)
+        return iter(())
+
+    return run_spark_task
+
+
+def _job_failed_error(error: BaseException) -> QueryRunError:
+    failure = QueryRunError(f"The Spark job of the query failed: {_spark_error_message(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+def _spark_error_message(error: Any) -> str:
+    """Return the message of a Spark failure without the JVM's stack trace."""
+    try:
+        java_exception = getattr(error, "java_exception", None)
+        message = str(error) if java_exception is None else str(java_exception.getMessage())
+    except Exception:  # the JVM has exited
+        message = type(error).__name__
+    message = message.partition("\nDriver stacktrace:")[0]
+    lines = [line for line in message.splitlines() if not line.startswith("\tat ")]
+    return "\n".join(lines)[-_MAX_ERROR_CHARS:]

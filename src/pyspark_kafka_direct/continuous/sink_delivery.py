@@ -1,0 +1,290 @@
+"""How a query delivers its output: at least once to any sink, or exactly once to Kafka.
+
+For exactly-once delivery, each task writes one transaction for each epoch. It contains the records and, by
+TxnOffsetCommit, the next offsets to read, so that both are committed or neither (``kafka_writer.py``). At a start:
+
+1. The driver writes to the fencing log how many transactional ids the run uses (``fencing_log.py``).
+2. It calls InitProducerId for each transactional id that this or an earlier run has used. That aborts open
+   transactions and fences tasks of earlier runs. Only the driver does this: a task that resumes late must not fence
+   its successor. A suspended driver may fence ids of its successor, so it checks the fencing log afterwards.
+3. It fetches the stable offsets of the group (``group_offsets.py``). No other writer can commit to it any more.
+4. It recovers the logs from these offsets (``checkpoint_logs.py``), and starts tasks, each with its producer id.
+
+The principal needs WRITE and DESCRIBE on the transactional ids ``<prefix>.cont.*``, READ and DESCRIBE on the group
+``<prefix>.cont``, READ on the input topics and WRITE on the output topics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
+from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_offset_entry
+from pyspark_kafka_direct.continuous.fencing_log import FencingLog
+from pyspark_kafka_direct.continuous.group_offsets import (
+    BEFORE_FIRST_EPOCH,
+    EpochMetadata,
+    EpochOffset,
+    foreign_offsets,
+    offsets_ahead,
+    offsets_group_id,
+    parse_epoch_metadata,
+    prefix_in_use_error,
+    reset_token,
+    transactional_id,
+)
+from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriterFactory, kafka_writer_factory
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.producer.exactly_once import check_transaction_support
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointFileManager, CheckpointState
+    from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_TRANSACTION_TIMEOUT_OPTION: Final = "kafka.transaction.timeout.ms"
+_TRANSACTION_TIMEOUT_MARGIN: Final = 30.0  # seconds
+_TOPIC_ID_ATTEMPTS: Final = 3
+_TOPIC_ID_RETRY_SECONDS: Final = 1.0
+
+
+class SinkDelivery(Protocol):
+    """The driver's side of a query's output.
+
+    Call order at each start and restart::
+
+        delivery.prepare(query_id, partitions, tasks)
+        state = logs.state()
+        logs.recover(delivery.offsets_ahead(state), at_ms, state)
+        TaskPlan(writer_factory=delivery.writer_factory(), ...)
+    """
+
+    def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
+        """Fence all tasks of earlier runs, so that they cannot commit any more."""
+
+    def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
+        """Return the offsets committed beyond the logs; ``None`` if only the logs count. Call ``prepare`` first."""
+
+    @property
+    def coalesces_epochs(self) -> bool:
+        """Whether the coordinator may merge epochs that complete while a commit is in flight."""
+
+    def writer_factory(self) -> SinkWriterFactory:
+        """Return the factory of the writers for the prepared run."""
+
+
+class ExactlyOnceDelivery:
+    """Exactly-once delivery to Kafka."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        source: ConnectionSettings | None,  # None: do not check that input and output are in one cluster
+        files: CheckpointFileManager,
+        max_transaction_seconds: float,  # longest time a transaction may be open
+    ) -> None:
+        prefix = options.transactional_id_prefix
+        assert prefix is not None, "exactly-once delivery requires a prefix"
+        timeout = options.transaction_timeout_ms / 1000
+        if timeout <= max_transaction_seconds:
+            raise OptionError(
+                f"{_TRANSACTION_TIMEOUT_OPTION} is {options.transaction_timeout_ms}, but a transaction can stay "
+                f"open for up to {max_transaction_seconds:g} s (epochInterval plus twice epochTimeout), and brokers "
+                f"would abort it. Raise {_TRANSACTION_TIMEOUT_OPTION} (up to transaction.max.timeout.ms of the "
+                "brokers), or lower epochTimeout."
+            )
+        self._prefix = prefix
+        self._options = options
+        self._source = source
+        self._files = files
+        self._cluster = ClusterClient(options.connection)
+        self._group = ConsumerGroup(self._cluster, offsets_group_id(prefix))
+        self._fencing_log = FencingLog(files, self._cluster.pool.system.nonce())
+        self._cluster_checked = False
+        self._query_id = ""
+        self._producer_ids: list[ProducerIdAndEpoch] = []
+        self._tasks = 0
+        self._committed: Mapping[TopicPartition, EpochOffset] = {}
+        self._topic_ids: Mapping[str, UUID | None] = {}
+
+    def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
+        """Fence all tasks of earlier runs, then read the committed offsets.
+
+        Rejects a prefix that another query uses.
+        """
+        self._check_cluster()
+        self._query_id, self._tasks = query_id, tasks
+        # Check this first: a query that uses the prefix by mistake must not fence its owner. Do not wait for open
+        # transactions: they may be this query's own, which `_init_producer_id` aborts.
+        if foreign := foreign_offsets(
+            _epoch_offsets(self._group.committed_with_metadata(require_stable=False)), query_id
+        ):
+            self._check_reset_confirmed(foreign)
+        entry = self._fencing_log.append(self._cluster.cluster_id, self._prefix, tasks)
+        # If an earlier run had more tasks, `entry.tasks` is greater than `tasks`, and all its ids are fenced too.
+        self._producer_ids = [self._init_producer_id(task) for task in range(entry.tasks)]
+        self._fencing_log.check_not_fenced()
+        # Without partitions, the request returns all committed offsets, but omits partitions whose first offset is
+        # pending in a transaction. With partitions, it waits for these.
+        self._committed = _epoch_offsets(
+            {**self._group.committed_with_metadata(), **self._group.committed_with_metadata(partitions)}
+        )
+        self._topic_ids = self._topic_ids_of({tp.topic for tp in (*partitions, *self._committed)})
+        if foreign := foreign_offsets(self._committed, query_id):
+            self._reset_group(foreign)
+
+    def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
+        logged_offsets: Mapping[TopicPartition, int] = {}
+        if state.committed is not None:
+            name = f"offsets/{state.committed}"
+            logged_offsets = parse_offset_entry(self._files.read(name) or "", self._files.path(name)).offsets
+        return offsets_ahead(self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets)
+
+    @property
+    def coalesces_epochs(self) -> bool:
+        return True  # the committed offsets are in the transactions
+
+    def writer_factory(self) -> SinkWriterFactory:
+        return ExactlyOnceKafkaWriterFactory(
+            options=self._options,
+            query_id=self._query_id,
+            producer_ids=tuple(self._producer_ids[: self._tasks]),
+            topic_ids=self._topic_ids,
+        )
+
+    def record_recovery(self) -> None:
+        """Allow another prefix for the next run. The logs must have been recovered from ``offsets_ahead``."""
+        self._fencing_log.record_recovery()
+
+    def _check_cluster(self) -> None:
+        """Check once that the cluster supports the transactions, and that input and output are in one cluster."""
+        if self._cluster_checked:
+            return
+        check_transaction_support(self._cluster, self._options.transaction_timeout_ms)
+        if self._source is not None:
+            source = ClusterClient(self._source)
+            source.refresh_brokers()
+            if source.cluster_id != self._cluster.cluster_id:
+                raise OptionError(
+                    f"deliveryGuarantee=exactly-once requires that input and output are in one cluster, because a "
+                    f"transaction is limited to one cluster. This query reads from {source.cluster_id} and writes to "
+                    f"{self._cluster.cluster_id}. Use deliveryGuarantee=at-least-once, or a query with "
+                    "trigger(processingTime) and an exactly-once sink."
+                )
+        self._cluster_checked = True
+
+    def _init_producer_id(self, task: int) -> ProducerIdAndEpoch:
+        coordinator = TransactionCoordinatorClient(self._cluster, transactional_id(self._prefix, task))
+        return coordinator.init_transactions(self._options.transaction_timeout_ms).producer
+
+    def _topic_ids_of(self, topics: Collection[str]) -> dict[str, UUID | None]:
+        """Return the ids of the existing topics.
+
+        Offsets of missing topics are ignored. A broker that has just started may not have the metadata of all topics,
+        so a request without some topics is repeated on other brokers.
+        """
+        topic_ids: dict[str, UUID | None] = {}
+        for attempt in range(_TOPIC_ID_ATTEMPTS):
+            if attempt:
+                self._cluster.use_next_broker()
+                self._cluster.pool.system.sleep(_TOPIC_ID_RETRY_SECONDS)
+            topic_ids = {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
+            if topic_ids.keys() >= set(topics):
+                break
+        return topic_ids
+
+    def _check_reset_confirmed(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:
+        """Reject a prefix that another query uses, unless the user confirmed to reset its state."""
+        if self._options.reset_transaction_state != reset_token(foreign, self._query_id):
+            raise prefix_in_use_error(foreign, self._query_id, self._prefix)
+
+    def _reset_group(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:
+        """Replace the offsets of other queries by offsets of this query with an epoch that is ignored."""
+        self._check_reset_confirmed(foreign)
+        if not self._producer_ids:
+            raise prefix_in_use_error(foreign, self._query_id, self._prefix)
+        offsets = {
+            tp: CommittedOffset(
+                committed.offset,
+                EpochMetadata(self._query_id, BEFORE_FIRST_EPOCH, self._topic_ids[tp.topic]).to_json(),
+            )
+            for tp, committed in foreign.items()
+            if tp.topic in self._topic_ids  # brokers delete the offsets of a deleted topic
+        }
+        with TransactionalProducer(
+            self._cluster,
+            transactional_id(self._prefix, 0),
+            self._options.transaction_timeout_ms,
+            self._options.produce,
+        ) as producer:
+            producer.resume_transaction(self._producer_ids[0], in_progress=False)
+            producer.send_offsets_to_transaction(self._group, offsets)
+            producer.commit()
+            assert producer.producer_id_and_epoch is not None
+            self._producer_ids[0] = producer.producer_id_and_epoch
+        self._committed = {tp: each for tp, each in self._committed.items() if tp not in foreign}
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOnceDelivery:
+    """At-least-once delivery: the query resumes from its logs."""
+
+    factory: SinkWriterFactory
+
+    def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
+        pass
+
+    def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
+        return None
+
+    @property
+    def coalesces_epochs(self) -> bool:
+        return False  # a user's sink may rely on epoch ids
+
+    def writer_factory(self) -> SinkWriterFactory:
+        return self.factory
+
+
+def kafka_delivery(
+    read_options: ContinuousOptions,
+    sink_options: SinkOptions,
+    spark: SparkSession,
+    settings: ContinuousSettings,
+    *,
+    has_timeout_option: bool,
+) -> SinkDelivery:
+    """Return the delivery that the options select; the settings determine the default transaction timeout."""
+    if sink_options.delivery_guarantee != "exactly-once":
+        return AtLeastOnceDelivery(kafka_writer_factory(sink_options))
+    from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
+
+    files = CheckpointFiles(spark, settings.checkpoint, "a continuous query")
+    max_seconds = max_transaction_seconds(settings)
+    if not has_timeout_option:
+        sink_options = replace(
+            sink_options, transaction_timeout_ms=int((max_seconds + _TRANSACTION_TIMEOUT_MARGIN) * 1000)
+        )
+    return ExactlyOnceDelivery(sink_options, read_options.connection, files, max_seconds)
+
+
+def max_transaction_seconds(settings: ContinuousSettings) -> float:
+    """Return the longest time a transaction may be open: a task that reports early starts the next one at once."""
+    return settings.epoch_interval + 2 * settings.epoch_timeout
+
+
+def _epoch_offsets(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, EpochOffset]:
+    return {tp: EpochOffset(each.offset, parse_epoch_metadata(each.metadata)) for tp, each in committed.items()}

@@ -1,0 +1,1 @@
+"""The data source ``format("kafka-direct")`` for Structured Streaming and batch queries."""

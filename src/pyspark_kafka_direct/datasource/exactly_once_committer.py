@@ -1,0 +1,153 @@
+"""The driver side of an exactly-once write: it sends the staged rows of a batch in one Kafka transaction.
+
+Spark runs it in processes beside the driver: one plans, another one commits, and a third one may abort.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage, WrittenCommitMessage
+from pyspark_kafka_direct.errors import TransactionStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.datasource import WriterCommitMessage
+
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.datasource.write_task import StagingConfig
+    from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+    from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
+
+_log = logging.getLogger("pyspark_kafka_direct.datasource")
+
+_FILE_URI: Final = re.compile(r"file:(?://[^/]*)?(?=/)")
+_OTHER_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnceCommitter:
+    """Sends what the tasks of a batch have staged."""
+
+    connection: ConnectionSettings
+    produce: ProducerSettings
+    staging: StagingConfig
+    prefix: str  # of the transactional id
+    topic: str | None  # None: rows name their topics
+    sink_state_topic: str
+    timeout_ms: int  # of the transaction
+    reset_token: str | None  # resetTransactionState
+    checkpoint: str | None  # the option checkpointLocation
+
+    def prepare(self) -> str | None:
+        """Check before tasks run that the batch can be committed, and return the probe of the staging location."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.producer.exactly_once import check_exactly_once
+        from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+
+        # Fences no producer, so any process may call this at any time. Creates the sink state topic if it is missing.
+        cluster = ClusterClient(self.connection)
+        check_exactly_once(cluster, SinkStateStore(cluster, self.sink_state_topic), self._exactly_once_options())
+        location = self.staging.open(cluster, "")
+        return None if location is None else location.prepare()
+
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
+    ) -> WrittenCommitMessage | None:
+        """Send staged rows in one transaction; return a report, or ``None`` if the batch was committed before."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.producer.exactly_once import commit_batch
+        from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+        from pyspark_kafka_direct.producer.staging import StagedBatches
+        from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
+
+        task_messages = _check_messages(messages, batch_id)
+        attempt = self._with_digest(task_messages[0].attempt)
+        cluster = ClusterClient(self.connection)
+        # One metadata request for all later steps: the brokers, and the leaders of all topics.
+        cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
+        location = self.staging.open(cluster, attempt.run)
+        batches = StagedBatches([task.staged for task in task_messages], location)
+        store = SinkStateStore(cluster, self.sink_state_topic)
+        result = commit_batch(cluster, self.produce, store, self._exactly_once_options(), attempt, lambda: batches)
+        batches.delete()
+        if location is not None and result.superseded_runs is not None:
+            location.delete_expired(result.superseded_runs, cluster.pool.system)
+        if not result.newly_committed:
+            return None
+        return WrittenCommitMessage(
+            task_messages[0].task, {tp: PartitionWriteReport(*written) for tp, written in result.written.items()}
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the staging files of the tasks that have sent messages."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+        # Another driver may have fenced this one long ago, so this sends nothing to Kafka. The commit that failed has
+        # ended its own transaction, or the next one does.
+        task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
+        if (
+            task_messages
+            and (location := self.staging.open(ClusterClient(self.connection), task_messages[0].attempt.run))
+            is not None
+        ):
+            location.delete([task.staged for task in task_messages])
+
+    def _exactly_once_options(self) -> ExactlyOnceOptions:
+        from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
+
+        return ExactlyOnceOptions(self.prefix, self.timeout_ms, self.reset_token)
+
+    def _with_digest(self, attempt: BatchAttempt) -> BatchAttempt:
+        if attempt.kind == "job":
+            return attempt
+        return dataclasses.replace(attempt, digest=offset_log_digest(self.checkpoint, attempt.query, attempt.batch))
+
+
+def offset_log_digest(checkpoint: str | None, query: str, batch: int) -> str | None:
+    """Return a digest of ``offsets/N`` in a local checkpoint of this query; ``None`` if it cannot be read."""
+    # Spark writes this file once before the batch runs, and reads it for a rerun. So two batches with the same id and
+    # different files are different batches: the checkpoint was copied, or restored from a backup.
+    folder = _local_path(checkpoint)
+    if folder is None:
+        return None
+    try:
+        metadata = json.loads((folder / "metadata").read_text(encoding="utf-8"))
+        if not isinstance(metadata, dict) or metadata.get("id") != query:
+            return None
+        return hashlib.sha256((folder / "offsets" / str(batch)).read_bytes()).hexdigest()[:32]
+    except (OSError, ValueError):
+        return None
+
+
+def _check_messages(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> list[StagedCommitMessage]:
+    """Return the messages if they are those of all tasks of one batch."""
+    task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
+    attempts = {task.attempt for task in task_messages}
+    if not task_messages or len(task_messages) < len(messages) or len(attempts) > 1:
+        raise TransactionStateError(
+            f"{len(task_messages)} of {len(messages)} tasks have reported staged rows, for {len(attempts)} batches; "
+            "nothing was sent."
+        )
+    if batch_id is not None and task_messages[0].attempt.batch != batch_id:
+        raise TransactionStateError(
+            f"Spark commits batch {batch_id}, but its tasks belong to batch {task_messages[0].attempt.batch}; "
+            "nothing was sent."
+        )
+    return task_messages
+
+
+def _local_path(checkpoint: str | None) -> Path | None:
+    """Return the folder as Hadoop's local file system does, which does not decode ``%``."""
+    if not checkpoint:
+        return None
+    path = _FILE_URI.sub("", checkpoint, count=1)
+    return None if _OTHER_URI.match(path) else Path(path)

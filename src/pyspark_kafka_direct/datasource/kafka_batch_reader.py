@@ -1,0 +1,133 @@
+"""The batch reader of ``kafka-direct``: it plans offset ranges on the driver, and each task reads one."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql.datasource import DataSourceReader
+
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
+from pyspark_kafka_direct.planning.batch_planner import (
+    BatchPlan,
+    BatchPlanOptions,
+    plan_explicit_ranges,
+    plan_offset_specs,
+)
+from pyspark_kafka_direct.planning.pushed_filters import PushedFilters, push_filters
+from pyspark_kafka_direct.spark.query_metadata import (
+    assigned_partitions,
+    fetch_topics,
+    open_cluster,
+    partitions_by_topic,
+)
+from pyspark_kafka_direct.spark.range_task import RangeTask
+from pyspark_kafka_direct.spark.worker_lifecycle import end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.datasource import Filter, InputPartition
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader, TopicMetadata
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.config.read_options import BatchOptions
+    from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_log = logging.getLogger("pyspark_kafka_direct.datasource")
+
+
+class PlannedBatch(NamedTuple):
+    """A batch plan, with metadata that tasks can use."""
+
+    plan: BatchPlan
+    topics: dict[str, TopicMetadata]
+    leaders: dict[TopicPartition, PartitionLeader]
+
+
+def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: ConnectionPool = POOL) -> PlannedBatch:
+    """Plan a batch with a constant number of requests per broker."""
+    # With ``read_committed``, the end of a log is its last stable offset.
+    cluster = open_cluster(options, pool)
+    isolation_level = options.fetch.isolation_level
+    planner_options = BatchPlanOptions(
+        fail_on_data_loss=options.fail_on_data_loss,
+        read_committed=isolation_level == "read_committed",
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    offsets = functools.partial(cluster.offsets, isolation_level=isolation_level)
+    if options.offset_ranges is not None:
+        topics = cluster.topics(offset_range.topic for offset_range in options.offset_ranges)
+        plan = plan_explicit_ranges(
+            options.offset_ranges, partitions_by_topic(topics), offsets, planner_options, pushed
+        )
+        return PlannedBatch(plan, topics, _leaders(cluster, plan))
+    topics = fetch_topics(cluster, options.selection)
+    selected = assigned_partitions(options.selection, topics)
+    plan = plan_offset_specs(options.start, options.end, selected.partitions, offsets, planner_options, pushed)
+    plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
+    return PlannedBatch(plan, topics, _leaders(cluster, plan))
+
+
+class KafkaBatchReader(KafkaReader, DataSourceReader):
+    _options: BatchOptions
+
+    def __init__(self, options: BatchOptions, schema: ReadSchema) -> None:
+        super().__init__(options, schema)
+        self._pushed_filters: PushedFilters | None = None
+
+    def partitions(self) -> list[InputPartition]:
+        plan, topics, leaders = plan_batch_query(self._options, self._pushed_filters)
+        for warning in plan.warnings:
+            _log.warning("%s", warning)
+        end_task()  # the planning process is a worker of the daemon, too
+        return [
+            KafkaInputPartition(
+                RangeTask(
+                    offset_range,
+                    topics[offset_range.topic].topic_id,
+                    leaders.get(offset_range.topic_partition),
+                    offset_range in plan.from_earliest,
+                )
+            )
+            for offset_range in plan.ranges
+        ]
+
+
+class FilterPushdownBatchReader(KafkaBatchReader):
+    """A batch reader with filter pushdown."""
+
+    # Spark rejects a reader that defines ``pushFilters`` unless spark.sql.python.filterPushdown.enabled is set, and
+    # Python cannot see that setting. So this class is used only if the option ``pushDownFilters`` is set.
+    #
+    # Spark (up to 4.3.0) keeps one plan per ``load()``, and each push of filters replaces it. If the
+    # same frame is used again with other filters, it returns the rows that match the filters pushed last. The reader is
+    # not called in that case, so it can only warn in advance.
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Narrow the plan by pushed filters, and return those that Spark has to evaluate."""
+        from pyspark_kafka_direct.datasource import filter_translation  # needs Spark 4.1
+
+        _warn_of_one_plan_per_load()
+        self._pushed_filters = push_filters([filter_translation.translate_filter(pushed) for pushed in filters])
+        return [
+            pushed
+            for pushed, is_enforced in zip(filters, self._pushed_filters.enforced, strict=True)
+            if not is_enforced
+        ]
+
+
+def _leaders(cluster: ClusterClient, plan: BatchPlan) -> dict[TopicPartition, PartitionLeader]:
+    return cluster.known_leaders({offset_range.topic_partition for offset_range in plan.ranges})
+
+
+@functools.cache
+def _warn_of_one_plan_per_load() -> None:
+    _log.warning(
+        "pushDownFilters: Spark keeps one plan per load(). Use each loaded DataFrame in one query with one set of "
+        "filters, and call load() again for another query. Otherwise it may silently return the rows of this one."
+    )

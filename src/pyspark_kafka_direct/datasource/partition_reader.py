@@ -1,0 +1,61 @@
+"""The part of batch and stream readers that runs in tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.config.read_options import RangeReadOptions
+    from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+
+
+@dataclass(frozen=True)
+class KafkaInputPartition(InputPartition):
+    task: RangeTask
+
+
+class KafkaPartitionReader(NamedTuple):
+    """What Spark sends to the executors in place of a reader."""
+
+    task_reader: RangeTaskReader
+    schema: ReadSchema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # If the plan is empty, Spark adds a partition of its own.
+        if isinstance(partition, KafkaInputPartition):
+            yield from self.schema.renamed(self.task_reader.read(partition.task, self.schema.columns))
+
+
+class KafkaReader:
+    """The common part of batch and stream readers; pickling one yields a ``KafkaPartitionReader``."""
+
+    def __init__(self, options: RangeReadOptions, schema: ReadSchema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._partition_reader().read(partition)
+
+    def __reduce__(self) -> tuple[type[KafkaPartitionReader], tuple[object, ...]]:
+        return KafkaPartitionReader, tuple(self._partition_reader())
+
+    def _partition_reader(self) -> KafkaPartitionReader:
+        options = self._options
+        task_reader = RangeTaskReader(
+            options.connection,
+            options.fetch,
+            options.poll_timeout_ms / 1000,
+            options.rack_environment_variable,
+            options.fail_on_data_loss,
+            options.max_record_batch_bytes,
+        )
+        return KafkaPartitionReader(task_reader, self._schema)

@@ -1,0 +1,108 @@
+"""Spark's columns of a Kafka record, and the selection of columns by a user's schema.
+
+The columns are those of Spark's connector (KafkaRecordToRowConverter): key binary, value binary, topic string,
+partition int, offset bigint, timestamp timestamp, timestampType int; with ``includeHeaders`` also headers
+array<struct<key string, value binary>>.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+
+_NULLABLE = frozenset({"key", "value", "headers"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSchema:
+    """The columns that a query reads."""
+
+    schema: StructType  # with the user's spelling of the names
+    columns: tuple[str, ...]  # the names in Kafka records, in the same order
+
+    def renamed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with the user's spelling and nullability, both of which Spark checks."""
+        if self.schema == StructType([StructField(name, _TYPES[name]) for name in self.columns]):
+            yield from batches
+            return
+        from pyspark_kafka_direct.spark.spark_versions import arrow_schema_in_utc
+
+        arrow_schema = arrow_schema_in_utc(self.schema)
+        for batch in batches:
+            yield type(batch).from_arrays(batch.columns, schema=arrow_schema)
+
+
+def kafka_schema(include_headers: bool) -> StructType:
+    return StructType(
+        [StructField(name, kind) for name, kind in _TYPES.items() if include_headers or name != "headers"]
+    )
+
+
+def read_schema(schema: StructType) -> ReadSchema:
+    """Validate a schema: any of the columns in any order, with Spark's types."""
+    by_lower_case = {name.lower(): name for name in _TYPES}
+    columns: list[str] = []
+    for field in schema.fields:
+        column = by_lower_case.get(field.name.lower())
+        if column is None:
+            raise OptionError(_unknown_column(field.name))
+        if column in columns:
+            raise OptionError(f"schema: column {column!r} is named twice; name each column once.")
+        _check_type(column, field)
+        columns.append(column)
+    return ReadSchema(schema, tuple(columns))
+
+
+def _check_type(column: str, field: StructField) -> None:
+    expected_type = _TYPES[column]
+    actual_type = field.dataType
+    if actual_type != expected_type:
+        raise OptionError(
+            f"schema: column {field.name!r} is {expected_type.simpleString()}, not {actual_type.simpleString()}. "
+            f"Read it as {expected_type.simpleString()} and cast it in the query."
+        )
+    if not field.nullable and column in _NULLABLE:
+        raise OptionError(f"schema: column {field.name!r} may be null in Kafka; remove NOT NULL.")
+
+
+def _unknown_column(name: str) -> str:
+    from difflib import get_close_matches
+
+    similar_names = get_close_matches(name, _TYPES, n=1)
+    hint = f" Did you mean {similar_names[0]!r}?" if similar_names else ""
+    return (
+        f"schema: there is no column {name!r}; use {', '.join(_TYPES)}.{hint} "
+        "Decode the content of `value` in the query, for example with from_json or from_avro."
+    )

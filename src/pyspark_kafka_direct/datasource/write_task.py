@@ -1,0 +1,223 @@
+"""The tasks of a write: at-least-once tasks send their rows, exactly-once tasks stage them for the commit."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.producer.staging import StagedOutput, StagingLocation
+    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
+    from pyspark_kafka_direct.spark.write_schema import WriteSchema
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTaskContext:
+    """The identity of a write task."""
+
+    partition: int = 0  # the id of the Spark partition
+    attempt: int = 0
+    query_id: str | None = None  # of the streaming query, also within foreachBatch
+    batch_id: int | None = None
+    job_group: str | None = None  # of a batch query (SparkContext.setJobGroup)
+    run_id: str | None = None  # of the streaming query: Spark sets it as the job group, which foreachBatch may change
+
+    @classmethod
+    def current(cls) -> WriteTaskContext:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            return cls()
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        group = context.getLocalProperty("spark.jobGroup.id")
+        return cls(
+            context.partitionId(),
+            context.attemptNumber(),
+            query_id,
+            None if batch_id is None else int(batch_id),
+            group if query_id is None else None,
+            None if query_id is None else group,
+        )
+
+    def stamp(self) -> dict[str, bytes]:
+        """Return the headers of the option ``stampBatch``."""
+        from pyspark_kafka_direct.spark.write_rows import stamp_headers
+
+        return stamp_headers(self.query_id, self.batch_id, self.partition, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCommitMessage(WriterCommitMessage):
+    """The commit message of a task whose records the brokers have acknowledged."""
+
+    task: WriteTaskContext
+    partitions: Mapping[TopicPartition, PartitionWriteReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaWriteTask:
+    """How the tasks of a query write; it is sent to the executors, so it contains only what they need."""
+
+    connection: ConnectionSettings
+    produce: ProducerSettings
+    schema: WriteSchema
+    topic: str | None  # None: rows name their topics
+    stamp: bool  # add the headers of stampBatch
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows of a task."""
+        raise NotImplementedError
+
+    def encode(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        task: WriteTaskContext,
+        cluster: ClusterClient,
+        send: Callable[[str, EncodedBatch], None],
+    ) -> None:
+        """Encode all rows, and pass each record batch with its topic to ``send``."""
+        from pyspark_kafka_direct.producer.row_writer import RowWriter
+        from pyspark_kafka_direct.spark.write_rows import split_rows, to_producer_rows
+
+        stamp = task.stamp() if self.stamp else None
+        row_writer = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky_partition=task.partition)
+        for batch in batches:
+            now_ms = int(cluster.pool.system.wall_time() * 1000)
+            for rows in split_rows(batch):
+                row_writer.write(to_producer_rows(rows, self.schema, now_ms, stamp))
+        row_writer.flush()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtLeastOnceWriteTask(KafkaWriteTask):
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenCommitMessage:
+        """Write all rows; return when the brokers have acknowledged each record."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+        from pyspark_kafka_direct.producer.row_writer import with_half_buffer
+        from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
+
+        begin_task()
+        task = WriteTaskContext.current()
+        cluster = ClusterClient(self.connection)
+        producer = BatchProducer(cluster, with_half_buffer(self.produce))
+        try:
+            self.encode(batches, task, cluster, functools.partial(producer.send, more_follows=True))
+            written = {tp: PartitionWriteReport(*written_range) for tp, written_range in producer.flush().items()}
+        finally:
+            producer.close()
+        end_task()
+        return WrittenCommitMessage(task, written)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingConfig:
+    """Where exactly-once tasks store encoded rows."""
+
+    transactional_id: str
+    threshold: int  # bytes of a task above which it uses the location (stagingThreshold)
+    location: str | None = None  # stagingLocation
+    probe: str | None = None  # lets a task check that it sees the same location as the driver
+
+    def open(self, cluster: ClusterClient, run: str) -> StagingLocation | None:
+        if self.location is None:
+            return None
+        from pyspark_kafka_direct.producer.staging_location import open_staging_location
+
+        return open_staging_location(
+            self.location, cluster, transactional_id=self.transactional_id, run=run, probe=self.probe
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWriteJob:
+    """The identity of an exactly-once batch write."""
+
+    id: str  # the option jobId, or a random string
+    from_option: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommitMessage(WriterCommitMessage):
+    """The commit message of a task that has staged its rows."""
+
+    task: WriteTaskContext
+    attempt: BatchAttempt
+    staged: StagedOutput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingWriteTask(KafkaWriteTask):
+    staging: StagingConfig
+    job: BatchWriteJob | None  # None in a stream
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> StagedCommitMessage:
+        """Encode and stage all rows; nothing is sent to Kafka."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.producer.staging import StagingWriter
+
+        begin_task()
+        task = WriteTaskContext.current()
+        attempt = resolve_attempt(task, self.job)
+        cluster = ClusterClient(self.connection)
+        location = self.staging.open(cluster, attempt.run)
+        if location is not None:
+            location.check()
+        name = f"{attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"
+        staging_writer = StagingWriter(
+            self.staging.threshold, None if location is None else lambda: location.open_spill(name)
+        )
+        try:
+            self.encode(batches, task, cluster, staging_writer.add)
+            staged = staging_writer.finish()
+        except BaseException:
+            staging_writer.abort()
+            raise
+        end_task()
+        return StagedCommitMessage(task, attempt, staged)
+
+
+def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None) -> BatchAttempt:
+    """Return the batch to which a task belongs, or raise if Spark does not identify it."""
+    if task.query_id is None or task.batch_id is None:
+        if job is None:
+            raise KafkaDirectError(
+                "Spark does not set the local properties sql.streaming.queryId and streaming.sql.batchId in tasks, "
+                "which deliveryGuarantee=exactly-once needs."
+            )
+        return BatchAttempt.of_job(job.id, named=job.from_option)
+    if job is not None and job.from_option:
+        raise OptionError(
+            "jobId cannot be used within foreachBatch, where the query id and the batch id identify a write. Remove it."
+        )
+    if not _is_uuid(task.run_id):
+        raise OptionError(
+            f"The job group is {task.run_id!r}, but deliveryGuarantee=exactly-once identifies the run of a query by "
+            "the job group that Spark sets: do not call setJobGroup within foreachBatch, or write before the call."
+        )
+    return BatchAttempt("stream" if job is None else "foreach", task.query_id, str(task.run_id), task.batch_id)
+
+
+def _is_uuid(text: str | None) -> bool:
+    try:
+        return text is not None and str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

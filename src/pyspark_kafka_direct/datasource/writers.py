@@ -1,0 +1,178 @@
+"""The writers of ``kafka-direct``: tasks write on executors, and the driver commits and reports.
+
+Spark creates a writer for each batch in a process beside the driver and pickles it for the executors. A second such
+process commits: a batch query sends it the pickled writer, a stream creates another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter
+
+from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
+from pyspark_kafka_direct.datasource.write_task import (
+    AtLeastOnceWriteTask,
+    BatchWriteJob,
+    StagingConfig,
+    StagingWriteTask,
+    WrittenCommitMessage,
+)
+from pyspark_kafka_direct.spark.listener_files import save_write_report
+from pyspark_kafka_direct.spark.spark_versions import arrow_stream_writer_class
+from pyspark_kafka_direct.spark.worker_lifecycle import begin_process
+from pyspark_kafka_direct.spark.write_report import BatchWriteReport, merge_write_reports
+from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafka_direct.config.sink_options import SinkOptions
+    from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask
+
+    StreamArrowWriter = DataSourceStreamArrowWriter
+else:
+    StreamArrowWriter = arrow_stream_writer_class()
+
+_log = logging.getLogger("pyspark_kafka_direct.datasource")
+
+
+class KafkaDataSourceWriter:
+    """The common part of batch and stream writers."""
+
+    def __init__(self, task: KafkaWriteTask) -> None:
+        self._task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._task.write(iterator)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        begin_process()  # the process that commits a batch query unpickles the writer without the data source
+        self.__dict__.update(state)
+
+
+class KafkaBatchWriter(KafkaDataSourceWriter, DataSourceArrowWriter):
+    """Writes a frame at least once."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _report_written(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _warn_of_partial_write(messages)
+
+
+class KafkaStreamWriter(KafkaDataSourceWriter, StreamArrowWriter):
+    """Writes each micro-batch of a stream at least once."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+        _report_written(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        _warn_of_partial_write(messages)
+
+
+class ExactlyOnceBatchWriter(KafkaDataSourceWriter, DataSourceArrowWriter):
+    """Writes a frame exactly once."""
+
+    def __init__(self, task: StagingWriteTask, committer: ExactlyOnceCommitter) -> None:
+        super().__init__(task)
+        self._committer = committer
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _report_written([self._committer.commit(messages)])
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._committer.abort(messages)
+
+
+class ExactlyOnceStreamWriter(KafkaDataSourceWriter, StreamArrowWriter):
+    """Writes each micro-batch of a stream exactly once."""
+
+    def __init__(self, task: StagingWriteTask, committer: ExactlyOnceCommitter) -> None:
+        super().__init__(task)
+        self._committer = committer
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        _report_written([self._committer.commit(messages, batchId)])
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._committer.abort(messages)
+
+
+def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | None) -> DataSourceArrowWriter:
+    """Return the writer of a frame; ``checkpoint`` is set if ``foreachBatch`` writes it."""
+    from pyspark_kafka_direct.client.connection_pool import POOL
+
+    options_of_task = _task_options(options, schema)
+    if options.delivery_guarantee == "at-least-once":
+        return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task))
+    job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
+    committer = _exactly_once_committer(options, checkpoint)
+    staging = dataclasses.replace(committer.staging, probe=committer.prepare())
+    return ExactlyOnceBatchWriter(StagingWriteTask(**options_of_task, staging=staging, job=job), committer)
+
+
+def stream_writer(
+    options: SinkOptions, schema: StructType, checkpoint: str | None, *, starting: bool
+) -> DataSourceStreamArrowWriter:
+    """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
+    options_of_task = _task_options(options, schema)
+    if options.delivery_guarantee == "at-least-once":
+        return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task))
+    committer = _exactly_once_committer(options, checkpoint)
+    staging = dataclasses.replace(committer.staging, probe=committer.prepare() if starting else None)
+    return ExactlyOnceStreamWriter(StagingWriteTask(**options_of_task, staging=staging, job=None), committer)
+
+
+def _task_options(options: SinkOptions, schema: StructType) -> dict[str, Any]:
+    """Return the common arguments of write tasks."""
+    return {
+        "connection": options.connection,
+        "produce": options.produce,
+        "schema": resolve_write_schema(schema, options.topic),
+        "topic": options.topic,
+        "stamp": options.stamp_batch,
+    }
+
+
+def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> ExactlyOnceCommitter:
+    prefix = options.transactional_id_prefix
+    assert prefix is not None
+    return ExactlyOnceCommitter(
+        connection=options.connection,
+        produce=options.produce,
+        staging=StagingConfig(f"{prefix}.sink", options.staging_threshold, options.staging_location),
+        prefix=prefix,
+        topic=options.topic,
+        sink_state_topic=options.sink_state_topic,
+        timeout_ms=options.transaction_timeout_ms,
+        reset_token=options.reset_transaction_state,
+        checkpoint=checkpoint,
+    )
+
+
+def _report_written(messages: Sequence[WriterCommitMessage | None]) -> None:
+    written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
+    if written:
+        task = written[0].task
+        report = BatchWriteReport(
+            task.query_id, task.batch_id, merge_write_reports(message.partitions for message in written)
+        )
+        save_write_report(report, task.query_id or task.job_group or "")
+
+
+def _warn_of_partial_write(messages: Sequence[WriterCommitMessage | None]) -> None:
+    written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
+    records = sum(report.records for message in written for report in message.partitions.values())
+    if records:
+        _log.warning(
+            "the write failed; %d records of %d finished tasks remain in Kafka, and maybe records of other tasks",
+            records,
+            len(written),
+        )

@@ -1,0 +1,207 @@
+"""The connections, consumer group and commit queue of one direct stream in this process; they are not checkpointed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.direct.commit_queue import CommitQueue
+from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
+from pyspark_kafka_direct.direct.rate_controller import max_messages_per_partition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.direct_stream_planner import (
+    LogOffsets,
+    OffsetResetStrategy,
+    StreamPosition,
+    decide_new_partition_offsets,
+    decide_start_offsets,
+    topic_ids_of,
+)
+from pyspark_kafka_direct.spark.query_metadata import existing_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.kafka_params import KafkaParameters
+    from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+    from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
+    from pyspark_kafka_direct.direct.rate_controller import RateController
+
+_log = logging.getLogger("pyspark_kafka_direct.direct")
+
+_METADATA_WAIT_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClient:
+    """Sends the broker requests of one stream."""
+
+    parameters: KafkaParameters
+    cluster: ClusterClient
+    group: ConsumerGroup | None
+    commits: CommitQueue
+
+    @property
+    def contains_secrets(self) -> bool:
+        """Whether the parameters contain a password or a key."""
+        return _contains_secret(self.parameters.connection.security)
+
+
+def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool = POOL) -> StreamClient:
+    """Create the client from the strategy's parameters; connections open with the first request."""
+    parameters = parse_kafka_params(strategy.executor_params)
+    cluster = ClusterClient(parameters.connection, pool=pool)
+    group = None if parameters.group_id is None else ConsumerGroup(cluster, parameters.group_id)
+    return StreamClient(parameters, cluster, group, CommitQueue(group, pool.system))
+
+
+class StreamClusterView:
+    """Reads metadata and offsets for one plan (a ``DirectOffsetReader``); refreshes metadata for at most 5 seconds."""
+
+    def __init__(self, client: StreamClient, spec: StreamSpec, controller: RateController | None) -> None:
+        self._client = client
+        self._spec = spec
+        self._controller = controller
+        self._metadata_deadline: Deadline | None = None  # set at the first refresh that finds incomplete metadata
+
+    def start(self) -> StreamPosition:
+        """Return the position at which a new stream starts."""
+        client = self._client
+        requested = requested_starting_offsets(self._spec.strategy, client.cluster)
+        level, reset = client.parameters.fetch.isolation_level, client.parameters.auto_offset_reset
+        offsets = resolve_starting_offsets(requested, client.cluster, level, client.group, reset)
+        return StreamPosition(offsets, topic_ids_of(self.assigned(offsets)))
+
+    def assigned(self, tracked: Collection[TopicPartition]) -> dict[TopicPartition, UUID | None]:
+        """Return the partitions that exist now, and refresh the metadata."""
+        strategy, cluster = self._spec.strategy, self._client.cluster
+        if isinstance(strategy, DiscoversPartitions):
+            return dict(strategy.assigned(cluster))
+        topics = cluster.topics({tp.topic for tp in tracked})
+        return {tp: topics[tp.topic].topic_id for tp in existing_partitions(topics, tracked)}
+
+    def new_partition_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets at which new partitions start."""
+        client = self._client
+        level, reset = client.parameters.fetch.isolation_level, client.parameters.auto_offset_reset
+        return resolve_new_partition_offsets(partitions, client.cluster, level, client.group, reset)
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end offsets of these partitions for the stream's isolation level."""
+        level = self._client.parameters.fetch.isolation_level
+        return self._client.cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=level)
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermarks of these partitions."""
+        return high_watermarks(self._client.cluster, partitions)
+
+    def max_records(
+        self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int] | None:
+        """Return the record limit of each partition, from backpressure and the limits of partitions."""
+        controller = self._controller
+        return max_messages_per_partition(
+            from_offsets,
+            latest,
+            rate=None if controller is None else controller.latest_rate(),
+            initial_rate=0 if controller is None else controller.initial_rate,
+            batch_seconds=self._spec.batch_seconds,
+            config=self._spec.config,
+        )
+
+    def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offsets of these partitions if ``failOnDataLoss`` is false, otherwise nothing."""
+        if self._client.parameters.fail_on_data_loss:
+            return {}
+        return self._client.cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def wait(self) -> bool:
+        """Sleep before the next metadata refresh; returns false after 5 seconds."""
+        if self._metadata_deadline is None:
+            self._metadata_deadline = self._client.cluster.deadline(_METADATA_WAIT_SECONDS)
+        if self._metadata_deadline.expired:
+            return False
+        self._client.cluster.pool.system.sleep(self._client.parameters.connection.retry_backoff_ms / 1000)
+        return True
+
+
+def resolve_starting_offsets(
+    requested: Mapping[TopicPartition, int | None],
+    cluster: ClusterClient,
+    isolation_level: IsolationLevel,
+    group: ConsumerGroup | None,
+    reset_strategy: OffsetResetStrategy,
+) -> dict[TopicPartition, int]:
+    """Return the starting offsets: requested ones, else committed ones, else those of ``auto.offset.reset``."""
+    committed = _committed_offsets(group, [tp for tp, offset in requested.items() if offset is None])
+    logs = _log_spans(cluster, requested, isolation_level)
+    starts = decide_start_offsets(requested, committed, logs, reset=reset_strategy, group=_group_id(group))
+    _warn(starts.warnings)
+    return starts.offsets
+
+
+def resolve_new_partition_offsets(
+    partitions: Collection[TopicPartition],
+    cluster: ClusterClient,
+    isolation_level: IsolationLevel,
+    group: ConsumerGroup | None,
+    reset_strategy: OffsetResetStrategy,
+) -> dict[TopicPartition, int]:
+    """Return the starting offsets of partitions created after the stream: the committed offset, else the log start.
+
+    ``auto.offset.reset=none`` rejects a committed offset outside the log; ``latest`` has no effect.
+    """
+    committed = _committed_offsets(group, partitions)
+    logs = _log_spans(cluster, partitions, isolation_level)
+    starts = decide_new_partition_offsets(committed, logs, reset=reset_strategy, group=_group_id(group))
+    _warn(starts.warnings)
+    return starts.offsets
+
+
+def high_watermarks(cluster: ClusterClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the high watermarks: unlike last stable offsets, they are after the records of open transactions."""
+    return cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level="read_uncommitted")
+
+
+def _committed_offsets(
+    group: ConsumerGroup | None, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    return {} if group is None or not partitions else group.committed(partitions)
+
+
+def _log_spans(
+    cluster: ClusterClient, partitions: Collection[TopicPartition], isolation_level: IsolationLevel
+) -> dict[TopicPartition, LogOffsets]:
+    if not partitions:
+        return {}
+    starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+    readable = cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
+    # An offset after the last stable offset is in the log. If it was treated as out of range, the stream would start at
+    # another offset.
+    ends = high_watermarks(cluster, partitions) if isolation_level == "read_committed" else readable
+    return {tp: LogOffsets(starts[tp], readable[tp], ends[tp]) for tp in partitions}
+
+
+def _group_id(group: ConsumerGroup | None) -> str | None:
+    return None if group is None else group.group_id
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        _log.warning("%s", warning)
+
+
+def _contains_secret(settings: Any) -> bool:
+    if isinstance(settings, Secret):
+        return bool(settings.reveal())
+    return is_dataclass(settings) and any(_contains_secret(getattr(settings, field.name)) for field in fields(settings))

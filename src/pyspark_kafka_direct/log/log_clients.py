@@ -1,0 +1,74 @@
+"""The cluster client, the producer and the consumer of a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.producer.async_producer import AsyncProducer
+
+
+class LogConsumer(Protocol):
+    """Reads partitions beyond their end offsets; implemented by ``PartitionConsumer``."""
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]: ...
+
+    @property
+    def transient_errors(self) -> Mapping[TopicPartition, KafkaDirectError]: ...
+
+    def poll(self, seconds: float, wake: Collection[int] = ()) -> Sequence[tuple[TopicPartition, pa.RecordBatch]]:
+        """Wait for records, or until a descriptor in ``wake`` is readable."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogClients:
+    """The cluster client of a log, and how to open its producer and consumer."""
+
+    cluster: ClusterClient
+    fetch: FetchSettings
+    max_batch_bytes: int = 1 << 30  # decompressed
+    produce: ProducerSettings | None = None  # of a producer to be opened; None: ``producer`` is used
+    producer: AsyncProducer | None = None  # an existing producer
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, object], *, read_only: bool) -> LogClients:
+        """Return the clients for Kafka properties, and log their warnings."""
+        from pyspark_kafka_direct.config.kafka_params import parse_log_params
+        from pyspark_kafka_direct.config.option_messages import warn_once
+
+        settings = parse_log_params(params)
+        for warning in settings.warnings:
+            warn_once(warning)
+        return cls(
+            ClusterClient(settings.connection),
+            settings.fetch,
+            settings.max_record_batch_bytes,
+            None if read_only else settings.produce,
+        )
+
+    def open_producer(self) -> AsyncProducer | None:
+        from pyspark_kafka_direct.producer.async_producer import AsyncProducer
+
+        return self.producer if self.produce is None else AsyncProducer(self.cluster, self.produce)
+
+    def open_consumer(self, starts: Mapping[TopicPartition, int], columns: Sequence[str]) -> LogConsumer:
+        from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+
+        return PartitionConsumer(
+            self.cluster, self.fetch, starts, columns=columns, max_batch_bytes=self.max_batch_bytes
+        )

@@ -1,0 +1,219 @@
+"""The reads of a log that are pending: to its end, or past given offsets.
+
+All reads to the end that were requested before the end offsets are fetched wait for these; later ones wait for the
+next fetch. A read is not activated before all records that its log sent earlier are completed (acknowledged or
+failed), so that the end offsets include them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark_kafka_direct.errors import IllegalLogStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+    Offsets: TypeAlias = Mapping[TopicPartition, int]
+    """The next offset to read of each partition."""
+
+_log = logging.getLogger("pyspark_kafka_direct.log")
+
+
+class LogFuture(Future[None]):
+    """The future of a pending read. Callbacks run in the log's thread. It cannot be cancelled."""
+
+    def __init__(self, is_own_thread: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_own_thread = is_own_thread
+        self.set_running_or_notify_cancel()
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for the read; a callback of the same log must not."""
+        self._check_not_own_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as ``result`` does and return the error, if any."""
+        self._check_not_own_thread()
+        return super().exception(timeout)
+
+    def complete(self, error: BaseException | None) -> None:
+        """Set the outcome, unless it is set."""
+        try:
+            if error is None:
+                self.set_result(None)
+            else:
+                self.set_exception(error)
+        except InvalidStateError:
+            return
+        except BaseException:  # the future logs an Exception itself; sys.exit() in a callback must not end the log
+            _log.exception("a callback of a future of the log raised an error")
+
+    def _check_not_own_thread(self) -> None:
+        if not self.done() and self._is_own_thread():
+            raise IllegalLogStateError(
+                "A callback of a log waits for the same log, which cannot continue before the callback returns. Use "
+                "add_done_callback, or wait in another thread."
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReadToEnd:
+    future: LogFuture
+    sent_count: int  # records that the log had sent when the read was requested
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReadPastOffsets:
+    future: LogFuture
+    offsets: Offsets
+
+
+class PendingReads:
+    """The pending reads of a log: any thread adds them, and the log's thread activates and completes them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queued_reads: list[_ReadToEnd] = []
+        self._active_reads: list[_ReadToEnd] = []
+        self._reads_past_offsets: list[_ReadPastOffsets] = []
+        self.ends: Offsets | None = None  # what active reads wait for; None: to be fetched
+
+    def add_read_to_end(self, future: LogFuture, sent_count: int = 0) -> None:
+        """Add a read that waits for the first ``sent_count`` records to complete, then for the end of the log."""
+        with self._lock:
+            self._queued_reads.append(_ReadToEnd(future, sent_count))
+
+    def add_read_past(self, future: LogFuture, offsets: Offsets) -> None:
+        """Add a read that is done when the position of each partition has reached its offset."""
+        with self._lock:
+            self._reads_past_offsets.append(_ReadPastOffsets(future, dict(offsets)))
+
+    def remove(self, future: LogFuture) -> None:
+        with self._lock:
+            self._queued_reads = [read for read in self._queued_reads if read.future is not future]
+            self._active_reads = [read for read in self._active_reads if read.future is not future]
+            self._reads_past_offsets = [read for read in self._reads_past_offsets if read.future is not future]
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._queued_reads or self._active_reads or self._reads_past_offsets)
+
+    def can_activate(self, completed_count: int) -> bool:
+        with self._lock:
+            return any(read.sent_count <= completed_count for read in self._queued_reads)
+
+    def activate(self, completed_count: int) -> bool:
+        """Activate queued reads unless end offsets are set; return whether any read is active."""
+        with self._lock:
+            if self.ends is not None:
+                return False
+            self._active_reads += [read for read in self._queued_reads if read.sent_count <= completed_count]
+            self._queued_reads = [read for read in self._queued_reads if read.sent_count > completed_count]
+            return bool(self._active_reads)
+
+    def missing_offsets(self, positions: Offsets) -> dict[TopicPartition, int]:
+        """Return the highest offset that pending reads wait for, of each partition that has not reached it."""
+        with self._lock:
+            targets = [read.offsets for read in self._reads_past_offsets]
+        targets += [] if self.ends is None else [self.ends]
+        missing: dict[TopicPartition, int] = {}
+        for offsets in targets:
+            for partition, offset in offsets.items():
+                if positions.get(partition, 0) < offset:
+                    missing[partition] = max(offset, missing.get(partition, offset))
+        return missing
+
+    def pop_reached(self, positions: Offsets) -> list[LogFuture]:
+        """Remove the reads that are done, in the order in which they were added."""
+        with self._lock:
+            futures: list[LogFuture] = []
+            if self.ends is not None and all_reached(self.ends, positions):
+                futures += [read.future for read in self._active_reads]
+                self._active_reads, self.ends = [], None
+            futures += [read.future for read in self._reads_past_offsets if all_reached(read.offsets, positions)]
+            self._reads_past_offsets = [
+                read for read in self._reads_past_offsets if not all_reached(read.offsets, positions)
+            ]
+            return futures
+
+    def pop_active(self) -> list[LogFuture]:
+        """Remove the reads that an error fails: active ones, and those past offsets."""
+        with self._lock:
+            futures = [read.future for read in self._active_reads]
+            self._active_reads, self.ends = [], None
+            futures += [read.future for read in self._reads_past_offsets]
+            self._reads_past_offsets = []
+            return futures
+
+    def pop_all(self) -> list[LogFuture]:
+        futures = self.pop_active()
+        with self._lock:
+            futures += [read.future for read in self._queued_reads]
+            self._queued_reads = []
+            return futures
+
+
+class SendTracker:
+    """Counts the records that a log has sent, and the completed ones (acknowledged or failed); thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent_count = 0
+        self._in_flight: OrderedDict[int, None] = OrderedDict()  # finding the first key of a dict is slower
+
+    @property
+    def sent_count(self) -> int:
+        return self._sent_count
+
+    @property
+    def completed_count(self) -> int:
+        """The number of records before the first one in flight."""
+        with self._lock:
+            return next(iter(self._in_flight), self._sent_count)
+
+    def track(
+        self,
+        record_future: Future[Any],
+        on_completed: Callable[[int], None],
+        before_completed: Callable[[Future[Any]], None] | None = None,
+    ) -> None:
+        """Count a record as sent, and as completed when its future is done."""
+        # ``before_completed`` is called first, so that a read to the end completes after the callbacks of ``send``. A
+        # second callback of the future would not ensure that: one added to a finished future runs at once.
+        # ``on_completed`` is called with ``completed_count`` if that has changed.
+        with self._lock:
+            sequence = self._sent_count
+            self._sent_count += 1
+            self._in_flight[sequence] = None
+
+        def on_done(finished: Future[Any]) -> None:
+            try:
+                if before_completed is not None:
+                    before_completed(finished)
+            finally:
+                with self._lock:
+                    was_first = next(iter(self._in_flight)) == sequence
+                    del self._in_flight[sequence]
+                    completed_count = next(iter(self._in_flight), self._sent_count)
+                if was_first:
+                    on_completed(completed_count)
+
+        record_future.add_done_callback(on_done)
+
+
+def lower_end_offsets(before: Offsets, now: Offsets) -> dict[TopicPartition, int]:
+    """Return the end offsets that are lower than before, which only a truncation explains."""
+    return {partition: now[partition] for partition in now if now[partition] < before.get(partition, 0)}
+
+
+def all_reached(offsets: Offsets, positions: Offsets) -> bool:
+    return all(positions.get(partition, 0) >= offset for partition, offset in offsets.items())

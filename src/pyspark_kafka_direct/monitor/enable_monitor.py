@@ -1,0 +1,101 @@
+"""``enable(spark)``, which adds the query listener to a session."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
+from pyspark_kafka_direct.monitor.query_monitor import MeasurementWriter, Monitor
+from pyspark_kafka_direct.monitor.query_status import WriteTracker
+from pyspark_kafka_direct.spark.listener_files import create_shared_folder
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
+
+    from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
+    from pyspark_kafka_direct.spark.commit_offer import CommitGroup
+    from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
+
+_log = logging.getLogger("pyspark_kafka_direct.monitor")
+
+_EVENT_TIMEOUT_AT_EXIT_MS = 5000
+_COMMIT_TIMEOUT_AT_EXIT = 10.0  # seconds
+
+_lock = threading.Lock()
+# By Spark's session id, because several Python objects may represent one session.
+_monitors: dict[str, Monitor] = {}
+# Shared by all sessions, so that no commit overtakes another commit of its group.
+_group_commits: dict[CommitGroup, GroupOffsetCommitter] = {}
+_collectors: WeakKeyDictionary[CollectorRegistry, LagCollector] = WeakKeyDictionary()  # shared by all sessions
+
+
+def enable(spark: SparkSession) -> Monitor:
+    """Monitor the streaming queries of a session: lag, metrics, committed offsets, and measurements for backpressure.
+
+    Call it once per session, before its queries start; further calls return the same monitor. It costs a query a few
+    milliseconds at its start, and its errors never affect a query.
+
+    Args:
+        spark: The session.
+
+    Returns:
+        The monitor of the session.
+    """
+    from pyspark_kafka_direct.monitor.streaming_query_listener import MonitorQueryListener
+
+    with _lock:
+        session = _session_id(spark)
+        if session not in _monitors:
+            folder = create_shared_folder(spark)
+            committer = None if folder is None else GroupCommitter(folder, groups=_group_commits)
+            measurement_writer = None if folder is None else MeasurementWriter(folder)
+            observers = () if committer is None else (committer,)
+            is_spark_alive = partial(_is_spark_alive, spark)
+            monitor = Monitor(
+                measurement_writer,
+                observers,
+                write_tracker=WriteTracker(folder),
+                collectors=_collectors,
+                is_spark_alive=is_spark_alive,
+            )
+            spark.streams.addListener(MonitorQueryListener(spark, monitor))
+            if committer is not None:
+                atexit.register(_flush_commits_at_exit, spark, committer)
+            _monitors[session] = monitor
+        return _monitors[session]
+
+
+def _flush_commits_at_exit(spark: SparkSession, committer: GroupCommitter) -> None:
+    # A script may exit right after its query, before the report of the last batch arrives.
+    try:
+        # None if the session is stopped: then all events were delivered.
+        context = getattr(spark.sparkContext, "_jsc", None)
+        if context is not None:
+            context.sc().listenerBus().waitUntilEmpty(_EVENT_TIMEOUT_AT_EXIT_MS)
+    except Exception as error:
+        _log.debug("the last progress reports may be missing: %r", error)
+    if not committer.flush(_COMMIT_TIMEOUT_AT_EXIT):
+        _log.warning("the last offsets were not committed before the program exited")
+
+
+def _is_spark_alive(spark: SparkSession) -> bool:
+    if getattr(spark, "_jsparkSession", None) is None:
+        return not spark.is_stopped  # type: ignore[attr-defined] # Spark Connect
+    try:
+        context = spark.sparkContext._jsc
+        return context is not None and not context.sc().isStopped()
+    except Exception:  # the JVM has exited
+        return False
+
+
+def _session_id(spark: SparkSession) -> str:
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:  # Spark Connect has no access to the JVM
+        return str(getattr(spark, "session_id", id(spark)))
+    return str(session.sessionUUID())

@@ -1,0 +1,161 @@
+"""The listener's part of ``commitGroupId``: commits the offsets of queries, so that consumer group tools show them.
+
+Only completed batches are committed: Spark reports progress after the sink and the checkpoint have the batch. Errors
+are logged and do not affect the query. When a query starts, the listener offers to commit, and commits if the query's
+planner accepts (see ``spark.commit_offer``). A query that started before ``enable(spark)`` has no offer, so its planner
+commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.spark.commit_offer import CommitGroup, CommitOffer, commit_group
+from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter, min_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
+    from pyspark_kafka_direct.spark.offset_committer import GroupOffsets, RunOffsetCommitter
+
+    GroupConnector: TypeAlias = Callable[[Mapping[str, str], str], GroupOffsets]
+
+_log = logging.getLogger("pyspark_kafka_direct.monitor")
+
+
+class GroupCommitter:
+    """Commits the offsets of the queries of a session; a ``BatchObserver``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        connect: GroupConnector | None = None,
+        groups: dict[CommitGroup, GroupOffsetCommitter] | None = None,
+    ) -> None:
+        self._folder = folder  # shared by the listener and the planners
+        self._connect = connect or _connect_group  # called at the first commit, on a thread that may block
+        self._lock = threading.Lock()
+        # The groups of all sessions: a query may resume in another session while its last commit is in flight.
+        self._all_groups = {} if groups is None else groups
+        self._groups: dict[CommitGroup, GroupOffsetCommitter] = {}
+        self._runs: dict[tuple[str, CommitGroup], _CommittedRun] = {}
+
+    def query_started(self, run_id: str, sources: Sequence[Mapping[str, str]]) -> None:
+        """Offer to commit, before the planner of the query runs."""
+        for options in sources:
+            group = _parse_commit_group(options)
+            if group is None:
+                continue
+            with self._lock:
+                if (run_id, group) not in self._runs:
+                    commits = self._all_groups.setdefault(group, GroupOffsetCommitter(group.group_id, _log))
+                    self._groups[group] = commits
+                    run = commits.for_run(partial(self._connect, options, group.group_id))
+                    self._runs[run_id, group] = _CommittedRun(CommitOffer(self._folder, group, run_id), run)
+
+    def batch_ended(self, run_id: str, sources: Sequence[tuple[SourceBatch, Mapping[str, str]]]) -> None:
+        """Start to commit the end offsets of this batch."""
+        runs = self._groups_of_run(run_id)
+        batches: dict[CommitGroup, list[SourceBatch]] = {}
+        for batch, options in sources if runs else ():
+            group = _parse_commit_group(options)
+            if group in runs:
+                batches.setdefault(group, []).append(batch)
+        for group, group_batches in batches.items():
+            if runs[group].count_report():
+                self._warn_of_shared_group(group, runs[group])
+                ends, starts = [batch.end for batch in group_batches], [batch.start for batch in group_batches]
+                runs[group].commits.commit_async(min_offsets(ends), resumed_from=min_offsets(starts))
+
+    def query_idle(self, run_id: str) -> None:
+        """Commit the start offsets of a resumed query that has found nothing to read yet."""
+        for run in self._groups_of_run(run_id).values():
+            run.offer.withdraw()
+            run.commit_start()
+
+    def query_ended(self, run_id: str) -> None:
+        """Commit the start offsets of a query that had no batch, and close its offer."""
+        for group, run in self._groups_of_run(run_id).items():
+            run.commit_start()
+            run.offer.close()
+            with self._lock:
+                del self._runs[run_id, group]
+
+    def flush(self, seconds: float) -> bool:
+        """Wait for the commits of this session's queries; returns false if the timeout passes first."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            groups = list(self._groups.values())
+        return all(group.wait(max(deadline - time.monotonic(), 0)) for group in groups)
+
+    def _groups_of_run(self, run_id: str) -> dict[CommitGroup, _CommittedRun]:
+        with self._lock:
+            return {group: run for (each_run_id, group), run in self._runs.items() if each_run_id == run_id}
+
+    def _warn_of_shared_group(self, group: CommitGroup, run: _CommittedRun) -> None:
+        with self._lock:
+            others = [
+                other for (_, other_group), other in self._runs.items() if other_group == group and other is not run
+            ]
+        if not run.commits.has_commits and any(other.commits.has_commits for other in others):
+            _log.warning(
+                "two queries commit to the group %s, so its offsets alternate between the two. Set a different "
+                "commitGroupId for each query",
+                group.group_id,
+            )
+
+
+class _CommittedRun:
+    """The commits of one run of a query for one of its groups."""
+
+    def __init__(self, offer: CommitOffer, commits: RunOffsetCommitter) -> None:
+        self.offer = offer
+        self.commits = commits
+        self._listener_commits = False
+        self._report_count = 0
+
+    @property
+    def listener_commits(self) -> bool:
+        """Whether a planner of this run has accepted the offer, so that the listener commits; never false again."""
+        self._listener_commits = self._listener_commits or self.offer.is_accepted()
+        return self._listener_commits
+
+    def count_report(self) -> bool:
+        """Count the report of a batch, and return whether the listener commits."""
+        # The first batch may be one that an earlier run planned. Spark runs such a batch again without starting the
+        # planners of sources that have no records in it. Before the second batch, all planners have started.
+        self._report_count += 1
+        if self._report_count > 1:
+            self.offer.withdraw()
+        return self.listener_commits
+
+    def commit_start(self) -> None:
+        """Commit the offsets from which the run resumed, unless a batch was already committed."""
+        if self.listener_commits and not self.commits.has_commits:
+            start = min_offsets(self.offer.resume_offsets())
+            if start:
+                self.commits.commit_async(start, resumed_from=start)
+
+
+def _parse_commit_group(options: Mapping[str, str]) -> CommitGroup | None:
+    """Return the group for which a source commits, if any; options are empty if the query was not found."""
+    from pyspark_kafka_direct.config.read_options import parse_stream_options
+
+    try:
+        return commit_group(parse_stream_options(options)) if options else None
+    except OptionError:  # the planner rejects the query
+        return None
+
+
+def _connect_group(options: Mapping[str, str], group_id: str) -> GroupOffsets:
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+    from pyspark_kafka_direct.spark.query_metadata import open_stream_cluster
+
+    return ConsumerGroup(open_stream_cluster(options), group_id)

@@ -1,0 +1,160 @@
+"""Metrics for Prometheus, under the names that dashboards of kafka-lag-exporter use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, MutableMapping, Sequence, Set
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    from pyspark_kafka_direct.monitor.consumer_lag import QueryLag
+    from pyspark_kafka_direct.monitor.query_status import QueryHealth, SinkTotal
+
+_CLIENT_MISSING = (
+    "the Prometheus client is not installed: pip install 'pyspark-kafka-direct[prometheus]' (or prometheus-client)"
+)
+
+
+class LagSource(Protocol):
+    """The part of ``Monitor`` that the metrics need."""
+
+    @property
+    def lags(self) -> tuple[QueryLag, ...]:
+        """The lag of every query."""
+
+    @property
+    def queries(self) -> tuple[QueryHealth, ...]:
+        """Every query, and whether it is running."""
+
+    def refresh_stale_lags(self) -> None:
+        """Start to refresh the lag of running queries without a recent report."""
+
+    @property
+    def sink_totals(self) -> tuple[SinkTotal, ...]:
+        """What every query has written."""
+
+
+def register_collector(
+    monitor: LagSource,
+    registry: CollectorRegistry | None,
+    collectors: MutableMapping[CollectorRegistry, LagCollector],
+) -> None:
+    """Add the monitor to the collector of a registry; ``None`` is the default registry."""
+    try:
+        from prometheus_client import REGISTRY
+    except ImportError as error:
+        raise ImportError(_CLIENT_MISSING) from error
+    target = registry or REGISTRY
+    if target not in collectors:
+        collectors[target] = LagCollector()
+        target.register(collectors[target])
+    collectors[target].add(monitor)
+
+
+class LagCollector:
+    """Computes the metrics at each scrape."""
+
+    # All sessions share one collector, because Prometheus requires that each metric name occurs once, with all of its
+    # series. Two sessions may have the same series.
+
+    def __init__(self) -> None:
+        self._monitors: list[LagSource] = []
+
+    def add(self, monitor: LagSource) -> None:
+        """Add a monitor."""
+        if monitor not in self._monitors:
+            self._monitors.append(monitor)
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Return nothing: the metrics are not known before a query runs."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Return the current metrics."""
+        for monitor in self._monitors:
+            monitor.refresh_stale_lags()
+        # Monitor.queries is read once, because each access calls the JVM to check whether Spark still runs.
+        queries = [query for monitor in self._monitors for query in monitor.queries]
+        yield from self._health(queries)
+        yield from self._lag({query.query_id for query in queries if query.is_running})
+        yield from self._written()
+
+    def _health(self, queries: Sequence[QueryHealth]) -> Iterator[GaugeMetricFamily]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        up = GaugeMetricFamily("kafka_direct_query_up", "1 if the query is running", labels=["query"])
+        last_batch = GaugeMetricFamily(
+            "kafka_direct_query_last_batch_timestamp_seconds", "When its last batch ended", labels=["query"]
+        )
+        # If several queries have the same name, the running one is shown, or else the one that started last.
+        ordered = sorted(queries, key=lambda query: query.is_running)
+        shown_queries = {query.query: query for query in ordered}
+        for name, query in shown_queries.items():
+            up.add_metric([name], int(query.is_running))
+            if query.last_batch is not None:
+                last_batch.add_metric([name], query.last_batch)
+        yield from (up, last_batch)
+
+    def _written(self) -> Iterator[CounterMetricFamily]:
+        from prometheus_client.core import CounterMetricFamily
+
+        labels = ["query", "topic"]
+        records = CounterMetricFamily("kafka_direct_sink_records", "Records written", labels=labels)
+        size = CounterMetricFamily("kafka_direct_sink_bytes", "Bytes written, as sent", labels=labels)
+        sums: dict[tuple[str, str], tuple[int, int]] = {}  # several queries may have had the same name
+        for total in (total for monitor in self._monitors for total in monitor.sink_totals):
+            record_sum, byte_sum = sums.get((total.query, total.topic), (0, 0))
+            sums[total.query, total.topic] = (record_sum + total.records, byte_sum + total.bytes)
+        for label_values, (record_sum, byte_sum) in sums.items():
+            records.add_metric(label_values, record_sum)
+            size.add_metric(label_values, byte_sum)
+        yield from (records, size)
+
+    def _lag(self, running: Set[str]) -> Iterator[GaugeMetricFamily]:
+        """Return the lag of running queries; if two sources read a partition, the larger lag."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ["group", "topic", "partition"]
+        offset = GaugeMetricFamily("kafka_consumergroup_group_offset", "Next offset to read", labels=labels)
+        lag = GaugeMetricFamily("kafka_consumergroup_group_lag", "Lag in offsets", labels=labels)
+        seconds = GaugeMetricFamily("kafka_consumergroup_group_lag_seconds", "Lag in seconds", labels=labels)
+        max_lag = GaugeMetricFamily(
+            "kafka_consumergroup_group_max_lag", "Largest lag of a partition in offsets", labels=["group"]
+        )
+        max_seconds = GaugeMetricFamily(
+            "kafka_consumergroup_group_max_lag_seconds", "Largest lag of a partition in seconds", labels=["group"]
+        )
+        latest = GaugeMetricFamily("kafka_partition_latest_offset", "End offset of the partition", labels=labels[1:])
+
+        lags = [lag for monitor in self._monitors for lag in monitor.lags if lag.query_id in running]
+        sources = [source for lag in lags for source in lag.sources]
+        partitions = sorted(
+            ((source.group, partition_lag) for source in sources for partition_lag in source.partitions),
+            key=lambda pair: pair[1].lag,
+        )
+        # The partitions are sorted by lag, so the dict keeps the largest lag of each partition.
+        largest_lags = {
+            (group, partition_lag.topic, str(partition_lag.partition)): partition_lag
+            for group, partition_lag in partitions
+        }
+        ends: dict[tuple[str, str], int] = {}
+        for (group, topic, partition), partition_lag in largest_lags.items():
+            label_values = [group, topic, partition]
+            offset.add_metric(label_values, partition_lag.offset)
+            lag.add_metric(label_values, partition_lag.lag)
+            if partition_lag.seconds is not None:
+                seconds.add_metric(label_values, partition_lag.seconds)
+            ends[topic, partition] = max(ends.get((topic, partition), 0), partition_lag.latest)
+        for (topic, partition), end in ends.items():
+            latest.add_metric([topic, partition], end)
+        for group in sorted({source.group for source in sources}):
+            group_sources = [source for source in sources if source.group == group]
+            max_lag.add_metric([group], max(source.max_offsets_behind for source in group_sources))
+            lags_in_seconds = [source.max_seconds_behind for source in group_sources]
+            known_seconds = [lag_seconds for lag_seconds in lags_in_seconds if lag_seconds is not None]
+            if known_seconds:
+                max_seconds.add_metric([group], max(known_seconds))
+        yield from (offset, lag, seconds, max_lag, max_seconds, latest)

@@ -1,0 +1,164 @@
+"""Plans a batch: the offset ranges of its tasks between a start and an end.
+
+The order of the lookups matters: log start offsets first, timestamps next, ends last. So a start never lies below the
+log start offset that was returned, an offset found by timestamp never lies after the end, and a timestamp filter
+(``pushed_filters``) without a matching record applies to the whole planned range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import clip_to_log
+from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
+from pyspark_kafka_direct.planning.offset_resolution import (
+    RangeSide,
+    ResolvedOffset,
+    required_lookups,
+    resolve_offsets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from pyspark_kafka_direct.planning.offset_specs import OffsetSpec
+    from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
+
+# Requests offsets from the leaders, by partition: EARLIEST, LATEST or a timestamp in ms, for which the result is
+# NO_RECORD if no record has it or a later one.
+OffsetLookup: TypeAlias = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The plan of a batch."""
+
+    ranges: tuple[OffsetRange, ...]  # one per task, none empty, ordered by topic, partition, offset
+    from_earliest: frozenset[OffsetRange] = (
+        frozenset()
+    )  # those that start at "earliest": deleted records at their start are no loss
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlanOptions:
+    """Options that shape the tasks of a plan."""
+
+    fail_on_data_loss: bool = True
+    read_committed: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+
+def plan_offset_specs(
+    start: OffsetSpec,
+    end: OffsetSpec,
+    partitions: Collection[TopicPartition],
+    fetch_offsets: OffsetLookup,
+    options: BatchPlanOptions,
+    pushed: PushedFilters | None = None,
+) -> BatchPlan:
+    """Plan the records from ``start`` to ``end``; two to five lookups, whatever the number of partitions."""
+    if not partitions:
+        return BatchPlan(())
+    # Check both specs against the assigned partitions before the first lookup.
+    start_lookups, end_lookups = required_lookups(start, partitions, "start"), required_lookups(end, partitions, "end")
+    earliest = fetch_offsets(dict.fromkeys(partitions, EARLIEST))
+    start_offsets_by_time = _offsets_by_timestamp(start_lookups, fetch_offsets)
+    end_offsets_by_time = _offsets_by_timestamp(end_lookups, fetch_offsets)
+    latest = fetch_offsets(dict.fromkeys(partitions, LATEST))
+
+    def resolve(
+        spec: OffsetSpec,
+        lookups: Mapping[TopicPartition, int],
+        offsets_by_time: Mapping[TopicPartition, int],
+        side: RangeSide,
+    ) -> dict[TopicPartition, ResolvedOffset]:
+        sentinels = {
+            tp: (earliest if lookup == EARLIEST else latest)[tp] for tp, lookup in lookups.items() if lookup < 0
+        }
+        return resolve_offsets(spec, partitions, {**sentinels, **offsets_by_time}, latest, side)
+
+    starts = resolve(start, start_lookups, start_offsets_by_time, "start")
+    ends = resolve(end, end_lookups, end_offsets_by_time, "end")
+    return _plan_ranges(
+        [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)], earliest, latest, fetch_offsets, options, pushed
+    )
+
+
+def plan_explicit_ranges(
+    ranges: Sequence[OffsetRange],
+    topics: Mapping[str, Collection[int]],  # the partitions of each existing topic
+    fetch_offsets: OffsetLookup,
+    options: BatchPlanOptions,
+    pushed: PushedFilters | None = None,
+) -> BatchPlan:
+    """Plan the ranges of the option ``offsetRanges``, in the order of the option."""
+    partitions = {r.topic_partition for r in ranges}
+    for tp in sorted(partitions):
+        if tp.partition not in topics.get(tp.topic, ()):
+            raise TopicNotFoundError(
+                "offsetRanges names a topic-partition that does not exist, or that you have no permission to describe",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+    if not partitions:
+        return BatchPlan(())
+    earliest = fetch_offsets(dict.fromkeys(partitions, EARLIEST))
+    latest = fetch_offsets(dict.fromkeys(partitions, LATEST))
+    bounds = [
+        (r.topic_partition, ResolvedOffset(r.from_offset, "given"), ResolvedOffset(r.until_offset, "given"))
+        for r in ranges
+    ]
+    return _plan_ranges(bounds, earliest, latest, fetch_offsets, options, pushed)
+
+
+def _offsets_by_timestamp(
+    requested: Mapping[TopicPartition, int], fetch_offsets: OffsetLookup
+) -> Mapping[TopicPartition, int]:
+    timestamps = {tp: lookup for tp, lookup in requested.items() if lookup >= 0}
+    return fetch_offsets(timestamps) if timestamps else {}
+
+
+def _plan_ranges(
+    bounds: Sequence[tuple[TopicPartition, ResolvedOffset, ResolvedOffset]],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    fetch_offsets: OffsetLookup,
+    options: BatchPlanOptions,
+    pushed: PushedFilters | None,
+) -> BatchPlan:
+    """Clip the bounds to the log, narrow them by the pushed filters and split them into tasks."""
+    ranges: list[OffsetRange] = []
+    warnings: list[str] = []
+    for tp, start, end in bounds:
+        clipped, clip_warnings = clip_to_log(
+            tp,
+            start,
+            end,
+            earliest[tp],
+            # With read_committed, offsets past the last stable offset exist, so they are not lost.
+            None if options.read_committed else latest[tp],
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        ranges.append(clipped)
+        warnings.extend(clip_warnings)
+    if pushed is not None:
+        ranges = pushed.narrow(ranges)
+        timestamps = pushed.required_timestamps(ranges)
+        if timestamps:
+            ranges = pushed.narrow_by_timestamp(ranges, fetch_offsets(timestamps))
+    task_ranges = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    # Retention before the first read is no loss for these: "earliest" means the log start when reading begins.
+    started_at_earliest = {tp for tp, start, _ in bounds if start.origin == "earliest"}
+    from_earliest = frozenset(
+        task_range
+        for task_range in task_ranges
+        if task_range.topic_partition in started_at_earliest
+        and task_range.from_offset == earliest[task_range.topic_partition]
+    )
+    return BatchPlan(tuple(task_ranges), from_earliest, tuple(warnings))

@@ -1,0 +1,127 @@
+"""Where a run of a continuous query starts: at its starting offsets, or at the end of the last completed epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.planning.loss_report import LossReport
+from pyspark_kafka_direct.planning.offset_reader import OffsetHistory, OffsetMetadata, SnapshotReader
+from pyspark_kafka_direct.planning.offset_resolution import resolve_start_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.offset_reader import OffsetReader
+    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousStartOptions:
+    """The options that decide where a run starts."""
+
+    start: StartingOffsetSpec  # of a new query
+    fail_on_data_loss: bool = True
+    read_committed: bool = False  # end offsets are last stable offsets
+    max_attempts: int = 3  # responses after which missing records are confirmed as lost
+
+
+class ContinuousStartPlanner:
+    """Decides where the runs of one query start; not thread-safe."""
+
+    def __init__(self, options: ContinuousStartOptions, offset_reader: OffsetReader) -> None:
+        self._options = options
+        self._offset_reader = offset_reader
+        self._losses = LossReport(options.fail_on_data_loss, offset_reader)
+        self._history = OffsetHistory()
+        self._snapshots = SnapshotReader(
+            offset_reader, self._history, max_attempts=options.max_attempts, read_committed=options.read_committed
+        )
+        self._known_topic_ids: Mapping[TopicPartition, UUID] = {}
+        self.current_topic_ids: Mapping[TopicPartition, UUID] = {}  # of the offsets that were returned last
+        self.latest: Mapping[TopicPartition, int] = {}  # the end offsets at that time
+
+    def initial_offsets(self) -> dict[TopicPartition, int]:
+        """Return where a new query starts."""
+        max_attempts = self._options.max_attempts
+        while True:
+            try:
+                assigned = self._offset_reader.assigned(strict=True)
+                offsets = resolve_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
+            except TopicNotFoundError:
+                # A broker may not have the metadata of a new topic yet.
+                max_attempts -= 1
+                if max_attempts <= 0:
+                    raise
+                self._offset_reader.wait()
+            else:
+                self.current_topic_ids = _topic_ids_by_partition(offsets, assigned.topic_ids)
+                return offsets
+
+    def resume_offsets(self, end_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where a query resumes, for all partitions that exist now; new ones start at their log start offset.
+
+        Until ``retain_topic_ids`` is called after a commit, another call compares with the same topic ids.
+        """
+        known_ids = {tp: self._known_topic_ids[tp] for tp in end_offsets if tp in self._known_topic_ids}
+        self._history.put(end_offsets, OffsetMetadata({tp.topic: topic_id for tp, topic_id in known_ids.items()}))
+        snapshot = self._snapshots.fetch_latest(end_offsets)
+        current_ids = snapshot.topic_ids
+        recreated_partitions = {
+            tp for tp, topic_id in known_ids.items() if current_ids.get(tp.topic, topic_id) != topic_id
+        }
+        for topic in sorted({tp.topic for tp in recreated_partitions}):
+            lost = sorted(tp for tp in recreated_partitions if tp.topic == topic)
+            self._losses.report_recreated(lost, known_ids[lost[0]], current_ids[topic])
+        self._losses.report_missing(
+            [tp for tp in end_offsets if tp not in snapshot.latest and tp not in recreated_partitions]
+        )
+        start_offsets: dict[TopicPartition, int] = {}
+        for tp in sorted(snapshot.latest.keys() & end_offsets.keys()):
+            if tp in recreated_partitions:
+                continue
+            start_offsets[tp] = min(end_offsets[tp], snapshot.latest[tp])
+            if start_offsets[tp] < end_offsets[tp]:
+                self._losses.report_offset_changed(tp, end_offsets[tp], snapshot.latest[tp])
+        start_offsets.update(self._starts_of_new_partitions(snapshot.latest, end_offsets, start_offsets))
+        self.current_topic_ids, self.latest = (
+            {**known_ids, **_topic_ids_by_partition(start_offsets, current_ids)},
+            snapshot.latest,
+        )
+        return dict(sorted(start_offsets.items()))
+
+    def retain_topic_ids(self, topic_ids: Mapping[TopicPartition, UUID]) -> None:
+        """Remember the topic ids of committed offsets; other partitions keep theirs.
+
+        Call this after the commit: an offset of the deleted topic must not be used with the id of the recreated one.
+        """
+        self._known_topic_ids = {**self._known_topic_ids, **topic_ids}
+
+    def forget_topic_ids(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the topic ids of partitions whose offsets come from a source with current metadata."""
+        forgotten = set(partitions)
+        self._known_topic_ids = {tp: topic_id for tp, topic_id in self._known_topic_ids.items() if tp not in forgotten}
+
+    def _starts_of_new_partitions(
+        self,
+        latest: Mapping[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int],
+        start_offsets: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, int]:
+        """Return the log starts of new partitions, including those of recreated topics."""
+        new_partitions = latest.keys() - start_offsets.keys()
+        if not new_partitions:
+            return {}
+        starts = self._snapshots.fetch_log_starts(new_partitions)
+        self._losses.report_start_not_found(new_partitions - starts.keys())
+        self._losses.report_added_late({tp: offset for tp, offset in starts.items() if tp not in end_offsets})
+        return starts
+
+
+def _topic_ids_by_partition(
+    partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]
+) -> Mapping[TopicPartition, UUID]:
+    return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}

@@ -1,0 +1,286 @@
+"""Plans the batches of the direct stream, and decides where it starts.
+
+A batch starts where the previous one ended, and ends at the end of the logs or at its limit. Unlike the planner of a
+streaming query (``planning.micro_batch_planner``) it skips no partition: a deleted, truncated or recreated one fails
+the batch, and the next batch starts at the same offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeAlias
+
+from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.planning.backpressure import clamp_ends
+from pyspark_kafka_direct.planning.hints import listed
+from pyspark_kafka_direct.planning.loss_report import LossReport
+from pyspark_kafka_direct.planning.read_limits import expired_log_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_log = logging.getLogger("pyspark_kafka_direct.direct")
+
+OffsetResetStrategy: TypeAlias = Literal["earliest", "latest", "none"]
+
+_RESTART_STREAM_ADVICE = "start the stream with a new checkpoint directory, or none, and an offset that exists"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """The state of a stream between two batches."""
+
+    offsets: Mapping[TopicPartition, int]  # the next offset to read
+    topic_ids: Mapping[str, UUID]  # when the topics were first discovered, if the brokers have ids
+
+
+@dataclass(frozen=True, slots=True)
+class DirectBatchPlan:
+    """The plan of a batch."""
+
+    ranges: tuple[OffsetRange, ...]  # one for each partition, including empty ones
+    topic_ids: Mapping[str, UUID]  # at planning, if the brokers have ids
+    deleted_offset_count: int = 0  # offsets in the ranges whose records are known to be deleted; tasks skip them
+
+
+class DirectOffsetReader(Protocol):
+    """Reads offsets from the cluster; every call may raise ``BrokerError`` after its own retries."""
+
+    def assigned(self, tracked: Collection[TopicPartition]) -> Mapping[TopicPartition, UUID | None]:
+        """Return the partitions to read that exist now, with their topic ids if the brokers have these."""
+
+    def new_partition_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the start offsets of partitions that were created after the stream started."""
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end offsets of these partitions; raise ``TopicNotFoundError`` if one is missing."""
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return high watermarks: with ``read_committed`` they may lie after ``latest``."""
+
+    def max_records(
+        self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int] | None:
+        """Return how many records each partition may have; ``None`` is no limit."""
+
+    def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return log start offsets if tasks skip lost records, else an empty mapping."""
+
+    def wait(self) -> bool:
+        """Pause before a retry; return false when the retry budget is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """The offsets of a partition's log as its leader reports them."""
+
+    start: int
+    readable_end: int  # the last stable offset with read_committed, else the same as end
+    end: int  # the high watermark
+
+    def contains(self, offset: int) -> bool:
+        """Return whether reading can start at an offset; at the end it waits for the next record."""
+        return self.start <= offset <= self.end
+
+    def __str__(self) -> str:
+        return f"{self.start} to {self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartOffsets:
+    """The first offset to read of each partition, and warnings to log."""
+
+    offsets: dict[TopicPartition, int]
+    warnings: tuple[str, ...] = ()
+
+
+def plan_direct_batch(position: StreamPosition, offset_reader: DirectOffsetReader) -> DirectBatchPlan:
+    """Return the ranges of the batch that starts at a position."""
+    assigned = _confirmed_partitions(position, offset_reader)
+    _check_not_lost(position, assigned)
+    from_offsets: dict[TopicPartition, int] = {
+        **position.offsets,
+        **_start_new_partitions(position, assigned, offset_reader),
+    }
+    try:
+        latest = offset_reader.latest(from_offsets)
+    except TopicNotFoundError:  # it was deleted since the metadata refresh
+        _check_not_lost(position, _confirmed_partitions(position, offset_reader))
+        raise
+    latest = {**latest, **_unreadable_starts(from_offsets, latest, offset_reader)}
+    max_records = offset_reader.max_records(from_offsets, latest)
+    later_log_starts = {} if max_records is None else expired_log_starts(from_offsets, latest, offset_reader.log_starts)
+    if later_log_starts:
+        max_records = offset_reader.max_records(from_offsets | later_log_starts, latest)
+    end_offsets = clamp_ends(from_offsets | later_log_starts, latest, max_records)
+    # A range starts where the last one ended even if its first records are deleted: the task reports that, and users
+    # who store offsets see no gap.
+    ranges = tuple(
+        OffsetRange(tp.topic, tp.partition, from_offsets[tp], end_offsets[tp]) for tp in sorted(from_offsets)
+    )
+    deleted_offset_count = sum(log_start - from_offsets[tp] for tp, log_start in later_log_starts.items())
+    return DirectBatchPlan(ranges, topic_ids_of(assigned), deleted_offset_count)
+
+
+def topic_ids_of(assigned: Mapping[TopicPartition, UUID | None]) -> dict[str, UUID]:
+    """Return the ids of the topics, as far as they are known."""
+    return {tp.topic: topic_id for tp, topic_id in assigned.items() if topic_id is not None}
+
+
+def decide_start_offsets(
+    explicit: Mapping[TopicPartition, int | None],  # every partition; None without an explicit offset
+    committed: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogOffsets],
+    *,
+    reset: OffsetResetStrategy,
+    group: str | None,  # for messages
+) -> StartOffsets:
+    """Decide where a new stream starts: at an explicit offset, a committed one, or by ``auto.offset.reset``.
+
+    A committed offset outside the log is invalid: retention deleted its record, or the topic was recreated. Then
+    ``auto.offset.reset`` applies as in Java's consumer, and with ``none`` the stream is rejected. Spark's own stream
+    fails its first batch at such an offset.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    warnings: list[str] = []
+    for tp, explicit_offset in sorted(explicit.items()):
+        log, offset = logs[tp], committed.get(tp)
+        if explicit_offset is not None:
+            _check_explicit(tp, explicit_offset, log)
+            offsets[tp] = explicit_offset
+        elif offset is not None and log.contains(offset):
+            offsets[tp] = offset
+        elif reset != "none":
+            offsets[tp] = log.start if reset == "earliest" else log.readable_end
+            if offset is not None:
+                rule = f"auto.offset.reset={reset}"
+                warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {offsets[tp]} ({rule})")
+        elif offset is not None:
+            _reject_committed(tp, offset, log, group)
+    missing = sorted(tp for tp in explicit if tp not in offsets)
+    if missing:
+        reason = "there is no group.id" if group is None else f"the group {group!r} has not committed one"
+        raise InvalidOffsetsError(
+            f"no offset to start at for {listed(missing)}: there is no explicit offset, {reason}, and "
+            "auto.offset.reset is none; pass offsets to the consumer strategy, commit some, or set auto.offset.reset "
+            "to earliest or latest",
+            topic=missing[0].topic,
+            partition=missing[0].partition,
+        )
+    return StartOffsets(offsets, tuple(warnings))
+
+
+def decide_new_partition_offsets(
+    committed: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogOffsets],
+    *,
+    reset: OffsetResetStrategy,
+    group: str | None,
+) -> StartOffsets:
+    """Decide where partitions start that were created after the stream: at committed offsets, else at the log start.
+
+    ``auto.offset.reset=latest`` does not apply: with it Spark's stream skips the records between the creation of a
+    partition and its discovery. For the same reason a committed offset outside the log means the log start.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    warnings: list[str] = []
+    for tp, log in sorted(logs.items()):
+        offset = committed.get(tp)
+        if offset is not None and not log.contains(offset):
+            if reset == "none":
+                _reject_committed(tp, offset, log, group)
+            rule = "as does every partition created after the stream"
+            warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {log.start}, {rule}")
+            offset = None
+        offsets[tp] = log.start if offset is None else offset
+    return StartOffsets(offsets, tuple(warnings))
+
+
+def _confirmed_partitions(
+    position: StreamPosition, offset_reader: DirectOffsetReader
+) -> Mapping[TopicPartition, UUID | None]:
+    """Return the partitions that exist; retry for missing ones, because a broker's metadata may lag."""
+    while True:
+        assigned = offset_reader.assigned(position.offsets)
+        if all(tp in assigned for tp in position.offsets) or not offset_reader.wait():
+            return assigned
+
+
+def _check_not_lost(position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None]) -> None:
+    losses = _losses()
+    for topic, topic_id in sorted(topic_ids_of(assigned).items()):
+        known_id = position.topic_ids.get(topic, topic_id)
+        if known_id != topic_id:
+            losses.report_recreated([tp for tp in position.offsets if tp.topic == topic], known_id, topic_id)
+    losses.report_missing([tp for tp in position.offsets if tp not in assigned])
+
+
+def _start_new_partitions(
+    position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None], offset_reader: DirectOffsetReader
+) -> Mapping[TopicPartition, int]:
+    new = sorted(tp for tp in assigned if tp not in position.offsets)
+    if not new:
+        return {}
+    _log.info("new partitions: %s", listed(new))
+    return offset_reader.new_partition_offsets(new)
+
+
+def _unreadable_starts(
+    from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], offset_reader: DirectOffsetReader
+) -> Mapping[TopicPartition, int]:
+    """Return the starts of partitions that lie after the last stable offset; as ends they make the ranges empty."""
+    beyond_latest = sorted(tp for tp in from_offsets if latest[tp] < from_offsets[tp])
+    high_watermarks = offset_reader.high_watermarks(beyond_latest) if beyond_latest else {}
+    for tp in beyond_latest:
+        if high_watermarks[tp] < from_offsets[tp]:
+            _losses().report_offset_changed(tp, from_offsets[tp], high_watermarks[tp])
+    return {tp: from_offsets[tp] for tp in beyond_latest}
+
+
+def _losses() -> LossReport:
+    return LossReport(True, _FixedSelection(), advice=_RESTART_STREAM_ADVICE)
+
+
+class _FixedSelection:
+    """The context of a stream whose subscription never changes: a missing partition was deleted."""
+
+    def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        return ()
+
+    def warn(self, message: str) -> None:
+        _log.warning("%s", message)
+
+
+def _check_explicit(tp: TopicPartition, offset: int, log: LogOffsets) -> None:
+    if not log.contains(offset):
+        _reject(
+            tp,
+            offset,
+            f"the start offset {offset} is not in the log, which holds {log}; use an offset in the log, or none to "
+            "start according to auto.offset.reset",
+        )
+
+
+def _reject_committed(tp: TopicPartition, offset: int, log: LogOffsets, group: str | None) -> NoReturn:
+    _reject(
+        tp,
+        offset,
+        f"{_out_of_range_text(tp, offset, log, group)}, and auto.offset.reset is none; commit an offset in the log, "
+        "pass one to the consumer strategy, or set auto.offset.reset to earliest or latest",
+    )
+
+
+def _reject(tp: TopicPartition, offset: int, reason: str) -> NoReturn:
+    raise InvalidOffsetsError(reason, topic=tp.topic, partition=tp.partition, offset=offset)
+
+
+def _out_of_range_text(tp: TopicPartition, offset: int, log: LogOffsets, group: str | None) -> str:
+    cause = (
+        "retention deleted the records" if offset < log.start else "the topic was recreated, or its log was truncated"
+    )
+    return f"the committed offset {offset} of group {group!r} for {tp} is not in the log, which holds {log} ({cause})"

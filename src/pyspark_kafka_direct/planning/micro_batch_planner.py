@@ -1,0 +1,460 @@
+"""Decides where the next micro-batch ends, and which offset ranges it consists of.
+
+Spark keeps each end offset in the checkpoint and starts the next batch there. It plans an unfinished batch again from
+the same two offsets, so an end is decided once and the ranges follow from start and end.
+
+A start that can change (``latest``, timestamps) must be resolved once only. Spark's own source writes it into the
+checkpoint. Here the first batch is empty and its end is the start, so Spark's offset log makes it durable. If the query
+fails in that batch, Spark replans it. Its end contains ``EMPTY_FIRST_BATCH``: nothing is read, and the next batch
+starts at that end. A first batch without this flag was planned by another source. Its start is resolved again if that
+gives the same offsets, else the batch is rejected.
+
+A start that does not match the topics is rejected when the first end is requested. It is not rejected when a batch
+whose end is in the checkpoint is planned, because the topics may have changed since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
+from pyspark_kafka_direct.planning.loss_report import (
+    LossReport,
+    check_fixed_end_offsets,
+    check_latest_offsets,
+    check_topics_not_recreated,
+)
+from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
+from pyspark_kafka_direct.planning.offset_reader import (
+    OffsetHistory,
+    OffsetMetadata,
+    OffsetSnapshot,
+    SnapshotReader,
+    recreated_topics,
+)
+from pyspark_kafka_direct.planning.offset_resolution import (
+    resolve_known_start_offsets,
+    resolve_start_offsets,
+    start_is_reproducible,
+    start_may_change,
+)
+from pyspark_kafka_direct.planning.read_limits import (
+    MinOffsetsGate,
+    ReadLimits,
+    byte_limit,
+    count_new_offsets,
+    expired_log_starts,
+    merge_samples,
+    rate_limit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.offset_reader import OffsetReader
+    from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
+    from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
+
+# Seconds without a refresh after one without new records: Spark polls an idle source up to 100 times a second.
+IDLE_PAUSE = 0.1
+LONGEST_IDLE_PAUSE = 1.0  # after slow refreshes, such as a pattern among thousands of topics
+
+# The pause after a refresh is at least this many times its duration: an idle planner uses at most 5 % of a core.
+_PAUSE_PER_REFRESH = 20
+
+_MAX_SAMPLED_PARTITIONS = 16
+_DEFAULT_RECORD_BYTES = 1024
+
+_TRIGGER_ONCE_REJECTED = (
+    "a query whose start can change (startingOffsets=latest or committed, or a timestamp) cannot start with a single "
+    "batch, because its first batch is empty and only makes the start durable. Spark runs a single batch for "
+    "Trigger.Once, and for Trigger.AvailableNow if another source of the query does not support that trigger. Start "
+    "from earliest or from explicit offsets; or use Trigger.AvailableNow if all sources support it; or run the query "
+    "first with another trigger, then resume it with this one"
+)
+
+_UNKNOWN_FIRST_BATCH = (
+    "the checkpoint's first batch was not finished, and another source (Spark's own kafka source?) or another start "
+    "planned it. Its start is not known, and a start that can change (startingOffsets=latest or committed) would skip "
+    "records. Set startingOffsets to the start of that batch; Spark's own source keeps it in the last line of the "
+    "checkpoint's file sources/0/0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchOptions:
+    """The options of a stream that the planner needs."""
+
+    start: StartingOffsetSpec  # of a new query
+    limits: ReadLimits = field(default_factory=ReadLimits)
+    fail_on_data_loss: bool = True
+    read_committed: bool = False  # end offsets are last stable offsets
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_attempts: int = 3  # responses after which missing records are confirmed as lost (fetchOffset.numRetries)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchPlan:
+    """The plan of a micro-batch."""
+
+    ranges: tuple[OffsetRange, ...] = ()  # one per task, none empty, ordered by topic, partition, offset
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)  # when the batch's end was decided, as far as known
+
+
+class _IdleStart(NamedTuple):
+    """A batch's start without new records."""
+
+    offsets: dict[TopicPartition, int]
+    assumed_until: float  # time of the next refresh
+
+
+class MicroBatchPlanner:
+    """Plans the micro-batches of one query one after the other; not thread-safe."""
+
+    def __init__(
+        self,
+        options: MicroBatchOptions,
+        offset_reader: OffsetReader,
+        clock: Callable[[], float],  # monotonic seconds
+        *,
+        # Returns the maximum number of offsets of the batch with this start, from the durations of earlier batches.
+        backpressure_limit: Callable[[Mapping[TopicPartition, int]], int | None] | None = None,
+    ) -> None:
+        self._options = options
+        self._offset_reader = offset_reader
+        self._clock = clock
+        self._losses = LossReport(options.fail_on_data_loss, offset_reader)
+        self._limiter = BatchLimiter(options.limits, offset_reader, clock, backpressure_limit)
+        self._history = OffsetHistory()
+        self._snapshots = SnapshotReader(
+            offset_reader, self._history, max_attempts=options.max_attempts, read_committed=options.read_committed
+        )
+        self._initial_offsets: dict[TopicPartition, int] | None = None  # None if not requested, as in a resumed query
+        self._start_error: InvalidOffsetsError | TopicNotFoundError | None = None  # why a new query cannot start
+        self._end_was_requested = False
+        # Whether the first batch was planned before an end was requested: then its end is from the checkpoint.
+        self._logged_batch_was_planned = False
+        self._idle_start: _IdleStart | None = None
+
+    @property
+    def known_latest(self) -> Mapping[TopicPartition, int] | None:
+        """The latest end offsets, for the progress report; ``None`` before the first metadata refresh."""
+        return self._snapshots.known_latest
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the query resumes after a finished batch: then Spark does not request the initial offsets."""
+        return self._initial_offsets is None
+
+    def initial_offsets(self) -> dict[TopicPartition, int]:
+        """Return the start offsets of a new query, as far as they can be resolved; later calls return the same."""
+        if self._initial_offsets is None:
+            self._initial_offsets = self._resolve_initial_offsets()
+        return dict(self._initial_offsets)
+
+    def is_first_start(self, start: Mapping[TopicPartition, int]) -> bool:
+        """Return whether this run has planned nothing yet and ``start`` is the start of a new query."""
+        return not self._end_was_requested and not self._logged_batch_was_planned and start == self._initial_offsets
+
+    def fix_end_offsets(self) -> None:
+        """Limit the query to the records that exist now (Trigger.AvailableNow)."""
+        self._snapshots.fix_end_offsets()
+
+    def next_end_offsets(
+        self,
+        start: Mapping[TopicPartition, int],
+        *,
+        unlimited: bool = False,  # Trigger.Once ignores limits
+    ) -> dict[TopicPartition, int]:
+        """Return the end of the batch that starts at ``start``; equal to ``start`` if there is nothing to read yet."""
+        start = dict(start)
+        if self.is_first_start(start) and self._start_error is not None:
+            raise self._start_error
+        if self.is_first_start(start) and start_may_change(self._options.start):
+            if unlimited:
+                raise OptionError(_TRIGGER_ONCE_REJECTED)
+            self._end_was_requested = True
+            return start
+        self._end_was_requested = True
+        if not unlimited and self._is_idle(start):
+            return start
+        started_at = self._clock()
+        end = self._decide_end_offsets(start, unlimited)
+        now = self._clock()
+        pause = min(max(IDLE_PAUSE, _PAUSE_PER_REFRESH * (now - started_at)), LONGEST_IDLE_PAUSE)
+        self._idle_start = _IdleStart(start, now + pause) if end == start else None
+        return end
+
+    def plan(
+        self,
+        start: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+        *,
+        empty: bool = False,  # the end contains ``EMPTY_FIRST_BATCH``
+    ) -> MicroBatchPlan:
+        """Return the ranges of a batch, always the same ones for the same offsets."""
+        is_logged_first_batch = start == self._initial_offsets and not self._end_was_requested and not empty
+        self._logged_batch_was_planned = self._logged_batch_was_planned or not self._end_was_requested
+        if is_logged_first_batch and not start_is_reproducible(self._options.start):
+            raise OptionError(_UNKNOWN_FIRST_BATCH)
+        if empty or start == end:
+            return MicroBatchPlan()
+        metadata = self._history.get(end)
+        if metadata is None or not metadata.planned_by_this_run:
+            return self._replan(start, end)
+        if self._snapshots.fixed_end_offsets is not None:
+            check_fixed_end_offsets(end, self._snapshots.fixed_end_offsets)
+            snapshot = self._snapshots.fetch_latest(end)
+            check_latest_offsets(end, snapshot.latest)
+            check_topics_not_recreated(recreated_topics(metadata.topic_ids, snapshot.topic_ids))
+        from_offsets = {
+            tp: max(offset, metadata.log_starts.get(tp, offset))
+            for tp, offset in start.items()
+            if tp.topic not in metadata.recreated_topics
+        }
+        self._losses.report_missing(start.keys() - end.keys())
+        ends_without_start = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
+        added = ends_without_start.keys() - start.keys()  # the others are of recreated topics
+        from_offsets.update(self._start_added_partitions(ends_without_start, added))
+        return MicroBatchPlan(self._ranges(from_offsets, end), metadata.topic_ids)
+
+    def _is_idle(self, start: Mapping[TopicPartition, int]) -> bool:
+        idle = self._idle_start
+        return idle is not None and idle.offsets == start and self._clock() < idle.assumed_until
+
+    def _replan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> MicroBatchPlan:
+        """Plan a batch whose end an earlier run decided."""
+        topic_ids = self._offset_reader.assigned(strict=False).topic_ids
+        is_first_batch = (
+            self._initial_offsets is not None and start == self._initial_offsets and not self._end_was_requested
+        )
+        if is_first_batch:
+            # The start of a first batch is resolved again. Since the end was logged, offsets may have passed it and
+            # partitions may have been created: limit the start to the logged end. A partition only in the logged end
+            # is not reported as added: the metadata may be incomplete.
+            from_offsets = {tp: min(offset, end[tp]) for tp, offset in start.items() if tp in end}
+        else:
+            self._losses.report_missing(start.keys() - end.keys())
+            from_offsets = dict(start)
+        added = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
+        from_offsets.update(self._start_added_partitions(added, () if is_first_batch else added.keys()))
+        return MicroBatchPlan(self._ranges(from_offsets, end), topic_ids)
+
+    def _ranges(
+        self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> tuple[OffsetRange, ...]:
+        ranges = []
+        for tp in sorted(end.keys() & from_offsets.keys()):
+            if from_offsets[tp] > end[tp]:
+                self._losses.report_offset_changed(tp, from_offsets[tp], end[tp])
+            else:
+                ranges.append(OffsetRange(tp.topic, tp.partition, from_offsets[tp], end[tp]))
+        options = self._options
+        return tuple(split_ranges(ranges, options.min_partitions, options.max_records_per_partition))
+
+    def _start_added_partitions(
+        self,
+        ends: Mapping[TopicPartition, int],
+        added: Collection[TopicPartition],  # those that must start at offset 0
+    ) -> dict[TopicPartition, int]:
+        """Return log starts, at most the ends, of partitions that are read from their start; without missing ones."""
+        if not ends:
+            return {}
+        earliest = self._snapshots.fetch_log_starts(ends)
+        self._losses.report_start_not_found(ends.keys() - earliest.keys())
+        self._losses.report_added_late({tp: offset for tp, offset in earliest.items() if tp in added})
+        return {tp: min(offset, ends[tp]) for tp, offset in earliest.items()}
+
+    def _decide_end_offsets(self, start: dict[TopicPartition, int], unlimited: bool) -> dict[TopicPartition, int]:
+        snapshot = self._snapshots.available_offsets(start)
+        start_metadata = self._history.get(start)
+        if start_metadata is None:
+            start_metadata = OffsetMetadata(snapshot.topic_ids)
+            self._history.put(start, start_metadata)
+        changed_topics = recreated_topics(start_metadata.topic_ids, snapshot.topic_ids)
+        lost = self._report_losses(start, snapshot, start_metadata.topic_ids, changed_topics)
+        latest = dict(snapshot.latest)
+        # Partitions of which nothing was read: new ones, and those of recreated topics.
+        unread_ends = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in changed_topics}
+        unread_starts = self._start_added_partitions(unread_ends, unread_ends.keys() - start.keys())
+        for tp in unread_ends.keys() - unread_starts.keys():
+            del latest[tp]
+        from_offsets = {tp: start[tp] for tp in latest if tp not in unread_ends} | unread_starts
+        for tp in unread_starts.keys() & start.keys():
+            if unread_starts[tp] != start[tp]:
+                # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
+                # After a restart the old topic id is unknown, so a replanned batch would start at the old offset.
+                latest[tp] = unread_starts[tp]
+        later_log_starts = {} if unlimited else self._later_log_starts(from_offsets, latest)
+        lost_from = {tp: from_offsets[tp] for tp in later_log_starts}
+        from_offsets |= later_log_starts
+        if unlimited:
+            end = latest
+        # With fixed ends no new records count, so minOffsetsPerTrigger would delay the last batch forever. After a
+        # loss, the batch runs immediately: until its end is in the checkpoint, records of a new log count as read.
+        elif self._snapshots.fixed_end_offsets is None and self._limiter.should_wait(
+            start, from_offsets, latest, immediately=lost
+        ):
+            end = dict(start)
+        else:
+            end = self._limiter.limit_ends(start, from_offsets, latest)
+        if not end:
+            return start  # an empty end would drop the positions of the other partitions (SPARK-41375)
+        if end == start:
+            self._history.put(
+                start,
+                OffsetMetadata(
+                    dict(snapshot.topic_ids), start_metadata.planned_by_this_run, start_metadata.recreated_topics
+                ),
+            )
+        else:
+            for tp, log_start in sorted(later_log_starts.items()):
+                self._losses.report_aged_out(tp, lost_from[tp], log_start)
+            self._history.put(
+                end,
+                OffsetMetadata(
+                    snapshot.topic_ids,
+                    planned_by_this_run=True,
+                    recreated_topics=changed_topics,
+                    log_starts=later_log_starts,
+                ),
+            )
+        return end
+
+    def _later_log_starts(
+        self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return log starts after the batch's start, for its limits; empty if the tasks have to report such a loss."""
+        if self._options.fail_on_data_loss or not self._limiter.has_limits:
+            return {}
+        return expired_log_starts(
+            from_offsets, latest, lambda partitions: self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
+        )
+
+    def _report_losses(
+        self,
+        start: Mapping[TopicPartition, int],
+        snapshot: OffsetSnapshot,
+        start_ids: Mapping[str, UUID],
+        changed_topics: frozenset[str],
+    ) -> bool:
+        """Report the partitions whose offsets in ``start`` are no longer valid; return whether there are any."""
+        for topic in sorted(changed_topics):
+            lost = [tp for tp in start if tp.topic == topic]
+            self._losses.report_recreated(lost, start_ids[topic], snapshot.topic_ids[topic])
+        missing = [tp for tp in start if tp not in snapshot.latest and tp.topic not in changed_topics]
+        self._losses.report_missing(missing)
+        truncated = [
+            tp
+            for tp, end in sorted(snapshot.latest.items())
+            if end < start.get(tp, 0) and tp.topic not in changed_topics
+        ]
+        for tp in truncated:
+            self._losses.report_offset_changed(tp, start[tp], snapshot.latest[tp])
+        return bool(changed_topics or missing or truncated)
+
+    def _resolve_initial_offsets(self) -> dict[TopicPartition, int]:
+        try:
+            initial_offsets, topic_ids = self._resolve_initial_offsets_strictly()
+        except (InvalidOffsetsError, TopicNotFoundError) as error:
+            # A new query is rejected when Spark calls next_end_offsets. If an earlier run failed in its first batch,
+            # Spark calls plan instead, with the end in the checkpoint.
+            self._start_error = error
+            assigned = self._offset_reader.assigned(strict=False)
+            topic_ids = assigned.topic_ids
+            initial_offsets = resolve_known_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
+        self._history.put(initial_offsets, OffsetMetadata(topic_ids))
+        return initial_offsets
+
+    def _resolve_initial_offsets_strictly(self) -> tuple[dict[TopicPartition, int], Mapping[str, UUID]]:
+        max_attempts = self._options.max_attempts
+        while True:
+            try:
+                assigned = self._offset_reader.assigned(strict=True)
+                self._snapshots.fix_added_end_offsets(assigned)
+                fixed_ends = self._snapshots.fixed_end_offsets
+                partitions = assigned.partitions if fixed_ends is None else frozenset(fixed_ends)
+                offsets = resolve_start_offsets(self._options.start, partitions, self._offset_reader, fixed_ends)
+                return offsets, assigned.topic_ids
+            except TopicNotFoundError:
+                # A broker may not have the metadata of a new topic yet.
+                max_attempts -= 1
+                if max_attempts <= 0:
+                    raise
+                self._offset_reader.wait()
+
+
+class BatchLimiter:
+    """Limits a micro-batch by the options, by the durations of earlier batches and by sampled record sizes."""
+
+    def __init__(
+        self,
+        limits: ReadLimits,
+        offset_reader: OffsetReader,
+        clock: Callable[[], float],
+        backpressure_limit: Callable[[Mapping[TopicPartition, int]], int | None] | None,
+    ) -> None:
+        self._limits = limits
+        self._offset_reader = offset_reader
+        self._clock = clock
+        self._backpressure_limit = backpressure_limit
+        self._gate = None if limits.min_offsets is None else MinOffsetsGate(limits.min_offsets, limits.max_delay)
+        self._samples: dict[TopicPartition, RecordSizeSample] = {}
+        self._sizes: dict[TopicPartition, float] = {}
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any limit applies."""
+        return self._limits.active or self._backpressure_limit is not None
+
+    def should_wait(
+        self,
+        start: Mapping[TopicPartition, int],
+        from_offsets: Mapping[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int],
+        *,
+        immediately: bool,  # the batch must not wait, however small it is
+    ) -> bool:
+        """Return whether a batch would be too small and can wait for more records."""
+        if self._gate is None:
+            return False
+        known = {tp: offset for tp, offset in from_offsets.items() if tp in start}  # new partitions count from 0
+        return not self._gate.passes(count_new_offsets(known, end_offsets), self._clock(), immediately=immediately)
+
+    def limit_ends(
+        self,
+        start: Mapping[TopicPartition, int],
+        from_offsets: Mapping[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """Return the end offsets of the next batch."""
+        by_duration = None if self._backpressure_limit is None else self._backpressure_limit(start)
+        by_bytes = self._byte_limit(from_offsets, end_offsets)
+        limits = [limit for limit in (self._limits.max_offsets, by_duration, by_bytes) if limit is not None]
+        return rate_limit(min(limits), from_offsets, end_offsets) if limits else dict(end_offsets)
+
+    def _byte_limit(
+        self, from_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
+    ) -> int | None:
+        max_bytes = self._limits.max_bytes
+        lags = {tp: end - from_offsets[tp] for tp, end in end_offsets.items() if end > from_offsets[tp]}
+        if max_bytes is None or not lags:
+            return None
+        # Sample only the partitions with the most to read: sampling many takes too long.
+        sampled_partitions = sorted(lags, key=lambda tp: lags[tp], reverse=True)[:_MAX_SAMPLED_PARTITIONS]
+        for tp, sample in self._offset_reader.samples({tp: from_offsets[tp] for tp in sampled_partitions}).items():
+            merged = self._samples[tp] = merge_samples(sample, self._samples.get(tp))
+            # A sample seldom contains the few huge records among tiny ones; if it does, its own mean size applies.
+            self._sizes[tp] = max(sample.bytes_per_offset, merged.bytes_per_offset)
+        sizes = {tp: size for tp, size in self._sizes.items() if tp in lags} or self._sizes
+        if not sizes:
+            self._offset_reader.warn(
+                f"no record could be sampled for maxBytesPerTrigger; assuming {_DEFAULT_RECORD_BYTES} bytes per record"
+            )
+            sizes = dict.fromkeys(sampled_partitions, float(_DEFAULT_RECORD_BYTES))
+        return byte_limit(max_bytes, from_offsets, end_offsets, sizes)

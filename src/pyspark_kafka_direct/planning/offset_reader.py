@@ -1,0 +1,182 @@
+"""How planners read offsets from a cluster, and the metadata that they remember with the offsets they returned."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPartitions:
+    """The existing partitions that the subscription selects."""
+
+    partitions: frozenset[TopicPartition]
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)  # empty before Kafka 2.8
+
+
+class OffsetReader(Protocol):
+    """Reads offsets from the cluster; every call may raise ``BrokerError`` after its own retries."""
+
+    def assigned(self, *, strict: bool) -> AssignedPartitions:
+        """Return the assigned partitions; raise ``TopicNotFoundError`` if one is missing and ``strict`` is set."""
+
+    def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return those of these partitions that exist but that the subscription does not select."""
+
+    def offsets(self, requested: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Return the offset for ``EARLIEST``, ``LATEST`` or a timestamp in ms, without missing partitions."""
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermarks, whatever the isolation level, without missing partitions."""
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that the query's consumer group has committed, without partitions that have none."""
+
+    def samples(self, from_offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, RecordSizeSample]:
+        """Sample the size of a few records from these offsets, without partitions that cannot be sampled."""
+
+    def wait(self) -> None:
+        """Pause before a retry, and use another broker for it."""
+
+    def warn(self, message: str) -> None:
+        """Log a warning, each message once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMetadata:
+    """The metadata of the cluster when an offset was returned."""
+
+    topic_ids: Mapping[str, UUID]
+    planned_by_this_run: bool = False  # as a batch's end; else it is the initial offset or from a checkpoint
+    recreated_topics: frozenset[str] = frozenset()  # recreated since the batch's start
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)  # those that lie after the batch's start
+
+
+class OffsetHistory:
+    """The metadata of the last few offsets; a batch's start is the end of the previous one."""
+
+    _CAPACITY = 16
+
+    def __init__(self) -> None:
+        self._metadata: OrderedDict[frozenset[tuple[TopicPartition, int]], OffsetMetadata] = OrderedDict()
+
+    def get(self, offsets: Mapping[TopicPartition, int]) -> OffsetMetadata | None:
+        """Return the metadata of an offset, if it is remembered."""
+        return self._metadata.get(frozenset(offsets.items()))
+
+    def put(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
+        """Remember the metadata of an offset, and evict the oldest."""
+        key = frozenset(offsets.items())
+        self._metadata[key] = metadata
+        self._metadata.move_to_end(key)
+        while len(self._metadata) > self._CAPACITY:
+            self._metadata.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSnapshot:
+    """The assigned partitions with their end offsets, and their topics' ids as far as they are known."""
+
+    latest: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, UUID]
+
+
+class SnapshotReader:
+    """Reads snapshots, and keeps the end offsets that Trigger.AvailableNow fixes at the start of the query.
+
+    If a response contradicts known offsets, it is requested again, and accepted only after the last attempt: metadata
+    may be stale, and a new leader's high watermark may lag (KIP-207).
+    """
+
+    def __init__(
+        self, offset_reader: OffsetReader, history: OffsetHistory, *, max_attempts: int, read_committed: bool
+    ) -> None:
+        self._offset_reader = offset_reader
+        self._history = history
+        self._max_attempts = max_attempts
+        self._read_committed = read_committed
+        self._fixed_topic_ids: Mapping[str, UUID] = {}
+        self.fixed_end_offsets: dict[TopicPartition, int] | None = None
+        self.known_latest: Mapping[TopicPartition, int] | None = None
+
+    def fix_end_offsets(self) -> None:
+        """Limit the query to the records that exist now."""
+        snapshot = self.fetch_latest({})
+        self.fixed_end_offsets, self._fixed_topic_ids = dict(snapshot.latest), snapshot.topic_ids
+        self.known_latest = self.fixed_end_offsets
+
+    def fix_added_end_offsets(self, assigned: AssignedPartitions) -> None:
+        """Fix the ends of partitions that ``fix_end_offsets`` missed."""
+        if self.fixed_end_offsets is None:
+            return
+        missed = assigned.partitions - self.fixed_end_offsets.keys()
+        if missed:
+            self.fixed_end_offsets.update(self._offset_reader.offsets(dict.fromkeys(missed, LATEST)))
+            self._fixed_topic_ids = {**assigned.topic_ids, **self._fixed_topic_ids}
+
+    def available_offsets(self, start: Mapping[TopicPartition, int]) -> OffsetSnapshot:
+        """Return the fixed end offsets, or else the latest ones."""
+        if self.fixed_end_offsets is None:
+            snapshot = self.fetch_latest(start)
+            self.known_latest = snapshot.latest
+            return snapshot
+        partitions_behind = {tp for tp, offset in start.items() if self.fixed_end_offsets.get(tp, -1) < offset}
+        if partitions_behind:
+            # The fixed ends were read too early or from a stale broker, or records were lost: fetch the ends again.
+            snapshot = self.fetch_latest(start)
+            self._fixed_topic_ids = {**snapshot.topic_ids, **self._fixed_topic_ids}
+            for tp in partitions_behind & snapshot.latest.keys():
+                self.fixed_end_offsets[tp] = (
+                    min(snapshot.latest[tp], start[tp]) if tp in self.fixed_end_offsets else snapshot.latest[tp]
+                )
+        return OffsetSnapshot(self.fixed_end_offsets, self._fixed_topic_ids)
+
+    def fetch_latest(self, known: Mapping[TopicPartition, int]) -> OffsetSnapshot:
+        """Return assigned partitions and their ends; retry while they contradict the offsets ``known``.
+
+        After the last attempt they are returned as they are.
+        """
+        known_metadata = self._history.get(known)
+        known_topic_ids = {} if known_metadata is None else known_metadata.topic_ids
+        for attempt in range(1, self._max_attempts + 1):
+            assigned = self._offset_reader.assigned(strict=False)
+            latest = dict(self._offset_reader.offsets(dict.fromkeys(assigned.partitions, LATEST)))
+            partitions_behind = {tp for tp, offset in known.items() if latest.get(tp, -1) < offset}
+            if partitions_behind and self._read_committed:
+                # Offsets between the last stable offset and the high watermark are not lost, only uncommitted.
+                present = [tp for tp in partitions_behind if tp in latest]
+                high_watermarks = self._offset_reader.high_watermarks(present) if present else {}
+                for tp, end in high_watermarks.items():
+                    if end >= known[tp]:
+                        latest[tp] = known[tp]
+                        partitions_behind.discard(tp)
+            if not partitions_behind and not recreated_topics(known_topic_ids, assigned.topic_ids):
+                break
+            if attempt < self._max_attempts:
+                self._offset_reader.wait()
+        return OffsetSnapshot(latest, assigned.topic_ids)
+
+    def fetch_log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return log start offsets; retry while some are missing."""
+        for _ in range(1, self._max_attempts):
+            log_starts = self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
+            if log_starts.keys() >= set(partitions):
+                return log_starts
+            self._offset_reader.wait()
+            self._offset_reader.assigned(strict=False)  # refreshes the metadata that offsets() uses
+        return self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
+
+
+def recreated_topics(old_ids: Mapping[str, UUID], new_ids: Mapping[str, UUID]) -> frozenset[str]:
+    """Return the topics whose id changed."""
+    return frozenset(topic for topic, topic_id in old_ids.items() if topic in new_ids and new_ids[topic] != topic_id)

@@ -1,0 +1,400 @@
+"""Queues the single records of an ``AsyncProducer`` by partition, batches them, and reports the outcome of each.
+
+A partition's next record batch is created when the producer has none of that partition left to send. So records that
+arrive while requests are in flight share batches, and otherwise records are sent at once (unless ``linger`` is set).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Deadline
+from pyspark_kafka_direct.client.produce_channel import NO_TIMESTAMP
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.hints import did_you_mean
+from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+from pyspark_kafka_direct.producer.produce_errors import with_outcome
+from pyspark_kafka_direct.records import create_encoder, partition_for_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from concurrent.futures import Future
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.records import EncodedBatch
+
+_log = logging.getLogger("pyspark_kafka_direct.producer")
+
+_DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
+_IDLE_POLL_SECONDS: Final = 60.0  # longest poll without anything to do
+_MAX_AGE_DIFFERENCE: Final = 1.0  # seconds between records of a batch, because the batch expires with its oldest one
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was written.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        offset: The offset; -1 if the broker returned none, as with ``acks=0``.
+        timestamp: Milliseconds since 1970: the log append time if the topic uses it, else the record's own.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class PendingRecord:
+    """A record that was passed to ``AsyncProducer.send`` and is not acknowledged yet."""
+
+    __slots__ = (
+        "completion_claimed",
+        "created_at",
+        "future",
+        "headers",
+        "key",
+        "partition",
+        "sent_to_producer",
+        "size_bound",
+        "timestamp",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        partition: int | None,  # None until one is chosen
+        timestamp: int,  # milliseconds since 1970
+        created_at: float,  # by the monotonic clock
+        size_bound: int,  # upper bound of its bytes in a record batch
+        future: Future[RecordMetadata],
+    ) -> None:
+        self.topic = topic
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.partition = partition
+        self.timestamp = timestamp
+        self.created_at = created_at
+        self.size_bound = size_bound
+        self.future = future
+        self.completion_claimed = False  # whether a thread has started to complete the future
+        self.sent_to_producer = False
+
+
+class DeliveryReport(NamedTuple):
+    """The outcome of consecutive records of a batch."""
+
+    records: Sequence[PendingRecord]
+    base_offset: int = -1  # of the first record; -1 if unknown
+    append_time: int = -1  # log append time in milliseconds; -1 if the records have their own timestamps
+    error: BaseException | None = None
+
+
+class RecordAccumulator:
+    """Queues records by partition, and sends them in record batches; used by the thread of an ``AsyncProducer`` only.
+
+    An error that concerns more than one partition fails all records of the current ``BatchProducer``, and replaces it.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        settings: ProducerSettings,
+        on_delivery: Callable[[DeliveryReport], None],  # called once for each record
+        # Marks records as sent, and returns those that may still be sent; `close` of the producer fails the others.
+        mark_as_sent: Callable[[Sequence[PendingRecord]], list[PendingRecord]],
+        linger: float = 0.0,  # seconds
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._system = cluster.pool.system
+        self._on_delivery = on_delivery
+        self._mark_as_sent = mark_as_sent
+        self._linger = linger
+        self._max_age_difference = _MAX_AGE_DIFFERENCE + linger
+        self._flush_now = False
+        self._delivery_timeout = settings.delivery_timeout_ms / 1000
+        self._topics: dict[str, _TopicInfo] = {}
+        self._queues: dict[TopicPartition, _RecordQueue] = {}
+        self._reports: list[DeliveryReport] = []
+        self._producer = BatchProducer(cluster, settings)
+
+    def append(self, records: Iterable[PendingRecord], *, flush_now: bool = False) -> None:
+        """Queue records; with ``flush_now`` they do not linger, because a caller waits for them."""
+        self._flush_now = flush_now
+        topic_errors: dict[str, Exception] = {}
+        for record in records:
+            error = topic_errors.get(record.topic)
+            if error is None:
+                try:
+                    partition = self._choose_partition(record)
+                except Exception as failure:
+                    error = failure
+                    if not isinstance(error, TopicNotFoundError) or error.partition is None:
+                        topic_errors[record.topic] = error
+                else:
+                    queue = self._queues.get(partition)
+                    if queue is None:
+                        queue = self._queues[partition] = _RecordQueue(partition)
+                    queue.append(record)
+                    continue
+            self._reports.append(DeliveryReport([record], error=with_outcome(error, outcome_unknown=False)))
+
+    def poll(self, wake: Collection[int] = ()) -> None:
+        """Send ready records, and wait until there is something to do or a descriptor is readable."""
+        try:
+            self._expire_records()
+            self._send_ready_records()
+            if not self._reports:
+                self._producer.poll(self._seconds_until_due(), wake)
+        except Exception as error:
+            # The producer reported the error for each of its records, and cannot be used again.
+            level = logging.DEBUG if isinstance(error, KafkaDirectError) else logging.ERROR
+            _log.log(level, "The producer failed and is replaced: %s", error, exc_info=level == logging.ERROR)
+            self._producer.close()
+            self._producer = BatchProducer(self._cluster, self._settings)
+        finally:
+            self._report_deliveries()
+
+    def close(self) -> None:
+        """Release the connections without waiting."""
+        self._producer.close()
+
+    def _choose_partition(self, record: PendingRecord) -> TopicPartition:
+        topic = self._topic_info(record.topic)
+        if record.partition is None:
+            if topic.partitions == 1:
+                record.partition = 0
+            elif record.key is not None and not self._settings.ignore_keys:
+                record.partition = partition_for_key(record.key, topic.partitions)
+            else:
+                record.partition = topic.sticky_partition(record.size_bound, self._settings.batch_bytes)
+        elif record.partition >= topic.partitions:
+            topic = self._refresh_topic(record.topic)  # partitions may have been added
+            if record.partition >= topic.partitions:
+                raise TopicNotFoundError(
+                    f"The topic has no such partition; it has {topic.partitions}.",
+                    topic=record.topic,
+                    partition=record.partition,
+                )
+        return TopicPartition(record.topic, record.partition)
+
+    def _topic_info(self, name: str) -> _TopicInfo:
+        topic_info = self._topics.get(name)
+        if topic_info is None:
+            return self._refresh_topic(name)
+        if topic_info.refreshed_at + self._cluster.settings.metadata_max_age_ms / 1000 <= self._system.monotonic():
+            try:
+                return self._refresh_topic(name)
+            except TransientBrokerError:
+                # Use the old metadata for the same time again: the number of partitions never decreases.
+                topic_info.refreshed_at = self._system.monotonic()
+        return topic_info
+
+    def _refresh_topic(self, name: str) -> _TopicInfo:
+        settings = self._cluster.settings
+        seconds = min(self._delivery_timeout, settings.default_api_timeout_ms / 1000)
+        deadline = Deadline.after(seconds, system=self._system)
+        for attempt in range(UNKNOWN_TOPIC_CONFIRMATIONS):
+            metadata = self._cluster.topics([name], deadline=deadline).get(name)
+            if metadata is not None:
+                topic = self._topics.setdefault(name, _TopicInfo())
+                topic.partitions = len(metadata.partitions)
+                topic.refreshed_at = self._system.monotonic()
+                return topic
+            self._cluster.use_next_broker()
+            if attempt + 1 < UNKNOWN_TOPIC_CONFIRMATIONS:
+                self._system.sleep(settings.retry_backoff_ms / 1000)
+        hint = did_you_mean(name, self._cluster.all_topics(deadline=deadline))
+        raise TopicNotFoundError(
+            f"Topic {name!r} does not exist, and writing does not create topics: create it first{hint or '.'}",
+            topic=name,
+        )
+
+    def _send_ready_records(self) -> None:
+        """Send the records of all partitions that are due, unless the producer has queued batches of the partition."""
+        now = self._system.monotonic()
+        ready = [queue for queue in self._queues.values() if self._is_ready(queue, now)]
+        while ready:
+            for queue in ready:
+                self._encode_and_send(
+                    self._mark_as_sent(queue.take_batch(self._settings.batch_bytes, self._max_age_difference))
+                )
+            ready = [queue for queue in ready if self._is_ready(queue, now)]
+
+    def _is_ready(self, queue: _RecordQueue, now: float) -> bool:
+        if not queue.records or self._producer.queued_batches(queue.partition):
+            return False
+        return (
+            self._flush_now
+            or queue.records[0].created_at + self._linger <= now
+            or queue.size_bound >= self._settings.batch_bytes
+        )
+
+    def _encode_and_send(self, records: Sequence[PendingRecord]) -> None:
+        """Encode records of one partition, and send them."""
+        batches: list[_BatchCallback] = []
+        encoded_count = 0
+        try:
+            for encoded in self._encode(records):
+                until = encoded_count + encoded.records
+                batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports))
+                encoded_count = until
+            for batch in batches:
+                topic, created_at = batch.records[0].topic, batch.records[0].created_at
+                self._producer.send(topic, batch.encoded, batch, created_at=created_at)
+        except BaseException as error:
+            # The producer reported the error for the batches that it received.
+            unsent = [record for batch in batches if not batch.reported for record in batch.records]
+            unsent += records[encoded_count:]
+            if unsent:
+                self._reports.append(DeliveryReport(unsent, error=with_outcome(error, outcome_unknown=False)))
+            raise
+
+    def _encode(self, records: Sequence[PendingRecord]) -> list[EncodedBatch]:
+        import pyarrow as pa
+
+        if not records:
+            return []
+        settings, topic, partition = self._settings, records[0].topic, records[0].partition
+        assert partition is not None
+        columns = {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "timestamp": pa.array([record.timestamp for record in records], pa.int64()),
+            "partition": pa.array([partition] * len(records), pa.int32()),
+        }
+        if any(record.headers for record in records):
+            headers_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+            headers = [[{"key": key, "value": value} for key, value in record.headers] for record in records]
+            columns["headers"] = pa.array(headers, headers_type)
+        encoder = create_encoder(
+            topic=topic,
+            partitions=partition + 1,
+            codec=settings.codec,
+            level=settings.level,
+            batch_bytes=settings.batch_bytes,
+            max_record_bytes=settings.max_request_bytes,
+        )
+        return [*encoder.add(pa.record_batch(columns)), *encoder.flush()]
+
+    def _expire_records(self) -> None:
+        """Fail the queued records whose delivery timeout has passed."""
+        now = self._system.monotonic()
+        for queue in self._queues.values():
+            expired_records = queue.remove_expired(now, self._delivery_timeout)
+            if expired_records:
+                error = BrokerTimeoutError(
+                    f"Records waited {self._delivery_timeout:g} s ({_DELIVERY_TIMEOUT}) for earlier records of their "
+                    "partition.",
+                    topic=queue.partition.topic,
+                    partition=queue.partition.partition,
+                )
+                self._reports.append(DeliveryReport(expired_records, error=with_outcome(error, outcome_unknown=False)))
+
+    def _seconds_until_due(self) -> float:
+        """Return the seconds until the first queued record expires or stops lingering."""
+        now = self._system.monotonic()
+        times = [now + _IDLE_POLL_SECONDS]
+        for queue in self._queues.values():
+            if queue.records:
+                created_at = queue.records[0].created_at
+                times.append(created_at + self._delivery_timeout)
+                if not self._producer.queued_batches(queue.partition):
+                    times.append(created_at + self._linger)
+        return max(0.0, min(times) - now)
+
+    def _report_deliveries(self) -> None:
+        while self._reports:
+            reports = self._reports[:]
+            self._reports.clear()
+            for report in reports:
+                self._on_delivery(report)
+
+
+class _TopicInfo:
+    """The number of a topic's partitions, and the sticky partition for records without a key."""
+
+    def __init__(self) -> None:
+        self.partitions = 0
+        self.refreshed_at = 0.0
+        self._sticky_index = 0
+        self._sticky_bytes = 0
+
+    def sticky_partition(self, size: int, batch_bytes: int) -> int:
+        """Return the partition for a record without a key; it changes after about one record batch."""
+        if self._sticky_bytes >= batch_bytes:
+            self._sticky_index, self._sticky_bytes = self._sticky_index + 1, 0
+        self._sticky_bytes += size
+        self._sticky_index %= self.partitions
+        return self._sticky_index
+
+
+class _RecordQueue:
+    """The queued records of one partition, in the order in which they were sent."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.records: deque[PendingRecord] = deque()
+        self.size_bound = 0
+
+    def append(self, record: PendingRecord) -> None:
+        self.records.append(record)
+        self.size_bound += record.size_bound
+
+    def take_batch(self, max_bytes: int, max_age_difference: float) -> list[PendingRecord]:
+        """Remove and return the records of the next batch, at least one."""
+        batch_records = [self.records.popleft()]
+        remaining_bytes = max_bytes - batch_records[0].size_bound
+        max_created_at = batch_records[0].created_at + max_age_difference
+        while (
+            self.records
+            and self.records[0].size_bound <= remaining_bytes
+            and self.records[0].created_at <= max_created_at
+        ):
+            batch_records.append(self.records.popleft())
+            remaining_bytes -= batch_records[-1].size_bound
+        self.size_bound -= max_bytes - remaining_bytes
+        return batch_records
+
+    def remove_expired(self, now: float, timeout: float) -> list[PendingRecord]:
+        """Remove and return the records whose timeout has passed."""
+        expired_records = []
+        while self.records and self.records[0].created_at + timeout <= now:
+            expired_records.append(self.records.popleft())
+            self.size_bound -= expired_records[-1].size_bound
+        return expired_records
+
+
+class _BatchCallback:
+    """The ``DeliveryCallback`` of one record batch: adds delivery reports of its records."""
+
+    def __init__(self, records: Sequence[PendingRecord], encoded: EncodedBatch, reports: list[DeliveryReport]) -> None:
+        self.records = records
+        self.encoded = encoded
+        self.reported = False
+        self._reports = reports
+
+    def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
+        self.reported = True
+        records = self.records[first_index : first_index + record_count]
+        # For a duplicate batch, a broker returns the batch's latest timestamp as its log append time
+        # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
+        if append_time == max(record.timestamp for record in records):
+            append_time = NO_TIMESTAMP
+        self._reports.append(DeliveryReport(records, base_offset, append_time))
+
+    def on_failed(self, first_index: int, record_count: int, error: BaseException) -> None:
+        self.reported = True
+        self._reports.append(DeliveryReport(self.records[first_index : first_index + record_count], error=error))

@@ -1,0 +1,549 @@
+"""Sends record batches to the leaders of their partitions until all are acknowledged.
+
+Everything happens in the caller's thread: ``send`` and ``flush`` handle the responses that have arrived, send what may
+be sent, and wait only if they have to. ``partition_queue`` decides which batch may be sent, ``produce_errors`` what a
+response means.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Deadline, Retry, exponential_backoff
+from pyspark_kafka_direct.client.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
+from pyspark_kafka_direct.client.system import with_jitter
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    KafkaDirectError,
+    TopicNotFoundError,
+    TransientBrokerError,
+)
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
+from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
+from pyspark_kafka_direct.producer.produce_errors import (
+    WRITING,
+    BatchDecision,
+    decide_for_error_code,
+    error_for_response,
+    may_have_been_written,
+    with_outcome,
+)
+from pyspark_kafka_direct.producer.producer_id_manager import AssignedProducerId, ProducerIdManager
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+from pyspark_kafka_direct.records import set_producer_state, split_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.producer.broker_channel import RequestBatches
+    from pyspark_kafka_direct.producer.partition_queue import DeliveryCallback
+    from pyspark_kafka_direct.records import EncodedBatch
+
+__all__ = ["AssignedProducerId", "BatchProducer", "WrittenRange"]
+
+_DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
+
+# A broker detects duplicates among the last five batches of a producer in a partition.
+_MAX_IN_FLIGHT: Final = 5
+
+# For milliseconds after the end of a transaction, a broker may return these errors to the next one.
+_SHORT_BACKOFF: Final = 0.01
+_SHORT_BACKOFF_ERRORS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
+
+
+class WrittenRange(NamedTuple):
+    """The offsets and size of the batches written to a partition; records of other producers may lie between them."""
+
+    first_offset: int  # -1 if the broker did not return it for every batch
+    next_offset: int  # -1 likewise
+    records: int
+    bytes: int  # as sent, after compression
+
+
+class BatchProducer:
+    """Writes record batches, idempotently unless disabled, in order within each partition. Not thread-safe.
+
+    After an error the producer cannot be used again, and unacknowledged batches may have been written. A batch fails
+    ``delivery.timeout.ms`` after the first attempt to send it; time in the queue does not count.
+
+    A batch with a callback fails alone if the error concerns only the batch, its partition or its topic: the callback
+    is called, and later batches are written without it. Any other error fails all batches.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        settings: ProducerSettings,
+        assigned_id: AssignedProducerId | None = None,
+        *,
+        # Called before partitions are first written to, if brokers do not add them (transaction.version below 2).
+        add_partitions_to_transaction: Callable[[Collection[TopicPartition]], None] | None = None,
+    ) -> None:
+        if assigned_id is not None and settings.acks != -1:
+            raise ValueError(f"An assigned producer id requires acks=-1 (all), got acks={settings.acks}.")
+        self._cluster = cluster
+        self._settings = settings
+        self._system = cluster.pool.system
+        self._pid = os.getpid()
+        self._add_partitions_to_transaction = add_partitions_to_transaction
+        self._producer_ids = ProducerIdManager(cluster, settings, assigned_id)
+        self._partitions: dict[TopicPartition, PartitionQueue] = {}
+        # Dicts without values are ordered sets.
+        self._incomplete_partitions: dict[PartitionQueue, None] = {}  # with unacknowledged batches
+        self._backing_off_partitions: dict[PartitionQueue, None] = {}
+        self._partitions_without_leader: dict[PartitionQueue, None] = {}
+        self._channels: dict[Node, BrokerChannel] = {}
+        self._added_partitions: set[TopicPartition] = set()
+        self._rejected_sizes: dict[str, int] = {}  # by topic: the smallest batch that was rejected as too large
+        self._buffered_bytes = 0
+        self._deferred_bytes = 0  # of small batches that wait to share a request
+        self._written_ranges: dict[TopicPartition, WrittenRange] = {}
+        self._failure: KafkaDirectError | None = None
+        self._closed = False
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """The size of the queued and in-flight record batches."""
+        return self._buffered_bytes
+
+    def queued_batches(self, partition: TopicPartition) -> int:
+        """Return the number of record batches of a partition waiting to be sent."""
+        queue = self._partitions.get(partition)
+        return 0 if queue is None else queue.queued_batches
+
+    @property
+    def has_queued_batches(self) -> bool:
+        """Whether any record batch is waiting to be sent."""
+        has_ready_partitions = any(channel.ready_partitions for channel in self._channels.values())
+        return has_ready_partitions or bool(self._partitions_without_leader)
+
+    def descriptors(self) -> list[int]:
+        """Return the sockets to wait for: if one is readable, ``poll(0)`` has a response to handle."""
+        return [channel.descriptor for channel in self._channels.values() if not channel.idle]
+
+    def send(
+        self,
+        topic: str,
+        batch: EncodedBatch,
+        callback: DeliveryCallback | None = None,  # may not call the producer
+        *,
+        created_at: float | None = None,  # start of delivery.timeout.ms, by the monotonic clock
+        more_follows: bool = False,  # more batches, or a flush: small batches wait for them, to share a request
+    ) -> None:
+        """Send a record batch, which is modified; wait only while unacknowledged batches exceed ``buffer.memory``."""
+        with self._fail_on_error():
+            size = len(batch.data)
+            topic_partition = TopicPartition(topic, batch.partition)
+            self._enqueue_batch(topic_partition, batch.records, batch.data, 0, callback, created_at)
+            if more_follows and self._should_defer(batch):
+                return
+            self._run_once()
+            while self._buffered_bytes > max(self._settings.buffer_bytes, size):
+                self._wait()
+                self._run_once()
+
+    def poll(self, seconds: float, wake: Collection[int] = ()) -> None:
+        """Wait for responses, due retries or the given descriptors, at most some seconds, and handle them."""
+        with self._fail_on_error():
+            if seconds > 0:
+                self._wait(seconds, wake)
+            self._run_once()
+
+    def flush(self) -> dict[TopicPartition, WrittenRange]:
+        """Wait until all batches are acknowledged; return the ranges written since the last flush."""
+        with self._fail_on_error():
+            self._run_once()
+            while self._incomplete_partitions:
+                self._wait()
+                self._run_once()
+        written, self._written_ranges = self._written_ranges, {}
+        return written
+
+    def begin_transaction(self, assigned_id: AssignedProducerId | None = None) -> None:
+        """Start another transaction after ``flush``; with another id, sequence numbers restart at 0."""
+        assert not self._incomplete_partitions, "flush first"
+        self._added_partitions.clear()
+        if assigned_id is not None:
+            self._producer_ids = ProducerIdManager(self._cluster, self._settings, assigned_id)
+            self._partitions.clear()
+
+    def close(self) -> None:
+        """Release the connections and, if everything is acknowledged, the producer id, without waiting."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        if not self._closed and not self._incomplete_partitions and self._pid == os.getpid():
+            self._producer_ids.release(self._partitions.values())
+        self._closed = True
+
+    @contextmanager
+    def _fail_on_error(self) -> Iterator[None]:
+        """After an error, fail all batches and send nothing more: the outcome of in-flight batches is unknown."""
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise RuntimeError("The producer is closed; create another one.")
+        if self._pid != os.getpid():
+            # Both processes would use the same sequence numbers, and brokers would drop records as duplicates.
+            raise RuntimeError("The producer belongs to the parent process; create another one after the fork.")
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error if isinstance(error, KafkaDirectError) else None
+            self._closed = True
+            for partition in self._incomplete_partitions:
+                for batch in partition.abort_batches():
+                    if batch.callback is not None:
+                        batch.callback.on_failed(
+                            batch.first_index,
+                            batch.record_count,
+                            with_outcome(error, outcome_unknown=batch.outcome_unknown),
+                        )
+            raise
+
+    def _should_defer(self, batch: EncodedBatch) -> bool:
+        """Return whether a small batch should wait, so that it shares a request with later ones."""
+        self._deferred_bytes += len(batch.data)
+        is_small = (
+            batch.uncompressed_bytes < self._settings.batch_bytes // 2
+            and self._buffered_bytes <= self._settings.buffer_bytes
+        )
+        if is_small and self._deferred_bytes < self._settings.max_request_bytes:
+            return True
+        self._deferred_bytes = 0
+        return False
+
+    def _enqueue_batch(
+        self,
+        topic_partition: TopicPartition,
+        record_count: int,
+        data: bytearray,
+        first_index: int,
+        callback: DeliveryCallback | None,
+        created_at: float | None,
+    ) -> None:
+        if record_count > 1 and len(data) >= self._rejected_sizes.get(topic_partition.topic, len(data) + 1):
+            half_count = (record_count + 1) // 2
+            first_half, second_half = split_batch(data)
+            self._enqueue_batch(topic_partition, half_count, first_half, first_index, callback, created_at)
+            second_count, second_index = record_count - half_count, first_index + half_count
+            self._enqueue_batch(topic_partition, second_count, second_half, second_index, callback, created_at)
+            return
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            idempotent = self._producer_ids.idempotent
+            max_in_flight = min(self._settings.max_in_flight, _MAX_IN_FLIGHT) if idempotent else 1
+            partition = PartitionQueue(topic_partition, max_in_flight, idempotent=idempotent)
+            self._partitions[topic_partition] = partition
+        partition.add(record_count, data, first_index, callback, created_at)
+        self._buffered_bytes += len(data)
+        self._incomplete_partitions[partition] = None
+        self._enqueue_partition(partition)
+
+    def _enqueue_partition(self, partition: PartitionQueue) -> None:
+        """Register a partition with queued batches at its leader's channel, or for finding its leader."""
+        if partition.head is None:
+            return
+        if partition.leader is None:
+            self._partitions_without_leader[partition] = None
+            return
+        channel = self._channels.get(partition.leader)
+        if channel is None:
+            channel = self._channels[partition.leader] = BrokerChannel(
+                self._cluster,
+                partition.leader,
+                self._settings,
+                self._producer_ids.transactional_id,
+                adds_partitions=self._add_partitions_to_transaction is None,
+            )
+        channel.ready_partitions[partition] = None
+
+    def _run_once(self) -> None:
+        """Handle responses, find leaders, send batches and check deadlines, without waiting for responses."""
+        for channel in list(self._channels.values()):
+            while channel.has_response or channel.timed_out:
+                self._handle_response(channel)
+        self._find_leaders()
+        for channel in list(self._channels.values()):
+            while channel.can_send and (batches := self._drain(channel)):
+                self._send(channel, batches)
+        self._check_deadlines()
+
+    def _wait(self, seconds: float | None = None, wake: Collection[int] = ()) -> None:
+        """Wait for a response, a due retry or timeout, a readable descriptor, or the end of the given time."""
+        active_channels = [channel for channel in self._channels.values() if not channel.idle]
+        if any(channel.has_response for channel in active_channels):
+            return
+        now = self._system.monotonic()
+        wake_times = [channel.response_due for channel in active_channels]
+        wake_times += [
+            channel.throttled_until
+            for channel in self._channels.values()
+            if channel.ready_partitions and channel.throttled_until > now
+        ]
+        for partition in self._backing_off_partitions:
+            wake_times += [at for at in (partition.next_attempt_at, self._expires_at(partition)) if at > now]
+        if seconds is not None:
+            wake_times.append(now + seconds)
+        until = min(wake_times, default=now)
+        self._system.wait_readable([*(channel.descriptor for channel in active_channels), *wake], max(until - now, 0.0))
+
+    def _find_leaders(self) -> None:
+        now = self._system.monotonic()
+        due = [partition for partition in self._partitions_without_leader if partition.next_attempt_at <= now]
+        if not due:
+            return
+        deadline = self._deadline()
+        refresh = Retry(deadline, 0, 0.0, 0.0) if any(partition.attempts for partition in due) else None
+        try:
+            leaders = self._cluster.leaders(
+                [partition.topic_partition for partition in due], deadline, refresh_retry=refresh
+            )
+        except TopicNotFoundError as error:
+            self._cluster.use_next_broker()
+            for partition in due:
+                if partition.topic_partition.topic == error.topic and error.partition in (
+                    None,
+                    partition.topic_partition.partition,
+                ):
+                    partition.unknown_topic_responses += 1
+                    if partition.unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS:
+                        self._fail_partition(partition, error)
+                        continue
+                self._back_off(partition, error)
+        except AuthorizationError as error:
+            if error.topic is None:
+                raise
+            for partition in due:
+                if partition.topic_partition.topic == error.topic:
+                    self._fail_partition(partition, error)
+        except TransientBrokerError as error:
+            if not self._cluster.nodes and not self._channels:
+                raise  # no broker was ever reached: a wrong address cannot be fixed by waiting
+            for partition in due:
+                self._back_off(partition, error)
+        else:
+            for partition in due:
+                partition.unknown_topic_responses = 0
+                leader = leaders[partition.topic_partition]
+                if leader is None:
+                    topic, partition_id = partition.topic_partition
+                    code = ErrorCode.LEADER_NOT_AVAILABLE
+                    self._back_off(partition, error_for(code, WRITING, topic=topic, partition=partition_id))
+                else:
+                    partition.leader = leader.node
+                    del self._partitions_without_leader[partition]
+                    self._enqueue_partition(partition)
+
+    def _drain(self, channel: BrokerChannel) -> RequestBatches:
+        """Return the batches of the next request: at most one per partition, up to ``max.request.size``."""
+        now = self._system.monotonic()
+        batches: RequestBatches = {}
+        size = 0
+        for partition in list(channel.ready_partitions):
+            if not partition.may_send(now) or partition.head is None:
+                continue
+            size += len(partition.head.data)
+            if batches and size > self._settings.max_request_bytes:
+                break
+            if partition.needs_producer_id:
+                previous = partition.partition_sequence
+                partition.reset_producer_id(
+                    self._producer_ids.sequence_for(partition.topic_partition, previous, self._deadline())
+                )
+            batch = batches[partition] = partition.send(now)
+            if partition.partition_sequence is not None and not batch.has_producer_state:
+                producer_id, epoch = partition.partition_sequence.producer
+                transactional = self._producer_ids.transactional_id is not None
+                set_producer_state(batch.data, producer_id, epoch, batch.sequence, transactional=transactional)
+                batch.has_producer_state = True
+            del channel.ready_partitions[partition]
+            self._enqueue_partition(partition)  # behind the others
+        return batches
+
+    def _send(self, channel: BrokerChannel, batches: RequestBatches) -> None:
+        if self._add_partitions_to_transaction is not None:
+            new_partitions = [queue.topic_partition for queue in batches]
+            new_partitions = [each for each in new_partitions if each not in self._added_partitions]
+            if new_partitions:
+                self._add_partitions_to_transaction(new_partitions)
+                self._added_partitions.update(new_partitions)
+        try:
+            channel.connect()
+        except TransientBrokerError as error:
+            self._handle_disconnect(channel, error, channel.disconnect(), unsent=batches)
+            return
+        try:
+            channel.send(batches)
+        except TransientBrokerError as error:
+            self._handle_disconnect(channel, error, [*channel.disconnect(), *batches.items()])
+            return
+        if self._settings.acks == 0:
+            for partition, batch in batches.items():
+                self._acknowledge(partition, batch, NO_OFFSET)
+
+    def _handle_response(self, channel: BrokerChannel) -> None:
+        try:
+            responses = channel.receive()
+        except TransientBrokerError as error:
+            self._handle_disconnect(channel, error, channel.disconnect())
+            return
+        for partition, batch, response in responses:
+            self._complete_batch(channel, partition, batch, response)
+
+    def _complete_batch(
+        self,
+        channel: BrokerChannel,
+        partition: PartitionQueue,
+        batch: ProducerBatch,
+        response: PartitionProduceResponse,
+    ) -> None:
+        """Acknowledge, fail or retry a batch according to the broker's response."""
+        is_oldest = partition.is_oldest(batch)
+        decision = decide_for_error_code(
+            response.error_code,
+            record_count=batch.record_count,
+            is_oldest=is_oldest,
+            idempotent=self._producer_ids.idempotent,
+            can_renew_id=self._producer_ids.can_renew_id,
+        )
+        if decision is BatchDecision.COMPLETE:
+            self._acknowledge(partition, batch, response.base_offset, response.log_append_time_ms)
+            return
+        batch.outcome_unknown |= may_have_been_written(response.error_code)
+        broker = str(channel.node)
+        if decision is BatchDecision.FAIL and (is_oldest or batch.callback is None):
+            error = error_for_response(
+                response, partition.topic_partition, broker, record_count=batch.record_count, data=batch.data
+            )
+            self._fail_batch(partition, batch, error)
+            self._enqueue_partition(partition)
+            return
+        if decision is BatchDecision.SPLIT:
+            topic = partition.topic_partition.topic
+            self._rejected_sizes[topic] = min(len(batch.data), self._rejected_sizes.get(topic, len(batch.data)))
+            halves = split_batch(batch.data)
+            self._buffered_bytes += len(halves[0]) + len(halves[1]) - len(batch.data)
+            partition.split_and_reenqueue(batch, halves)
+        else:
+            partition.reenqueue(batch)
+        if decision is BatchDecision.RETRY_WITH_NEW_PRODUCER_ID:
+            partition.needs_producer_id = True
+        if decision is BatchDecision.RETRY_WITH_NEW_LEADER:
+            self._forget_leader(partition, channel.node, self._cluster.nodes.get(response.leader))
+        if is_oldest and decision is not BatchDecision.SPLIT:
+            topic, partition_id = partition.topic_partition
+            code, detail = response.error_code, response.message
+            error = error_for(code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=detail)
+            is_short = code in _SHORT_BACKOFF_ERRORS and self._producer_ids.transactional_id is not None
+            self._back_off(partition, error, is_short=is_short)
+        self._enqueue_partition(partition)
+
+    def _fail_batch(self, partition: PartitionQueue, batch: ProducerBatch, error: KafkaDirectError) -> None:
+        """Fail one batch through its callback; without a callback, raise the error, which fails all batches."""
+        if batch.callback is None:
+            raise error
+        partition.drop(batch)
+        self._buffered_bytes -= len(batch.data)
+        if partition.is_complete:
+            del self._incomplete_partitions[partition]  # but it keeps backing off, so that later batches wait too
+        batch.callback.on_failed(
+            batch.first_index, batch.record_count, with_outcome(error, outcome_unknown=batch.outcome_unknown)
+        )
+
+    def _fail_partition(self, partition: PartitionQueue, error: KafkaDirectError) -> None:
+        """Fail the queued batches of a partition without a leader; none of them is in flight."""
+        while partition.head is not None:
+            self._fail_batch(partition, partition.head, error)
+        partition.unknown_topic_responses = 0
+        self._partitions_without_leader.pop(partition, None)
+
+    def _acknowledge(
+        self, partition: PartitionQueue, batch: ProducerBatch, offset: int, append_time: int = NO_TIMESTAMP
+    ) -> None:
+        partition.on_acknowledged(batch)
+        self._buffered_bytes -= len(batch.data)
+        if batch.callback is not None:
+            batch.callback.on_acknowledged(batch.first_index, batch.record_count, offset, append_time)
+        if partition.last_error is None:
+            self._backing_off_partitions.pop(partition, None)
+        if partition.is_complete:
+            del self._incomplete_partitions[partition]
+        next_offset = NO_OFFSET if offset == NO_OFFSET else offset + batch.record_count
+        previous_range = self._written_ranges.get(partition.topic_partition, WrittenRange(offset, next_offset, 0, 0))
+        # The broker returns the original offset of a duplicate, which may be lower than offsets returned since.
+        self._written_ranges[partition.topic_partition] = WrittenRange(
+            min(previous_range.first_offset, offset),
+            NO_OFFSET
+            if NO_OFFSET in (previous_range.next_offset, next_offset)
+            else max(previous_range.next_offset, next_offset),
+            previous_range.records + batch.record_count,
+            previous_range.bytes + len(batch.data),
+        )
+
+    def _handle_disconnect(
+        self,
+        channel: BrokerChannel,
+        error: KafkaDirectError,
+        lost_batches: list[tuple[PartitionQueue, ProducerBatch]],
+        unsent: RequestBatches | None = None,
+    ) -> None:
+        """Queue again the batches in flight on a broken connection, and those that could not be sent on it."""
+        unsent = unsent or {}
+        for _, batch in lost_batches:
+            batch.outcome_unknown = True
+        for partition, batch in [*lost_batches, *unsent.items()]:
+            partition.reenqueue(batch)
+        lost_partitions = dict.fromkeys(partition for partition, _ in lost_batches)
+        for partition in {**channel.ready_partitions, **lost_partitions, **unsent}:
+            self._forget_leader(partition, channel.node)
+            self._back_off(partition, error)
+            self._enqueue_partition(partition)
+
+    def _forget_leader(self, partition: PartitionQueue, node: Node, new_leader: Node | None = None) -> None:
+        """Replace the leader of a partition if it is this node; without a new leader, the metadata is refreshed."""
+        if partition.leader == node:
+            self._channels[node].ready_partitions.pop(partition, None)
+            partition.leader = new_leader
+
+    def _back_off(self, partition: PartitionQueue, error: KafkaDirectError, *, is_short: bool = False) -> None:
+        settings = self._cluster.settings
+        first_pause = _SHORT_BACKOFF if is_short else settings.retry_backoff_ms / 1000
+        pause = exponential_backoff(first_pause, partition.attempts, settings.retry_backoff_max_ms / 1000)
+        partition.back_off(error, self._system.monotonic(), with_jitter(pause, self._system))
+        self._backing_off_partitions[partition] = None
+
+    def _check_deadlines(self) -> None:
+        now = self._system.monotonic()
+        for partition in list(self._backing_off_partitions):
+            while partition.head is not None and self._expires_at(partition) <= now and partition.nothing_in_flight:
+                last_error = partition.last_error
+                assert last_error is not None
+                topic, partition_id = partition.topic_partition
+                outcome = "; some may have been written" if partition.head.callback is None else ""
+                error = BrokerTimeoutError(
+                    f"Records were not acknowledged within {self._settings.delivery_timeout_ms / 1000:g} s "
+                    f"({_DELIVERY_TIMEOUT}){outcome}. The last error: {last_error.message}",
+                    topic=topic,
+                    partition=partition_id,
+                    broker=last_error.broker,
+                )
+                error.__cause__ = last_error
+                self._fail_batch(partition, partition.head, error)
+
+    def _expires_at(self, partition: PartitionQueue) -> float:
+        head = partition.head
+        delivery_started_at = (
+            self._system.monotonic() if head is None or head.delivery_started_at is None else head.delivery_started_at
+        )
+        return delivery_started_at + self._settings.delivery_timeout_ms / 1000
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY_TIMEOUT, system=self._system)

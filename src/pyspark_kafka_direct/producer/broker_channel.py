@@ -1,0 +1,152 @@
+"""One broker that leads partitions: the connection to it, and the Produce requests in flight on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse, ProduceChannel
+from pyspark_kafka_direct.errors import BrokerUnreachableError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
+
+_DELIVERY_TIMEOUT = "kafka.delivery.timeout.ms"
+_REQUEST_TIMEOUT = "kafka.request.timeout.ms"
+
+RequestBatches = dict["PartitionQueue", "ProducerBatch"]  # the batches of one request
+
+
+class _InFlightRequest(NamedTuple):
+    batches: RequestBatches
+    sent_at: float
+
+
+class BrokerChannel:
+    """Sends to one broker and receives its responses; connects when there is something to send."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        node: Node,
+        settings: ProducerSettings,
+        transactional_id: str | None,
+        *,
+        adds_partitions: bool,  # whether writes add partitions to the transaction (transaction.version 2)
+    ) -> None:
+        self.node = node
+        self.ready_partitions: dict[PartitionQueue, None] = {}  # with queued batches, the one that waits longest first
+        self.throttled_until = 0.0  # by the monotonic clock; until then the broker reads no request (quota)
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._settings = settings
+        self._transactional_id = transactional_id
+        self._adds_partitions = adds_partitions
+        self._channel: ProduceChannel | None = None
+        self._in_flight: deque[_InFlightRequest] = deque()
+        self._last_response_at = 0.0
+        self._request_timeout = min(cluster.settings.request_timeout_ms, settings.delivery_timeout_ms) / 1000
+
+    @property
+    def can_send(self) -> bool:
+        """Whether another request may be sent now."""
+        if self._in_flight and self._channel is not None and self._channel.connection.reauthentication_due:
+            return False  # reauthentication has its own requests: it waits until no response is due
+        return len(self._in_flight) < self._settings.max_in_flight and self.throttled_until <= self._system.monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no response is due."""
+        return not self._in_flight
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's file descriptor, to wait for a response."""
+        assert self._channel is not None
+        return self._channel.connection.fileno()
+
+    @property
+    def has_response(self) -> bool:
+        """Whether a response, or the end of the connection, can be read without waiting."""
+        return self._channel is not None and bool(self._in_flight) and self._channel.connection.has_response()
+
+    @property
+    def response_due(self) -> float:
+        """When the oldest request times out, by the monotonic clock."""
+        return max(self._in_flight[0].sent_at, self._last_response_at, self.throttled_until) + self._request_timeout
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a response is overdue."""
+        return bool(self._in_flight) and self.response_due <= self._system.monotonic()
+
+    def connect(self) -> None:
+        """Connect unless there is a connection."""
+        self._ensure_connected(self._deadline())
+
+    def send(self, batches: RequestBatches) -> None:
+        """Send one request; after a ``BrokerError`` call ``disconnect`` for the batches in flight."""
+        deadline = self._deadline()
+        channel = self._ensure_connected(deadline)
+        channel.request({partition.topic_partition: batch.data for partition, batch in batches.items()}, deadline)
+        if self._settings.acks != 0:
+            self._in_flight.append(_InFlightRequest(batches, self._system.monotonic()))
+
+    def receive(self) -> list[tuple[PartitionQueue, ProducerBatch, PartitionProduceResponse]]:
+        """Return the responses to the oldest request; one that has arrived is read even after its deadline."""
+        assert self._channel is not None
+        timeout = self._request_timeout if self.has_response else 0.0
+        responses, throttle_ms = self._channel.response(Deadline.after(timeout, _REQUEST_TIMEOUT, system=self._system))
+        batches, _ = self._in_flight.popleft()
+        self._last_response_at = self._system.monotonic()
+        if throttle_ms > 0:
+            limited_throttle_ms = min(throttle_ms, self._settings.delivery_timeout_ms)  # brokers may return any value
+            self.throttled_until = self._last_response_at + limited_throttle_ms / 1000
+        return [(partition, batch, responses[partition.topic_partition]) for partition, batch in batches.items()]
+
+    def disconnect(self) -> list[tuple[PartitionQueue, ProducerBatch]]:
+        """Close the connection; return the batches whose responses are lost, oldest first."""
+        lost_batches = [item for request in self._in_flight for item in request.batches.items()]
+        self._in_flight.clear()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.connection.close()
+            self._cluster.release(channel.connection)
+        return lost_batches
+
+    def close(self) -> None:
+        """Release the connection to the pool, which closes it if a response is due."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self._cluster.release(channel.connection)
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY_TIMEOUT, system=self._system)
+
+    def _ensure_connected(self, deadline: Deadline) -> ProduceChannel:
+        channel = self._channel
+        if channel is not None and self.idle and channel.connection.has_response():
+            self.disconnect()
+            channel = None
+            if self._settings.acks == 0:
+                # With acks=0, closing is the only way for a broker to report that it no longer leads the partition.
+                raise BrokerUnreachableError("The broker closed the connection.", broker=str(self.node))
+        if channel is None:
+            connection = self._cluster.connect(self.node, deadline)
+            try:
+                channel = self._channel = ProduceChannel(
+                    connection,
+                    acks=self._settings.acks,
+                    timeout_ms=self._cluster.settings.request_timeout_ms,
+                    transactional_id=self._transactional_id,
+                    adds_partitions=self._adds_partitions,
+                    zstd=self._settings.codec == "zstd",
+                )
+            except BaseException:
+                self._cluster.release(connection)
+                raise
+        return channel

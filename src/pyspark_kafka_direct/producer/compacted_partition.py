@@ -1,0 +1,204 @@
+"""Partition 0 of a compacted topic, which keeps the newest record of each key: creates, checks and reads the topic.
+
+Sink state records and the offset store are kept in such topics. A missing record makes a query send or read records
+again, so a log that cannot be read completely, up to the end it had when reading started, is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.records import EncodedBatch
+
+# Small segments are compacted early, because queries read the whole topic at their start. Kafka 4 allows 1 MiB or more.
+COMPACTED_TOPIC_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+_MIN_BACKOFF, _MAX_BACKOFF = 0.005, 0.2  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TopicErrorText:
+    """Phrases for error messages about the topic."""
+
+    topic: str  # such as "sink state topic"
+    loss: str  # what the topic loses unless it is compacted
+    content: str  # what cannot be read
+    isolation_advice: str  # how to avoid waiting for other writers
+    error_type: type[KafkaDirectError]  # raised for a topic that is not compacted
+
+
+class CompactedPartition:
+    """Partition 0 of a compacted topic."""
+
+    def __init__(self, cluster: ClusterClient, topic: str, error_text: TopicErrorText) -> None:
+        self.partition = TopicPartition(topic, 0)
+        self._cluster = cluster
+        self._error_text = error_text
+
+    def ensure_topic(
+        self,
+        deadline: Deadline,
+        configs: Mapping[str, str] = COMPACTED_TOPIC_CONFIGS,
+        *,
+        replicas: int | None = None,  # None: default.replication.factor of the cluster
+    ) -> None:
+        """Create the topic if it does not exist, and check that it is compacted."""
+        topic = self.partition.topic
+        try:
+            if topic not in self._cluster.topics([topic], deadline=deadline):
+                create_topic(self._cluster, topic, 1, configs, deadline, replicas=replicas)
+        except AuthorizationError as error:
+            raise AuthorizationError(
+                f"The {self._error_text.topic} does not exist or is not visible, and the principal may not create it: "
+                f"{error.message} Grant the principal CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on it, or "
+                f"create it and grant the others: {_create_command(topic, configs)}",
+                topic=topic,
+                broker=error.broker,
+            ) from error
+        self._check_policy(deadline)
+
+    def start(self, deadline: Deadline) -> int:
+        """Return the log start offset."""
+        return self._cluster.offsets({self.partition: EARLIEST}, deadline=deadline)[self.partition]
+
+    def end(self, deadline: Deadline, isolation: IsolationLevel = "read_uncommitted") -> int:
+        """Return the high watermark, or with ``read_committed`` the last stable offset."""
+        requested = {self.partition: LATEST}
+        return self._cluster.offsets(requested, isolation_level=isolation, deadline=deadline)[self.partition]
+
+    def wait_for_stable_end(self, deadline: Deadline) -> int:
+        """Return the current high watermark after all transactions before it have ended."""
+        end = self.end(deadline)
+        pause = _MIN_BACKOFF
+        last_stable: int | None = None
+        while True:
+            try:
+                last_stable = self.end(deadline, "read_committed")
+            except BrokerTimeoutError as error:
+                if last_stable is None:
+                    raise
+                # Too little time was left for this request; the open transaction is the cause.
+                raise self._blocked_error(last_stable, end, deadline) from error
+            if last_stable >= end:
+                return end
+            if deadline.remaining() <= pause:
+                raise self._blocked_error(last_stable, end, deadline)
+            deadline.system.sleep(pause)
+            pause = min(2 * pause, _MAX_BACKOFF)
+
+    def read(
+        self,
+        first: int,
+        until: int,
+        deadline: Deadline,
+        isolation: IsolationLevel = "read_committed",
+        *,
+        from_earliest: bool = False,  # `first` is the log start offset, which may advance
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``key``, ``value`` and ``offset`` of all records in a range of offsets, or raise."""
+        from pyspark_kafka_direct.consumer.range_reader import read_range
+        from pyspark_kafka_direct.consumer.range_request import RangeRequest
+
+        if first >= until:
+            return
+        request = RangeRequest(
+            offsets=OffsetRange(*self.partition, first, until),
+            columns=("key", "value", "offset"),
+            from_earliest=from_earliest,
+            poll_timeout=max(deadline.remaining(), _MAX_BACKOFF),
+        )
+        cluster = self._cluster
+        yield from read_range(cluster.settings, FetchSettings(isolation_level=isolation), request, pool=cluster.pool)
+
+    def encode(self, records: Sequence[tuple[bytes, bytes | None]]) -> Iterator[EncodedBatch]:
+        """Yield record batches of keys and values for the topic; a value of ``None`` is a tombstone."""
+        from pyspark_kafka_direct.records import create_encoder
+
+        encoder = create_encoder(topic=self.partition.topic, partitions=1)
+        yield from encoder.add(keyed_rows(records, self.partition.partition, self._cluster.pool.system))
+        yield from encoder.flush()
+
+    def _blocked_error(self, last_stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:
+        return BrokerTimeoutError(
+            f"{self._error_text.content} cannot be read: a transaction of another writer is open from offset "
+            f"{last_stable} on, and the log ends at {end} ({deadline.setting}). It ends with the writer's next commit, "
+            "or after its transaction.timeout.ms; kafka-transactions.sh finds and aborts hanging transactions. "
+            f"{self._error_text.isolation_advice}",
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            offset=last_stable,
+        )
+
+    def _check_policy(self, deadline: Deadline) -> None:
+        from pyspark_kafka_direct.config.option_messages import warn_once  # this runs for each batch
+
+        topic, description = self.partition.topic, self._error_text.topic
+        try:
+            policy = describe_topic_config(self._cluster, topic, ["cleanup.policy"], deadline).get("cleanup.policy")
+        except AuthorizationError as error:
+            warn_once(
+                f"Cannot check whether the {description} {topic} is compacted: {error.message} Grant the principal "
+                "DESCRIBE_CONFIGS on it."
+            )
+            return
+        except TopicNotFoundError:
+            # The topic was just created with the right policy, and this broker does not have it yet.
+            return
+        if policy != "compact":
+            raise self._error_text.error_type(
+                f"The {description} has cleanup.policy={policy}, and so loses {self._error_text.loss}. Set it to "
+                f"compact: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
+                "cleanup.policy=compact",
+                topic=topic,
+            )
+
+
+def keyed_rows(records: Sequence[tuple[bytes, bytes | None]], partition: int, system: System) -> pa.RecordBatch:
+    """Return keys and values as rows for a ``RecordEncoder``, with the current timestamp."""
+    import pyarrow as pa
+
+    now = int(system.wall_time() * 1000)
+    count = len(records)
+    return pa.record_batch(
+        {
+            "key": pa.array([key for key, _ in records], pa.binary()),
+            "value": pa.array([value for _, value in records], pa.binary()),
+            "partition": pa.array([partition] * count, pa.int32()),
+            "timestamp": pa.array([now] * count, pa.int64()),
+        }
+    )
+
+
+def values_with_key(key: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes | None]:
+    """Yield the values of the records with a key, in order; the batches have columns ``key`` and ``value``."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        values = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), key), False))
+        yield from values.to_pylist()
+
+
+def _create_command(topic: str, configs: Mapping[str, str]) -> str:
+    config_arguments = " ".join(f"--config {name}={value}" for name, value in configs.items())
+    return f"kafka-topics.sh --create --topic {topic} --partitions 1 {config_arguments}"

@@ -1,0 +1,164 @@
+"""Decides from a broker's response what to do with a record batch, and creates the errors for failed ones."""
+
+from __future__ import annotations
+
+import copy
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import InvalidRecordError, KafkaDirectError, RecordTooLargeError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+WRITING: Final = "writing records"  # the action in error messages
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_REJECTED: Final = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+
+# The broker has no state for the producer id, or another state.
+_UNKNOWN_PRODUCER: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+# The broker may have appended the records.
+_OUTCOME_UNKNOWN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+_MAX_KEY_BYTES_SHOWN: Final = 40
+
+
+class BatchDecision(Enum):
+    """What to do with a record batch."""
+
+    COMPLETE = auto()
+    RETRY = auto()
+    RETRY_WITH_NEW_LEADER = auto()
+    RETRY_WITH_NEW_PRODUCER_ID = auto()
+    SPLIT = auto()  # retry as two batches
+    FAIL = auto()
+
+
+def decide_for_error_code(
+    code: int,
+    *,
+    record_count: int,
+    is_oldest: bool,  # whether all earlier batches of its partition are acknowledged
+    idempotent: bool,
+    can_renew_id: bool,  # whether a new producer id may be used; False within a transaction
+) -> BatchDecision:
+    """Decide what to do with a batch for which a broker returned an error code."""
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        return BatchDecision.COMPLETE
+    if code in _TOO_LARGE:
+        return BatchDecision.SPLIT if record_count > 1 else BatchDecision.FAIL
+    if code in _UNKNOWN_PRODUCER and idempotent:
+        if not is_oldest and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return BatchDecision.RETRY  # the batch before it failed
+        if not can_renew_id:
+            return BatchDecision.FAIL
+        # If the batch is the oldest, all earlier batches were acknowledged, so the broker lost records or the
+        # producer's state. All unacknowledged batches can be sent in order with a new producer id (KIP-360).
+        return BatchDecision.RETRY_WITH_NEW_PRODUCER_ID if is_oldest else BatchDecision.RETRY
+    info = error_code_info(code)
+    if info.refresh_metadata:
+        return BatchDecision.RETRY_WITH_NEW_LEADER
+    return BatchDecision.RETRY if info.retriable else BatchDecision.FAIL
+
+
+def may_have_been_written(code: int) -> bool:
+    """Return whether records may have been written although the broker returned this error code."""
+    return code in _OUTCOME_UNKNOWN
+
+
+def with_outcome(error: BaseException, *, outcome_unknown: bool) -> BaseException:
+    """Return a copy of the error which states whether the records may have been written."""
+    if not isinstance(error, KafkaDirectError):
+        return error
+    error_copy = copy.copy(error)
+    error_copy.message += " The records may have been written." if outcome_unknown else " The records were not written."
+    error_copy.__cause__ = error.__cause__
+    return error_copy
+
+
+def error_for_response(
+    response: PartitionProduceResponse,
+    partition: TopicPartition,
+    broker: str,
+    *,
+    record_count: int,
+    data: bytes | bytearray,
+) -> KafkaDirectError:
+    """Return the error for a batch that the broker rejected."""
+    topic, partition_id = partition
+    code = response.error_code
+    if code in _TOO_LARGE and record_count == 1:
+        return RecordTooLargeError(
+            f"A record{_describe_key(data, 0, ',')} has {len(data)} bytes as it is sent, more than the topic allows. "
+            "Raise the topic's max.message.bytes or the brokers' message.max.bytes.",
+            topic=topic,
+            partition=partition_id,
+            broker=broker,
+        )
+    if code in _REJECTED:
+        return InvalidRecordError(
+            _rejection_message(response, record_count, data), topic=topic, partition=partition_id, broker=broker
+        )
+    return error_for(code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=response.message)
+
+
+def _rejection_message(response: PartitionProduceResponse, record_count: int, data: bytes | bytearray) -> str:
+    name = error_code_info(response.error_code).name
+    if not response.record_errors:
+        detail = f": {response.message}" if response.message else ""
+        return (
+            f"The broker rejected a batch of {record_count} records ({name}{detail}). "
+            f"Correct the records{_ADVICE[name]}."
+        )
+    index, record_message = response.record_errors[0]
+    other_errors = len(response.record_errors) - 1
+    others_text = f" (and {other_errors} more)" if other_errors else ""
+    detail = record_message or response.message or name
+    key_text = _describe_key(data, index)
+    return (
+        f"The broker rejected record {index + 1} of a batch of {record_count}{others_text}{key_text}: "
+        f"{name}: {detail.rstrip('.')}. Correct the record{_ADVICE[name]}."
+    )
+
+
+_ADVICE: Final = {
+    "INVALID_TIMESTAMP": ", or raise the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    "INVALID_RECORD": "; a compacted topic requires keys",
+}
+
+
+def _describe_key(data: bytes | bytearray, index: int, suffix: str = "") -> str:
+    """Describe a record by its key, to continue a sentence; empty if the batch has no such record."""
+    from pyspark_kafka_direct.records import create_decoder
+
+    if index < 0:
+        return ""
+    try:
+        decoder = create_decoder(topic="t", partition=0, from_offset=index, until_offset=index + 1, columns=("key",))
+        decoder.feed(memoryview(data))
+        decoded = decoder.read()
+    except KafkaDirectError:  # the broker's index may be wrong
+        return ""
+    if decoded is None or decoded.num_rows == 0:
+        return ""
+    key: bytes | None = decoded.column(0)[0].as_py()
+    if key is None:
+        return f", which has no key{suffix}"
+    if len(key) > _MAX_KEY_BYTES_SHOWN:
+        return f", whose key begins with {key[:_MAX_KEY_BYTES_SHOWN]!r}{suffix}"
+    return f", which has the key {key!r}{suffix}"

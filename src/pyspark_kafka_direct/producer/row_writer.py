@@ -1,0 +1,116 @@
+"""Encodes rows as record batches, with one encoder per topic and a memory limit for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.planning.hints import did_you_mean
+from pyspark_kafka_direct.records import create_encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.records import EncodedBatch, RecordEncoder
+
+_TOPIC_COLUMN: Final = "topic"
+
+
+def with_half_buffer(settings: ProducerSettings) -> ProducerSettings:
+    """Return the settings for the producer behind a ``RowWriter``: each of the two uses half of ``buffer.memory``."""
+    return replace(settings, buffer_bytes=max(1, settings.buffer_bytes // 2))
+
+
+class RowWriter:
+    """Encodes rows, and passes each record batch to ``send`` as soon as it is full."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        settings: ProducerSettings,
+        send: Callable[[str, EncodedBatch], None],  # receives a topic and a record batch
+        *,
+        topic: str | None = None,  # None: the rows have a `topic` column
+        # Rows without keys go to one partition until its batch is full, then to the next (KIP-480). This is the first
+        # one, modulo the number of partitions; tasks should differ in it.
+        first_sticky_partition: int = 0,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._send = send
+        self._topic = topic
+        self._first_sticky_partition = first_sticky_partition
+        self._encoders: dict[str, RecordEncoder] = {}
+        self._row_count = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Encode rows; the columns are those of ``RecordEncoder.add``, and ``topic`` unless the topic is fixed."""
+        for topic, topic_rows in self._split_by_topic(rows):
+            self._send_batches(topic, self._encoder(topic).add(topic_rows))
+        self._row_count += rows.num_rows
+        if sum(encoder.open_bytes for encoder in self._encoders.values()) > self._settings.buffer_bytes // 2:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass open batches to ``send``."""
+        for topic, encoder in self._encoders.items():
+            self._send_batches(topic, encoder.flush())
+
+    def _send_batches(self, topic: str, batches: Iterable[EncodedBatch]) -> None:
+        for batch in batches:
+            self._send(topic, batch)
+
+    def _split_by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._topic is not None:
+            yield self._topic, rows
+            return
+        topic_index = rows.schema.get_field_index(_TOPIC_COLUMN)
+        topics, other_columns = rows.column(topic_index), rows.remove_column(topic_index)
+        if topics.null_count:
+            row = pc.index(topics.is_null(), True).as_py()
+            raise ColumnError(
+                "The Kafka message data sent to the producer contains a null topic. Use the `topic` option for setting "
+                f"a default topic, or filter out such rows: row {self._row_count + row} of the task"
+            )
+        # The sort is stable, so the rows of each topic stay in order.
+        encoded_topics = topics.dictionary_encode()
+        if len(encoded_topics.dictionary) > 1:
+            order = pc.sort_indices(encoded_topics.indices)
+            other_columns = other_columns.take(order)
+        start = 0
+        row_counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(encoded_topics.indices).to_pylist()}
+        for index, name in enumerate(encoded_topics.dictionary.to_pylist()):
+            yield name, other_columns.slice(start, row_counts[index])
+            start += row_counts[index]
+
+    def _encoder(self, topic: str) -> RecordEncoder:
+        encoder = self._encoders.get(topic)
+        if encoder is None:
+            partition_count, settings = self._partition_count(topic), self._settings
+            encoder = self._encoders[topic] = create_encoder(
+                topic=topic,
+                partitions=partition_count,
+                codec=settings.codec,
+                level=settings.level,
+                batch_bytes=settings.batch_bytes,
+                max_record_bytes=settings.max_request_bytes,
+                ignore_keys=settings.ignore_keys,
+                first_sticky_partition=self._first_sticky_partition % partition_count,
+            )
+        return encoder
+
+    def _partition_count(self, topic: str) -> int:
+        metadata = self._cluster.topics([topic]).get(topic)
+        if metadata is None:
+            hint = did_you_mean(topic, self._cluster.all_topics())
+            raise TopicNotFoundError(
+                f"Topic {topic!r} does not exist, and writing does not create topics: create it first{hint or '.'}",
+                topic=topic,
+            )
+        return len(metadata.partitions)

@@ -1,0 +1,197 @@
+"""Writes transactions of one transactional id, one after the other.
+
+With ``transaction.version`` 2 each transaction increments the producer epoch; after 32,767 epochs the coordinator
+assigns another producer id. With older versions the epoch stays the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Self
+
+from pyspark_kafka_direct.client.transaction_coordinator import InitProducerIdResult, TransactionCoordinatorClient
+from pyspark_kafka_direct.errors import ProducerFencedError
+from pyspark_kafka_direct.producer.batch_producer import AssignedProducerId, BatchProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+    from pyspark_kafka_direct.config.client_settings import ProducerSettings
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.producer.batch_producer import WrittenRange
+    from pyspark_kafka_direct.records import EncodedBatch
+
+
+class TransactionalProducer:
+    """Writes record batches in transactions. Not thread-safe.
+
+    A transaction starts with the first ``send`` or ``send_offsets_to_transaction`` after ``init_transactions`` or
+    ``commit``. After an error in it, ``abort`` it. A fenced producer can do nothing more.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        transactional_id: str,
+        timeout_ms: int,  # transaction.timeout.ms
+        settings: ProducerSettings,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+        self._settings = settings
+        self._coordinator = TransactionCoordinatorClient(cluster, transactional_id)
+        self._init_result: InitProducerIdResult | None = None
+        self._producer: BatchProducer | None = None
+        self._in_transaction = False
+        self._fencing_error: ProducerFencedError | None = None
+
+    @property
+    def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None:
+        """The id and epoch of the current transaction, or of the next one; ``None`` before ``init_transactions``."""
+        return None if self._init_result is None else self._init_result.producer
+
+    def init_transactions(self, deadline: Deadline | None = None) -> None:
+        """Acquire the transactional id: fences earlier producers with it, and aborts their open transaction."""
+        self._raise_if_fenced()
+        self._drop_producer()
+        self._in_transaction = False
+        self._init_result = None
+        self._init_result = self._coordinator.init_transactions(self._timeout_ms, deadline)
+
+    def resume_transaction(
+        self, producer: ProducerIdAndEpoch, deadline: Deadline | None = None, *, in_progress: bool = True
+    ) -> None:
+        """Use the producer id and epoch that another producer acquired, instead of ``init_transactions``.
+
+        The next ``commit`` also commits the records that other processes sent with this id and epoch. Partitions that
+        they have written to cannot be written to here. ``in_progress`` is false if nothing has been sent yet.
+        """
+        self._drop_producer()
+        self._init_result = InitProducerIdResult(producer, self._coordinator.transaction_v2(deadline))
+        self._in_transaction = in_progress
+
+    def send(self, topic: str, batch: EncodedBatch, *, more_follows: bool = False) -> None:
+        """Send a record batch within the transaction; with ``more_follows``, small batches wait to share a request."""
+        init_result = self._ensure_in_transaction()
+        if self._producer is None:
+            self._producer = BatchProducer(
+                self._cluster,
+                self._settings,
+                self._assigned_id(init_result),
+                add_partitions_to_transaction=None if init_result.transaction_v2 else self._add_partitions,
+            )
+        with self._remember_fencing():
+            self._producer.send(topic, batch, more_follows=more_follows)
+
+    def send_offsets_to_transaction(
+        self, group: ConsumerGroup, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Commit offsets of a group, which has no members, within the transaction."""
+        producer, transaction_v2 = self._ensure_in_transaction()
+        with self._remember_fencing():
+            if not transaction_v2:
+                self._coordinator.add_offsets(producer, group.group_id)
+            group.commit_in_transaction(self.transactional_id, producer, offsets, transaction_v2=transaction_v2)
+
+    @property
+    def has_queued_batches(self) -> bool:
+        """Whether any record batch is waiting to be sent."""
+        return self._producer is not None and self._producer.has_queued_batches
+
+    def descriptors(self) -> list[int]:
+        """Return the sockets to wait for: if one is readable, ``poll(0)`` has a response to handle."""
+        return [] if self._producer is None else self._producer.descriptors()
+
+    def poll(self, seconds: float) -> None:
+        """Wait for responses or due retries, at most some seconds, and handle them."""
+        if self._producer is not None:
+            with self._remember_fencing():
+                self._producer.poll(seconds)
+
+    def flush(self) -> dict[TopicPartition, WrittenRange]:
+        """Wait until all batches are acknowledged; return the ranges written since the last flush."""
+        if self._producer is None:
+            return {}
+        with self._remember_fencing():
+            return self._producer.flush()
+
+    def commit(self) -> dict[TopicPartition, WrittenRange]:
+        """Flush and commit; after ``OutcomeUnknownError``, ``init_transactions`` completes or aborts it."""
+        self._raise_if_fenced()
+        written = self.flush()
+        if self._in_transaction:
+            self._end_transaction(commit=True)
+        return written
+
+    def abort(self, deadline: Deadline | None = None) -> None:
+        """Abort the transaction; below ``transaction.version`` 2, ``init_transactions`` is required afterwards."""
+        self._drop_producer()
+        if self._in_transaction:
+            self._end_transaction(commit=False, deadline=deadline)
+
+    def close(self) -> None:
+        """Release the connections; an open transaction stays open until the broker aborts it."""
+        self._drop_producer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ensure_in_transaction(self) -> InitProducerIdResult:
+        """Begin a transaction unless one is open, which needs no request, and return its producer id."""
+        self._raise_if_fenced()
+        if self._init_result is None:
+            raise RuntimeError("Call init_transactions first.")
+        self._in_transaction = True
+        return self._init_result
+
+    def _raise_if_fenced(self) -> None:
+        if self._fencing_error is not None:
+            raise self._fencing_error
+
+    def _end_transaction(self, *, commit: bool, deadline: Deadline | None = None) -> None:
+        init_result = self._init_result
+        assert init_result is not None
+        self._in_transaction, self._init_result = False, None
+        with self._remember_fencing():
+            next_producer = self._coordinator.end_transaction(
+                init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
+            )
+        if init_result.transaction_v2:
+            self._init_result = InitProducerIdResult(next_producer, True)
+            if self._producer is not None:
+                self._producer.begin_transaction(self._assigned_id(self._init_result))
+        elif commit:
+            self._init_result = init_result
+            if self._producer is not None:
+                self._producer.begin_transaction()
+        # After an abort below transaction.version 2, the epoch is unchanged but the sequence numbers are unknown.
+
+    def _add_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        assert self._init_result is not None
+        self._coordinator.add_partitions(self._init_result.producer, partitions)
+
+    def _assigned_id(self, init_result: InitProducerIdResult) -> AssignedProducerId:
+        return AssignedProducerId(init_result.producer.id, init_result.producer.epoch, self.transactional_id)
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    @contextlib.contextmanager
+    def _remember_fencing(self) -> Iterator[None]:
+        """Store a fencing error, so that later calls raise it without a request."""
+        try:
+            yield
+        except ProducerFencedError as error:
+            self._fencing_error = error
+            self._in_transaction = False
+            raise

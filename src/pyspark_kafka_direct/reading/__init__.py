@@ -1,1 +1,0 @@
-"""One offset range becomes Arrow batches: ``wire`` and ``records`` joined, still without Spark."""

@@ -1,0 +1,88 @@
+"""The columns of a Kafka record in Spark, as Arrow types, and fast conversion of columns to Python values.
+
+Names and types are those of Spark's Kafka source (``KafkaRecordToRowConverter``), in Arrow as Spark's
+``to_arrow_schema`` maps them; ``leaderEpoch`` is this package's, null if the batch carries none.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+    "leaderEpoch",
+)
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    check_columns(columns)
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.field("element", header)),
+        "leaderEpoch": pa.int32(),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Raise ValueError if a column is unknown or repeated."""
+    for name in columns:
+        if name not in COLUMNS:
+            raise ValueError(f"there is no column {name!r}; a Kafka record has {', '.join(COLUMNS)}")
+    if len(set(columns)) != len(columns):
+        raise ValueError(f"a column is named twice: {', '.join(columns)}")
+
+
+# These functions slice values from Arrow's buffers, because creating Arrow scalars would take most of the time.
+
+
+def binary_values(column: pa.BinaryArray) -> list[bytes | None]:
+    """Return the bytes of all rows; None where a row is null."""
+    import pyarrow.compute as pc
+
+    count = len(column)
+    if column.null_count == count:
+        return [None] * count
+    _, offset_buffer, data = column.buffers()  # ``binary`` has 32-bit offsets
+    if data is None:
+        rows: list[bytes | None] = [b""] * count
+    else:
+        offsets = memoryview(offset_buffer).cast("b").cast("i")[column.offset : column.offset + count + 1].tolist()
+        first = offsets[0]
+        # As bytes: slicing them takes half the time of slicing a memoryview.
+        row_bytes = data.slice(first, offsets[-1] - first).to_pybytes()
+        if first:
+            offsets = [offset - first for offset in offsets]
+        rows = [row_bytes[start:end] for start, end in pairwise(offsets)]
+    if column.null_count:
+        for row in integer_values(pc.indices_nonzero(column.is_null()), "Q"):
+            rows[row] = None
+    return rows
+
+
+def integer_values(column: pa.Array, format_code: str) -> Sequence[int]:
+    """Return the integers (or integer timestamps) of all rows, by struct format code; undefined where null."""
+    integers = memoryview(column.buffers()[1]).cast("b").cast(format_code)  # type: ignore[call-overload]
+    return integers[column.offset : column.offset + len(column)]  # type: ignore[no-any-return]

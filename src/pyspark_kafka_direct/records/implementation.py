@@ -1,0 +1,133 @@
+"""Selects the native or the Python implementation for this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.records.interfaces import DecodeRequest, EncodeRequest, RecordDecoder, RecordEncoder
+
+ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
+
+_Request = TypeVar("_Request")
+_Created = TypeVar("_Created")
+
+_log = logging.getLogger("pyspark_kafka_direct.records")
+
+
+class SetProducerState(Protocol):
+    def __call__(
+        self, data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    name: Literal["native", "python"]
+    create_decoder: Callable[[DecodeRequest], RecordDecoder]
+    scan_next_offset: Callable[[memoryview | bytearray | bytes, int], int]
+    scan_leader_epoch: Callable[[memoryview | bytearray | bytes], int]
+    create_encoder: Callable[[EncodeRequest], RecordEncoder]
+    set_producer_state: SetProducerState
+    split_batch: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
+    native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
+
+
+def select_implementation() -> Implementation:
+    """Return the implementation that the environment selects, else the native one, else the Python one."""
+    selected = os.environ.get(ENVIRONMENT_VARIABLE)
+    if selected:
+        # Imported late: without the variable, a worker does not need the option table.
+        from pyspark_kafka_direct.config.option_parser import environment_variable
+
+        selected = environment_variable(os.environ, ENVIRONMENT_VARIABLE)
+    if selected == "python":
+        return _python()
+    try:
+        return _native()
+    except ImportError as error:
+        reason = _native_missing_reason(error)
+        if selected:
+            raise OptionError(f"{ENVIRONMENT_VARIABLE} is 'native', but {reason}") from error
+        return _python_with_warning(reason)
+
+
+def _native_missing_reason(error: ImportError) -> str:
+    """Return the reason in the file that the build wrote into the package; without the file, the import error."""
+    import pkgutil  # rarely needed
+
+    try:
+        reason = pkgutil.get_data(__package__, "_native_absent.txt")  # also from a zip
+    except OSError:
+        reason = None
+    if reason is None:
+        return f"it cannot be loaded: {error}"
+    return f"this package was built without it: {reason.decode().strip()}"
+
+
+def _native() -> Implementation:
+    from pyspark_kafka_direct.records import _native as native
+    from pyspark_kafka_direct.records.native_kernel import NativeDecoder, NativeEncoder
+
+    return Implementation(
+        "native",
+        NativeDecoder,
+        native.scan_next_offset,
+        native.scan_leader_epoch,
+        NativeEncoder,
+        native.set_producer_state,
+        native.split_batch,
+    )
+
+
+def _python() -> Implementation:
+    from pyspark_kafka_direct.records import python as python
+
+    return Implementation(
+        "python",
+        python.PythonDecoder,
+        python.scan_next_offset,
+        python.scan_leader_epoch,
+        python.PythonEncoder,
+        python.set_producer_state,
+        python.split_batch,
+    )
+
+
+def _python_with_warning(reason: str) -> Implementation:
+    """Return the Python implementation with a warning of its speed at its first use in a process."""
+    python = _python()
+    return replace(
+        python,
+        native_missing_reason=reason,
+        create_decoder=_warn_on_first_use(python.create_decoder, "Records are decoded in Python", "decoder", reason),
+        create_encoder=_warn_on_first_use(python.create_encoder, "Records are encoded in Python", "encoder", reason),
+    )
+
+
+def _warn_on_first_use(
+    create: Callable[[_Request], _Created], message: str, component: str, reason: str
+) -> Callable[[_Request], _Created]:
+    warned = False
+
+    def create_with_warning(request: _Request) -> _Created:
+        nonlocal warned
+        if not warned:
+            warned = True
+            _log.warning(
+                "%s, many times slower than by the native %s (%s). "
+                "Install the package from a wheel for this platform, or with a Rust toolchain and a C compiler.",
+                message,
+                component,
+                reason,
+            )
+        return create(request)
+
+    return create_with_warning

@@ -1,0 +1,133 @@
+"""The native decoder and encoder: ``RecordDecoder`` and ``RecordEncoder`` implemented in Rust.
+
+Message formats 0 and 1 only survive in segments written before Kafka 0.11. The Python decoder decodes a fetch response
+that contains any of their messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
+from pyspark_kafka_direct.records import _native
+from pyspark_kafka_direct.records.columns import arrow_schema
+from pyspark_kafka_direct.records.interfaces import (
+    AbortedTransaction,
+    DecodeCounts,
+    DecodeRequest,
+    EncodedBatch,
+    EncodeRequest,
+    strings_as_binary,
+)
+from pyspark_kafka_direct.records.record_errors import encode_error, record_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_kafka_direct.errors import RecordError
+    from pyspark_kafka_direct.records.interfaces import RecordDecoder
+
+
+class NativeDecoder:
+    """A ``RecordDecoder`` implemented in Rust, except for message formats 0 and 1."""
+
+    def __init__(self, request: DecodeRequest) -> None:
+        self._request = request
+        self._native = _native.Decoder(
+            arrow_schema(request.columns),
+            request.topic,
+            request.partition,
+            request.from_offset,
+            request.until_offset,
+            request.check_crcs,
+            request.max_rows,
+            request.max_bytes,
+            request.max_batch_bytes,
+        )
+        self._legacy_decoder: RecordDecoder | None = None  # of the current response, if it has format 0 or 1
+        self._legacy_counts = DecodeCounts()  # of earlier responses
+
+    def feed(self, records: memoryview | bytearray | bytes, aborted: Sequence[AbortedTransaction] = ()) -> None:
+        if self._legacy_decoder is not None:
+            raise RuntimeError("feed() before read() returned None")
+        try:
+            accepted = self._native.feed(
+                records, [(producer_id, first_offset) for producer_id, first_offset in aborted]
+            )
+        except _native.DecodeError as error:
+            raise self._error(error) from None
+        if not accepted:
+            from pyspark_kafka_direct.records.python import PythonDecoder
+
+            self._legacy_decoder = PythonDecoder(replace(self._request, from_offset=self._native.next_offset))
+            self._legacy_decoder.feed(records, aborted)
+
+    def read(self) -> pa.RecordBatch | None:
+        if self._legacy_decoder is not None:
+            batch = self._legacy_decoder.read()
+            if batch is None:
+                self._native.advance_to(self._legacy_decoder.next_offset)
+                self._legacy_counts += self._legacy_decoder.counts
+                self._legacy_decoder = None
+            return batch
+        try:
+            return self._native.read()
+        except _native.DecodeError as error:
+            raise self._error(error) from None
+
+    @property
+    def next_offset(self) -> int:
+        return self._native.next_offset if self._legacy_decoder is None else self._legacy_decoder.next_offset
+
+    @property
+    def done(self) -> bool:
+        return self._native.done if self._legacy_decoder is None else self._legacy_decoder.done
+
+    @property
+    def counts(self) -> DecodeCounts:
+        counts = DecodeCounts(*self._native.counts) + self._legacy_counts
+        return counts if self._legacy_decoder is None else counts + self._legacy_decoder.counts
+
+    def _error(self, error: _native.DecodeError) -> RecordError:
+        kind, message, offset = error.args
+        request = self._request
+        return record_error(kind, message, topic=request.topic, partition=request.partition, offset=offset)
+
+
+class NativeEncoder:
+    """A ``RecordEncoder`` implemented in Rust."""
+
+    def __init__(self, request: EncodeRequest) -> None:
+        self._request = request
+        self._native = _native.Encoder(
+            request.partitions,
+            COMPRESSION_TYPE_IDS[request.codec],
+            request.level,
+            request.batch_bytes,
+            request.max_record_bytes,
+            request.ignore_keys,
+            request.first_sticky_partition % request.partitions,  # callers may pass a task number
+        )
+
+    def add(self, rows: pa.RecordBatch) -> list[EncodedBatch]:
+        rows = strings_as_binary(rows)
+        return self._encoded(lambda: self._native.add(rows))
+
+    def flush(self) -> list[EncodedBatch]:
+        return self._encoded(self._native.flush)
+
+    @property
+    def open_bytes(self) -> int:
+        return self._native.open_bytes
+
+    def _encoded(self, encode: Callable[[], list[tuple[int, int, int, bytearray]]]) -> list[EncodedBatch]:
+        try:
+            return [EncodedBatch(*batch) for batch in encode()]
+        except _native.EncodeError as error:
+            kind, row, partition_or_size = error.args
+            raise encode_error(kind, row, partition_or_size, self._request) from None
+        except MemoryError:
+            raise encode_error("memory", 0, 0, self._request) from None

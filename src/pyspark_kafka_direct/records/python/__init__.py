@@ -1,0 +1,15 @@
+"""The Python decoder and encoder: oracles and replacements of the native ones."""
+
+from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, scan_next_offset
+from pyspark_kafka_direct.records.python.batch_writer import set_producer_state, split_batch
+from pyspark_kafka_direct.records.python.decoder import PythonDecoder
+from pyspark_kafka_direct.records.python.encoder import PythonEncoder
+
+__all__ = [
+    "PythonDecoder",
+    "PythonEncoder",
+    "scan_leader_epoch",
+    "scan_next_offset",
+    "set_producer_state",
+    "split_batch",
+]

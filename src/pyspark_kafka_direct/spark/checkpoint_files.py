@@ -1,0 +1,130 @@
+"""The files of a query's checkpoint, read and written like Spark does: by its ``CheckpointFileManager``.
+
+So ``hdfs:`` and object stores work as they do for Spark, with the same settings
+(``spark.sql.streaming.checkpointFileManagerClass``) and guarantees: a file becomes visible completely or not at all,
+and an existing file is not replaced. If two processes create a file at the same moment, the file system decides
+whether one of them fails: HDFS guarantees it, while a local disk, and S3 without conditional writes, only check before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILE_EXISTS: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
+
+OFFSET_LOG_V1: Final = "v1"
+OFFSET_LOG_V2: Final = "v2"
+NO_OFFSET: Final = "-"
+
+
+class CheckpointFiles:
+    """The files of one checkpoint, by names such as ``offsets/7``."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str, caller: str) -> None:
+        jvm: Any = getattr(spark, "_jvm", None)
+        if jvm is None:
+            raise OptionError(f"{caller} needs Spark's JVM on the driver, and is not supported over Spark Connect.")
+        self._root = checkpoint.rstrip("/")
+        # Each name in a Java package costs py4j a round trip.
+        self._path_class = jvm.org.apache.hadoop.fs.Path
+        self._to_string = jvm.org.apache.commons.io.IOUtils.toString
+        session: Any = spark
+        conf = session._jsparkSession.sessionState().newHadoopConf()
+        self._manager = checkpointing_package(jvm).CheckpointFileManager.create(
+            self._path_class(self._root or "/"), conf
+        )
+
+    def path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def read(self, name: str) -> str | None:
+        """Return the content of a file, or ``None`` if it does not exist."""
+        path = self._hadoop_path(name)
+        if not self._manager.exists(path):
+            return None
+        stream = self._manager.open(path)
+        try:
+            return str(self._to_string(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def exists(self, name: str) -> bool:
+        return bool(self._manager.exists(self._hadoop_path(name)))
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, which may be missing."""
+        path = self._hadoop_path(folder)
+        if not self._manager.exists(path):
+            return []
+        return [str(status.getPath().getName()) for status in self._manager.list(path) if status.isFile()]
+
+    def mkdirs(self, name: str) -> None:
+        self._manager.mkdirs(self._hadoop_path(name))
+
+    def create(self, name: str, text: str) -> bool:
+        """Create a file in an existing folder; return false if the file exists."""
+        path, stream = self._hadoop_path(name), None
+        try:
+            stream = self._manager.createAtomic(path, False)
+            stream.write(text.encode())
+            stream.close()
+        except BaseException as error:
+            if stream is not None:
+                stream.cancel()
+            # Hadoop throws the same exception if the folder is a file.
+            if _is_file_exists_error(error) and self._manager.exists(path):
+                return False
+            raise
+        return True
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it exists."""
+        self._manager.delete(self._hadoop_path(name))
+
+    def _hadoop_path(self, name: str) -> Any:
+        return self._path_class(self.path(name))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSeq:
+    """An entry of the offset log, like Spark's ``OffsetSeq``."""
+
+    #     <checkpoint>/offsets/7      v1
+    #                                 {"batchWatermarkMs":0,"batchTimestampMs":1795346400000,...}
+    #                                 {"flights":{"0":123,"1":98}}
+    #
+    # After the first two lines there is one for each source, ``-`` if it has no offset; in ``v2`` after its name and a
+    # colon. Sources other than Kafka write other JSON.
+    version: str
+    metadata: str
+    sources: tuple[str | None, ...]  # without the names of v2
+
+
+def parse_offset_seq(entry: str, location: str) -> OffsetSeq:
+    """Parse an entry of the offset log; ``location`` is for errors."""
+    version, *lines = entry.split("\n")
+    if version not in (OFFSET_LOG_V1, OFFSET_LOG_V2):
+        raise InvalidOffsetsError(
+            f"{location} has version {version!r}, but only {OFFSET_LOG_V1} and {OFFSET_LOG_V2} are supported: leave "
+            "spark.sql.streaming.offsetLog.formatVersion unchanged"
+        )
+    offsets = [line.partition(":")[2] if version == OFFSET_LOG_V2 else line for line in lines[1:]]
+    return OffsetSeq(version, lines[0] if lines else "", tuple(None if line == NO_OFFSET else line for line in offsets))
+
+
+def _is_file_exists_error(error: BaseException) -> bool:
+    """Return whether a Java exception has the class that reports an existing file."""
+    java_exception = getattr(error, "java_exception", None)
+    java_class = None if java_exception is None else java_exception.getClass()
+    while java_class is not None:
+        if java_class.getName() == _FILE_EXISTS:
+            return True
+        java_class = java_class.getSuperclass()
+    return False

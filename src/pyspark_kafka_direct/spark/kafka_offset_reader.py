@@ -1,0 +1,125 @@
+"""Access of a planner to brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.consumer.record_size import sample_record_size
+from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
+from pyspark_kafka_direct.spark.query_metadata import (
+    assigned_partitions,
+    existing_partitions,
+    fetch_topics,
+    open_cluster,
+)
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Collection, Mapping
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.config.read_options import ContinuousOptions, StreamOptions
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
+
+_DEFAULT_RETRY_SECONDS = 1.0
+_SAMPLING_SECONDS = 5.0
+
+
+class KafkaOffsetReader:
+    """Implements the planner's access to the cluster over connections that live as long as the query."""
+
+    def __init__(
+        self, options: StreamOptions | ContinuousOptions, log: logging.Logger, pool: ConnectionPool = POOL
+    ) -> None:
+        self.cluster: ClusterClient = open_cluster(options, pool)
+        self._options = options
+        self._log = log
+        self._logged_warnings: set[str] = set()
+
+    def assigned(self, *, strict: bool) -> AssignedPartitions:
+        topics = fetch_topics(self.cluster, self._options.selection, strict=strict)
+        selected = assigned_partitions(self._options.selection, topics, strict=strict)
+        for warning in selected.warnings:
+            self.warn(warning)
+        names = {tp.topic for tp in selected.partitions}
+        ids = {name: topic.topic_id for name, topic in topics.items() if name in names and topic.topic_id is not None}
+        return AssignedPartitions(frozenset(selected.partitions), ids)
+
+    def not_selected(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        # The result only selects the message for a data loss, so an error is no reason to fail.
+        try:
+            topics = self.cluster.topics({tp.topic for tp in partitions})
+        except KafkaDirectError as error:
+            self._log.info("cannot check whether missing partitions still exist: %s", error)
+            return set()
+        return set(existing_partitions(topics, partitions)) - set(
+            assigned_partitions(self._options.selection, topics, strict=False).partitions
+        )
+
+    def offsets(self, requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self._offsets(requested, self._options.fetch.isolation_level)
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(dict.fromkeys(partitions, LATEST), "read_uncommitted")
+
+    def samples(self, from_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, RecordSizeSample]:
+        leaders = self.cluster.known_leaders(from_offsets)
+        deadline, pool = self.cluster.deadline(_SAMPLING_SECONDS), self.cluster.pool
+        samples: dict[TopicPartition, RecordSizeSample] = {}
+        for tp, offset in from_offsets.items():
+            try:
+                settings, fetch = self._options.connection, self._options.fetch
+                sample = sample_record_size(settings, fetch, tp, offset, deadline, leader=leaders.get(tp), pool=pool)
+            except KafkaDirectError as error:
+                # Earlier samples, or those of other partitions, are sufficient; the tasks report persistent errors.
+                self._log.info("cannot sample the record size of %s: %s", tp, error)
+                continue
+            if sample is not None:
+                samples[tp] = sample
+        return samples
+
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        """Return leaders from cached metadata."""
+        return self.cluster.known_leaders(partitions)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        group_id = self._options.start_group_id
+        return {} if group_id is None else ConsumerGroup(self.cluster, group_id).committed(partitions)
+
+    def wait(self) -> None:
+        self.cluster.use_next_broker()
+        interval = self._options.offset_fetch_retry_interval_ms
+        self.cluster.pool.system.sleep(_DEFAULT_RETRY_SECONDS if interval is None else interval / 1000)
+
+    def clock(self) -> float:
+        return self.cluster.pool.system.monotonic()
+
+    def warn(self, message: str) -> None:
+        if message not in self._logged_warnings:
+            self._logged_warnings.add(message)
+            self._log.warning("%s", message)
+
+    def _offsets(
+        self, requested: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        """Fetch offsets of the partitions that exist."""
+        remaining = dict(requested)
+        while remaining:
+            try:
+                return self.cluster.offsets(remaining, isolation_level=isolation_level)
+            except TopicNotFoundError as error:
+                missing = [
+                    tp for tp in remaining if tp.topic == error.topic and error.partition in (None, tp.partition)
+                ]
+                if not missing:
+                    raise
+                for tp in missing:
+                    del remaining[tp]
+        return {}

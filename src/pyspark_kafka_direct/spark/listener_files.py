@@ -1,0 +1,106 @@
+"""The folder in which the listener of ``enable(spark)`` and the processes of queries exchange small files.
+
+These are processes on the driver's host, and all of them know Spark's folder for the application's files. Files need no
+authentication, because the folder is private to the application's user, and Spark deletes them with the application.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.spark.write_report import BatchWriteReport, merge_write_reports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("pyspark_kafka_direct.spark")
+
+SHARED_FOLDER_NAME = "pyspark-kafka-direct"
+"""The name of the folder within Spark's folder for the application's files on the driver."""
+
+_RETAINED_FILES: Final = 64  # reports of a query's last batches
+
+
+def create_shared_folder(spark: SparkSession) -> Path | None:
+    """Create the folder if it is missing; return ``None`` without a JVM (Spark Connect)."""
+    if getattr(spark, "_jsparkSession", None) is None:
+        return None
+    from pyspark import SparkFiles
+
+    folder = Path(SparkFiles.getRootDirectory(), SHARED_FOLDER_NAME)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def find_shared_folder(root: Path | None = None) -> Path | None:
+    """Return the folder in a planning process, or ``None`` if ``enable(spark)`` was not called."""
+    # ``root`` is Spark's folder for the application's files. A session with its own files has a subfolder of it.
+    if root is None:
+        from pyspark import SparkFiles
+
+        root = Path(SparkFiles.getRootDirectory())
+    return next(
+        (parent / SHARED_FOLDER_NAME for parent in (root, root.parent) if (parent / SHARED_FOLDER_NAME).is_dir()), None
+    )
+
+
+def write_atomically(file: Path, text: str) -> None:
+    temporary_file = file.with_name(f"{file.name}.{uuid.uuid4().hex}.new")
+    try:
+        temporary_file.write_text(text)
+        os.replace(temporary_file, file)
+    except BaseException:
+        temporary_file.unlink(missing_ok=True)
+        raise
+
+
+def save_write_report(report: BatchWriteReport, name: str, folder: Path | None = None) -> None:
+    """Save the report of a batch, merged with earlier reports of the same micro-batch; a failure is only logged."""
+    try:
+        folder = folder or find_shared_folder()
+        if folder is None:
+            return
+        file = _report_file(folder, name, report.batch_id)
+        earlier_report = _read_report(file)
+        if earlier_report is not None and report.batch_id is not None:  # foreachBatch may write several times
+            merged = merge_write_reports([earlier_report.partitions, report.partitions])
+            report = BatchWriteReport(report.query_id, report.batch_id, merged)
+        write_atomically(file, report.to_json())
+        if report.batch_id is not None:
+            _report_file(folder, name, report.batch_id - _RETAINED_FILES).unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("cannot save the write report of the batch for the monitor: %s", error)
+
+
+def load_write_report(folder: Path, name: str, batch_id: int | None = None) -> BatchWriteReport | None:
+    """Return the report of a batch, by default of the last one, or ``None`` if it is unknown or expired."""
+    # ``name`` is the query id, or the job group of a batch query.
+    if batch_id is not None:
+        return _read_report(_report_file(folder, name, batch_id))
+    reports = [
+        report for file in folder.glob(f"{_file_prefix(name)}*.written") if (report := _read_report(file)) is not None
+    ]
+    return max(reports, key=lambda report: -1 if report.batch_id is None else report.batch_id, default=None)
+
+
+def _report_file(folder: Path, name: str, batch_id: int | None) -> Path:
+    return folder / f"{_file_prefix(name)}{'' if batch_id is None else batch_id}.written"
+
+
+def _file_prefix(name: str) -> str:
+    return f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-"
+
+
+def _read_report(file: Path) -> BatchWriteReport | None:
+    try:
+        return BatchWriteReport.from_json(file.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        _log.warning("%s: %s", file.name, error)
+        return None

@@ -1,0 +1,83 @@
+"""The cluster of a query, and the metadata of the topics that it reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.planning.subscription import (
+    SelectedPartitions,
+    SubscribePatternStrategy,
+    restrict_to_existing,
+    select_partitions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from pyspark_kafka_direct.client.cluster_client import TopicMetadata
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.config.read_options import ReadOptions
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
+
+
+def open_cluster(options: ReadOptions, pool: ConnectionPool = POOL) -> ClusterClient:
+    """Return a client with the query's number of attempts; it sends no request."""
+    attempts, interval = options.offset_fetch_attempts, options.offset_fetch_retry_interval_ms
+    return ClusterClient(
+        options.connection,
+        retries=None if attempts is None else attempts - 1,
+        retry_interval=None if interval is None else interval / 1000,
+        pool=pool,
+    )
+
+
+def open_stream_cluster(options: Mapping[str, str]) -> ClusterClient:
+    """Return a client for a stream from the options of its source, as Spark stores them."""
+    from pyspark_kafka_direct.config.read_options import parse_stream_options
+
+    return open_cluster(parse_stream_options(options))
+
+
+def fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the end offsets that a stream reads to: with ``read_committed``, the last stable offsets."""
+    from pyspark_kafka_direct.config.read_options import parse_stream_options
+
+    stream_options = parse_stream_options(options)
+    isolation_level = stream_options.fetch.isolation_level
+    return open_cluster(stream_options).offsets(dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
+
+
+def fetch_topics(
+    cluster: ClusterClient, selection: SubscriptionStrategy, *, strict: bool = True
+) -> dict[str, TopicMetadata]:
+    """Return metadata of all topics for a pattern, else of the named topics that exist."""
+    if isinstance(selection, SubscribePatternStrategy):
+        return cluster.all_topics()
+    topics = cluster.topics(selection.topics)
+    # A missing topic is an error then, whose message suggests similar names.
+    if strict and len(topics) < len(selection.topics):
+        return {**cluster.all_topics(), **topics}
+    return topics
+
+
+def assigned_partitions(
+    selection: SubscriptionStrategy, topics: Mapping[str, TopicMetadata], *, strict: bool = True
+) -> SelectedPartitions:
+    """Return the partitions that a query reads; if ``strict``, a missing topic or partition is an error."""
+    numbers = partitions_by_topic(topics)
+    internal = {name for name, topic in topics.items() if topic.internal}
+    return select_partitions(selection if strict else restrict_to_existing(selection, numbers), numbers, internal)
+
+
+def partitions_by_topic(topics: Mapping[str, TopicMetadata]) -> dict[str, set[int]]:
+    return {name: set(topic.partitions) for name, topic in topics.items()}
+
+
+def existing_partitions(
+    topics: Mapping[str, TopicMetadata], partitions: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    return [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]

@@ -1,0 +1,120 @@
+"""The differences between versions of Spark that this package depends on.
+
+    4.0   the oldest supported version
+    4.1   pushes filters to Python data sources, passes Arrow batches to stream writers, and has moved the classes that
+          write checkpoints to another package
+    4.2   passes the start of a batch and a read limit to stream readers, supports Trigger.AvailableNow there, and
+          requests the latest offsets for progress reports
+
+Features are detected, not derived from the version, because vendors backport them. docs/spark-versions.md describes
+the effects for users.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.errors import SparkVersionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.types import StructType
+
+MIN_SPARK_VERSION: Final = (4, 0)
+
+_STREAMING_PACKAGE: Final = "org.apache.spark.sql.execution.streaming"
+_PYTHON_MICRO_BATCH_STREAM: Final = "PythonMicroBatchStream"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFeatures:
+    """The features of the installed PySpark."""
+
+    version: str
+    has_filter_pushdown: bool  # 4.1
+    has_arrow_stream_writers: bool  # 4.1
+    has_read_limits: bool  # 4.2
+
+
+@functools.cache
+def spark_features() -> SparkFeatures:
+    """Return the features of the installed PySpark, or raise if it is missing or too old."""
+    version = require_spark("This package")
+    datasource = import_module("pyspark.sql.datasource")
+    return SparkFeatures(
+        version=version,
+        has_filter_pushdown=hasattr(datasource, "Filter"),
+        has_arrow_stream_writers=hasattr(datasource, "DataSourceStreamArrowWriter"),
+        has_read_limits=_module_exists("pyspark.sql.streaming.datasource"),
+    )
+
+
+def require_spark(feature: str) -> str:
+    """Return the version of PySpark, or raise if it is missing or too old; ``feature`` starts the message."""
+    oldest = ".".join(map(str, MIN_SPARK_VERSION))
+    try:
+        version = str(import_module("pyspark").__version__)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise SparkVersionError(
+            f"{feature} needs PySpark {oldest} or newer, and this Python has none. Install the PySpark version of "
+            'your cluster, or the newest with: pip install "pyspark-kafka-direct[spark]"'
+        ) from None
+    if _version_tuple(version) < MIN_SPARK_VERSION:
+        raise SparkVersionError(
+            f"{feature} needs PySpark {oldest} or newer, and this is {version}. Older versions do not support the "
+            "Python data source API: use a newer Spark, or Spark's own connector."
+        )
+    return version
+
+
+def arrow_stream_writer_class() -> type[DataSourceStreamWriter]:
+    """Return the base class of stream writers that take Arrow batches."""
+    datasource: Any = import_module("pyspark.sql.datasource")
+    if spark_features().has_arrow_stream_writers:
+        writer_class: type[DataSourceStreamWriter] = datasource.DataSourceStreamArrowWriter
+        return writer_class
+
+    class StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):  # type: ignore[misc]
+        """Spark 4.0 passes Arrow batches to every ``DataSourceArrowWriter``."""
+
+    return StreamArrowWriter
+
+
+def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema in which Spark takes rows; timestamps are in UTC."""
+    convert: Any = import_module("pyspark.sql.pandas.types").to_arrow_schema
+    # Before 4.2, to_arrow_schema has no such parameter and uses UTC.
+    return convert(schema, timezone="UTC") if "timezone" in signature(convert).parameters else convert(schema)
+
+
+def checkpointing_package(jvm: Any) -> Any:
+    """Return the JVM package of the classes that write checkpoints."""
+    streaming = functools.reduce(getattr, _STREAMING_PACKAGE.split("."), jvm)
+    checkpointing = streaming.checkpointing
+    # py4j returns a package for every name that it does not find.
+    return streaming if type(checkpointing.CheckpointFileManager).__name__ == "JavaPackage" else checkpointing
+
+
+def reports_latest_offset(description: str) -> bool:
+    """Return whether ``latestOffset`` in a progress report of this source is the end of the logs."""
+    # Before 4.2 Spark reports the end of the batch there, and all Python streams have this description.
+    return f"{_PYTHON_MICRO_BATCH_STREAM}@" not in description
+
+
+def _module_exists(module: str) -> bool:
+    try:
+        import_module(module)
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def _version_tuple(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -1,0 +1,88 @@
+"""Hide the stack traces of errors of this package, whose messages name the cause and the fix.
+
+PySpark sends an error in a Python worker to the JVM as text, with the stack traces of the error and of its causes. A
+user would have to find the message among a hundred lines. The stack trace is logged at DEBUG.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from pyspark_kafka_direct.errors import KafkaDirectError, QueryRunError, is_package_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_log = logging.getLogger("pyspark_kafka_direct.errors")
+
+_WORKER_MODULE: Final = "pyspark.util"
+_DSTREAM_MODULE: Final = "pyspark.streaming.util"
+_DEBUG_MESSAGE: Final = "stack trace of the following error"
+
+
+def hide_stack_traces() -> None:
+    """Make PySpark report errors of this package without stack traces, in workers and functions of DStreams."""
+    for name in (_WORKER_MODULE, _DSTREAM_MODULE):
+        module: Any = sys.modules.get(name)
+        if module is not None and not isinstance(getattr(module, "traceback", None), _ShortTraceback):
+            module.traceback = _ShortTraceback()
+
+
+def without_stack_trace(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a public function raise errors of this package without internal frames and causes."""
+
+    # The cause stays in ``__context__`` for debuggers. ``QueryRunError`` keeps its cause, which may be a bug.
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except KafkaDirectError as error:
+            if not is_package_error(error):
+                raise
+            _log.debug(_DEBUG_MESSAGE, exc_info=error)
+            if not isinstance(error, QueryRunError):
+                error.__context__ = error.__cause__ or error.__context__
+                error.__cause__ = None  # so that the context is not printed
+            raise error.with_traceback(None)  # noqa: B904 (as above)
+
+    return wrapper
+
+
+class _ShortTraceback:
+    """Replaces the module ``traceback`` in PySpark, and omits the stack traces of errors of this package."""
+
+    def __init__(self) -> None:
+        self._trace_is_logged = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(traceback, name)
+
+    def extract_tb(self, *args: Any, **kwargs: Any) -> traceback.StackSummary:
+        error = sys.exception()
+        if is_package_error(error):
+            _log.debug(_DEBUG_MESSAGE, exc_info=error)  # now, because PySpark drops the causes next
+            self._trace_is_logged = True
+        return traceback.extract_tb(*args, **kwargs)
+
+    def format_exc(self, *args: Any, **kwargs: Any) -> str:
+        error = sys.exception()
+        return self._format_message(error) if is_package_error(error) else traceback.format_exc(*args, **kwargs)
+
+    def format_exception(self, kind: Any, *args: Any, **kwargs: Any) -> list[str]:
+        error = args[0] if args else kind
+        if is_package_error(error):
+            return [self._format_message(error)]
+        return traceback.format_exception(kind, *args, **kwargs)
+
+    def _format_message(self, error: KafkaDirectError) -> str:
+        if not self._trace_is_logged:
+            _log.debug(_DEBUG_MESSAGE, exc_info=error)
+        self._trace_is_logged = False
+        return "".join(traceback.format_exception_only(error))

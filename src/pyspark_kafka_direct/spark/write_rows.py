@@ -1,0 +1,108 @@
+"""Conversion of Spark's Arrow columns to the rows that producers take: bytes and milliseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark_kafka_direct.spark.write_schema import WriteSchema
+
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+_BINARY: Final = pa.binary()
+_STRING: Final = pa.string()
+
+_SPLIT_BYTES: Final = 2 << 20
+
+_MAX_MICROSECONDS: Final = float(2**63 - 1024)
+"""The latest microseconds that a double can represent. As in Java, later times saturate instead of overflowing."""
+
+
+def split_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a batch into slices of some MiB without copies."""
+    # Spark limits the rows of a batch and not its bytes, and the producer encodes a whole slice at once.
+    if batch.get_total_buffer_size() <= _SPLIT_BYTES:  # cheap; includes bytes outside of a slice
+        yield from (batch,) if batch.num_rows else ()
+        return
+    rows = max(1, batch.num_rows * _SPLIT_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def to_producer_rows(
+    batch: pa.RecordBatch, schema: WriteSchema, now_ms: int, stamp: Mapping[str, bytes] | None = None
+) -> pa.RecordBatch:
+    """Return ``value``, ``timestamp``, and those of ``key``, ``topic``, ``headers`` and ``partition`` that exist."""
+    # ``now_ms`` is the timestamp of rows without one; ``stamp`` has additional headers.
+    columns = {"value": _cast(_BINARY, batch.column(schema.value))}
+    if schema.key is not None:
+        columns["key"] = _cast(_BINARY, batch.column(schema.key))
+    if schema.topic is not None:
+        columns["topic"] = _cast(_STRING, batch.column(schema.topic))
+    if schema.partition is not None:
+        columns["partition"] = batch.column(schema.partition)
+    headers = None if schema.headers is None else _cast(HEADERS, batch.column(schema.headers))
+    if stamp:
+        headers = append_headers(headers, batch.num_rows, stamp)
+    if headers is not None:
+        columns["headers"] = headers
+    if schema.timestamp is None:
+        columns["timestamp"] = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
+    else:
+        columns["timestamp"] = pc.fill_null(_milliseconds(batch.column(schema.timestamp)), now_ms)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def stamp_headers(query_id: str | None, batch_id: int | None, partition: int, attempt: int) -> dict[str, bytes]:
+    """Return the headers of the option ``stampBatch``; a batch query has no query id and batch id."""
+    header_values = {
+        "spark.query.id": query_id,
+        "spark.batch.id": batch_id,
+        "spark.partition.id": partition,
+        "spark.attempt": attempt,
+    }
+    return {name: str(value).encode() for name, value in header_values.items() if value is not None}
+
+
+def append_headers(headers: pa.ListArray | None, rows: int, stamp: Mapping[str, bytes]) -> pa.ListArray:
+    """Append the same headers to each row."""
+    row_indexes = pa.array(range(rows), pa.int64())
+    header_type = HEADERS.value_type
+    added_headers = [
+        pa.repeat(pa.scalar({"key": key, "value": value}, header_type), rows) for key, value in stamp.items()
+    ]
+    items, rows_of_items = list(added_headers), [row_indexes] * len(added_headers)
+    lengths = pa.repeat(pa.scalar(len(added_headers), pa.int64()), rows)
+    if headers is not None:
+        items.insert(0, headers.flatten())
+        rows_of_items.insert(0, pc.list_parent_indices(headers).cast(pa.int64()))
+        lengths = pc.add(lengths, pc.fill_null(pc.list_value_length(headers), 0).cast(pa.int64()))
+    # The sort by row is stable, so the row's own headers come first.
+    order = pc.sort_indices(pa.concat_arrays(rows_of_items))
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(items).take(order))
+
+
+def _cast(target_type: pa.DataType, column: pa.Array) -> pa.Array:
+    """Cast a column unless it has the type; a cast without effect would take longer than all other work of a batch."""
+    return column if column.type == target_type else column.cast(target_type)
+
+
+def _milliseconds(times: pa.Array) -> pa.Array:
+    """Truncate times to milliseconds as Spark's sink does."""
+    if pa.types.is_floating(times.type):
+        # Like Spark's cast of a double: NaN and infinity become null.
+        micros = pc.multiply(pc.if_else(pc.is_finite(times), times, None), 1e6)
+        micros = pc.max_element_wise(
+            pc.min_element_wise(micros, _MAX_MICROSECONDS, skip_nulls=False), -_MAX_MICROSECONDS, skip_nulls=False
+        )
+        return pc.divide(pc.cast(micros, pa.int64(), safe=False), 1000)
+    if times.type.unit != "us":  # Spark's timestamps are microseconds
+        times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
+    return pc.divide(times.view(pa.int64()), 1000)

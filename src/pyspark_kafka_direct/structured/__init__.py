@@ -1,1 +1,0 @@
-"""Spark's Structured data source: the batch reader of ``format("kafka-direct")``."""

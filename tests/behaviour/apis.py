@@ -1,0 +1,161 @@
+"""The parsers under test, one for each API. If a parser moves, adapt this file and leave the recorded data alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.config import option_messages, spark_conf
+from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.config.read_options import parse_batch_options, parse_stream_options
+from pyspark_kafka_direct.direct import rate_controller
+from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.spark.range_task import RangeTaskReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_kafka_direct.config.read_options import ReadOptions
+
+FieldValues = dict[str, Any]
+"""The path of a field, for example ``ConnectionSettings.security.tls.key``, to its value."""
+
+# `source_option_strings` holds the strings as given, including secrets. Warnings are recorded separately.
+_EXCLUDED_FIELDS = frozenset({"source_option_strings", "warnings"})
+
+_DEFAULT_POLL_SECONDS = 120.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of parsing some options."""
+
+    values: FieldValues  # empty if there was an error
+    warnings: tuple[str, ...]
+    error: str = ""  # class and message
+
+
+def parse_at(api: str, given: Mapping[str, str]) -> Outcome:
+    # Each warning is logged once per process, but every case needs it.
+    option_messages.warn_once.cache_clear()
+    logger = logging.getLogger("pyspark_kafka_direct")
+    collected = _WarningCollector()
+    logger.addHandler(collected)
+    try:
+        values = APIS[api](given, collected.warnings)
+    except KafkaDirectError as error:
+        return Outcome({}, tuple(collected.warnings), f"{type(error).__name__}: {error}")
+    except Exception as error:  # a defect, and recorded as one
+        return Outcome({}, tuple(collected.warnings), f"!! {type(error).__name__}: {error}")
+    finally:
+        logger.removeHandler(collected)
+    return Outcome(values, tuple(collected.warnings))
+
+
+def _batch(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
+    return _read_option_values(parse_batch_options(given), warnings)
+
+
+def _stream(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
+    return _read_option_values(parse_stream_options(given), warnings)
+
+
+def _read_option_values(options: ReadOptions, warnings: list[str]) -> FieldValues:
+    warnings += options.warnings
+    name = type(options).__name__
+    client = ("connection", "fetch")
+    values = {
+        path: value
+        for path, value in _field_values(name, options).items()
+        if not any(f"{path}.".startswith(f"{name}.{field}.") for field in client)
+    }
+    return {
+        **values,
+        **_field_values("FetchSettings", options.fetch),
+        **_field_values("ConnectionSettings", options.connection),
+    }
+
+
+def _direct(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
+    params = parse_kafka_params(given)
+    driver = _field_values("connection", params.connection)
+    executors = _field_values("connection", params.executor_connection)
+    values = _field_values("KafkaParameters", params)
+    values["KafkaParameters.executor_connection"] = {
+        path: value for path, value in executors.items() if driver.get(path) != value
+    }
+    return values
+
+
+def _rdd(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
+    """The reader of a ``KafkaRDD``'s tasks; a ``KafkaRDD`` itself needs a SparkContext."""
+    params = parse_kafka_params(given, "rdd")
+    reader = RangeTaskReader(
+        params.executor_connection,
+        params.fetch,
+        _DEFAULT_POLL_SECONDS if params.poll_timeout is None else params.poll_timeout,
+        params.rack_environment_variable,
+        params.fail_on_data_loss,
+        params.max_record_batch_bytes,
+    )
+    return _field_values("RangeTaskReader", reader)
+
+
+def _spark_configuration(given: Mapping[str, str], warnings: list[str]) -> FieldValues:
+    conf: Any = given  # a dict replaces the SparkConf because only `get` is used
+    partition = TopicPartition("t", 0)
+    limits = rate_controller.default_per_partition_config(conf)
+    controller = rate_controller.create_rate_controller(conf, 1000)
+    values: FieldValues = {
+        "poll_timeout": spark_conf.poll_timeout(conf),
+        "assume_consecutive": spark_conf.assume_consecutive(conf),
+        "maxRatePerPartition": limits.maxRatePerPartition(partition),
+        "minRatePerPartition": limits.minRatePerPartition(partition),
+        "rate_controller": controller is not None,
+    }
+    if controller is not None:
+        values["rate_controller.initial_rate"] = controller.initial_rate
+        values.update(_field_values("rate_controller.gains", controller._estimator._gains))
+    return values
+
+
+APIS: dict[str, Callable[[Mapping[str, str], list[str]], FieldValues]] = {
+    "batch": _batch,
+    "stream": _stream,
+    "direct": _direct,
+    "rdd": _rdd,
+    "conf": _spark_configuration,
+}
+
+SOURCE_APIS = ("batch", "stream")
+PARAMS_APIS = ("direct", "rdd")
+
+
+class _WarningCollector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.warnings: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.warnings.append(record.getMessage())
+
+
+def _field_values(path: str, value: Any) -> FieldValues:
+    """The fields of a dataclass, and of the dataclasses in its fields."""
+    names = _field_names(value.__class__)
+    if names is None:
+        return {path: value}
+    values: FieldValues = {path: type(value).__name__}
+    for name in names:
+        values.update(_field_values(f"{path}.{name}", getattr(value, name)))
+    return values
+
+
+@functools.cache
+def _field_names(value_class: type) -> tuple[str, ...] | None:
+    if not dataclasses.is_dataclass(value_class):
+        return None
+    return tuple(field.name for field in dataclasses.fields(value_class) if field.name not in _EXCLUDED_FIELDS)

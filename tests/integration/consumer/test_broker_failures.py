@@ -1,0 +1,269 @@
+"""A broker that stops, fails or restarts while its records are read, and damage on its disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import threading
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
+from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, CorruptRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from tests.integration.workbench import Workbench
+
+BATCHES, BATCH_SIZE = 10, 10
+COUNT = BATCHES * BATCH_SIZE
+ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
+
+
+@pytest.fixture(scope="module")
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    """A broker that tests may stop and must restart. SASL sessions over TLS last three seconds."""
+    reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
+    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate, reuse_running=False) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def bench(own_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(own_kafka)
+
+
+@pytest.fixture
+def topic(bench: Workbench) -> str:
+    """A topic of ten batches of ten records."""
+    topic = bench.make_topic()
+    starts = range(0, COUNT, BATCH_SIZE)
+    bench.write(topic, *([b"value-%d" % offset for offset in range(start, start + BATCH_SIZE)] for start in starts))
+    return topic
+
+
+def rest_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def secured(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
+    """Settings for TLS with SASL; the user may read topics whose name starts with ``test``."""
+    user = own_kafka.users[0]
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    permission = (
+        ResourceType.TOPIC,
+        "test",
+        ResourcePatternType.PREFIXED,
+        f"User:{user.username}",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    acl = AclBinding(*permission)
+    bench.admin.create_acls([acl])[acl].result(30)
+    # The broker learns of it a moment after the controller.
+    bench.wait_until(lambda: bench.admin.describe_acls(AclBindingFilter(*permission)).result(30) == [acl], "the ACL")
+    return {
+        "bootstrap_servers": own_kafka.listener("SASL_SSL"),
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_jaas_config": f'{jaas} required username="{user.username}" password="{user.password}";',
+        "ssl_truststore_location": own_kafka.certificates.ca,
+    }
+
+
+def test_unauthorized_topic(bench: Workbench, secured: dict[str, Any]) -> None:
+    topic = bench.make_topic(prefix="secret")
+    bench.write(topic, [b"secret"])
+    with pytest.raises(AuthorizationError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+        bench.run(bench.request(topic, 0, 1), **secured)
+    assert caught.value.topic == topic
+
+
+def test_permission_revoked_after_planning(bench: Workbench, secured: dict[str, Any]) -> None:
+    """The task sends no metadata request: the fetch itself is rejected."""
+    topic = bench.make_topic(prefix="secret")
+    bench.write(topic, [b"secret"])
+    host, port = secured["bootstrap_servers"].split(":")
+    leader = PartitionLeader(Node(1, host, int(port)), 0)
+    with pytest.raises(AuthorizationError, match=r"TOPIC_AUTHORIZATION_FAILED.*fetching") as caught:
+        bench.run(bench.request(topic, 0, 1, leader=leader), **secured)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 0)
+
+
+def test_read_that_outlives_its_authentication(bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
+    counts = ReadCounts()
+    batches = bench.open(bench.request(topic, 0, COUNT), counts, **ONE_BATCH, **secured)
+    offsets = []
+    for batch in batches:
+        offsets += batch.column("offset").to_pylist()
+        time.sleep(1)  # ten batches: three authentications
+    assert offsets == list(range(COUNT))
+    undisturbed = ReadCounts()  # the writer may have split a batch
+    assert rest_of(bench.open(bench.request(topic, 0, COUNT), undisturbed, **ONE_BATCH)) == offsets
+    assert (counts.retries, counts.fetches) == (0, undisturbed.fetches)  # reauthenticated in time, without a retry
+
+
+def test_broker_restart(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
+    """Two reads are in progress, one without and one with TLS and SASL."""
+    plain, secure = ReadCounts(), ReadCounts()
+    reads = [
+        bench.open(bench.request(topic, 0, COUNT), plain, **ONE_BATCH),
+        bench.open(bench.request(topic, 0, COUNT), secure, **ONE_BATCH, **secured),
+    ]
+    first_offsets = [next(batches).column("offset").to_pylist() for batches in reads]
+    own_kafka.stop_broker(1)
+    rest = read_rest_during_restart(own_kafka, reads)
+    assert [start + end for start, end in zip(first_offsets, rest, strict=True)] == [list(range(COUNT))] * 2
+    assert plain.retries > 0  # the other read may continue only after the restart
+    for counts in (plain, secure):
+        assert (counts.records, counts.lost, counts.gaps) == (COUNT, 0, 0)
+
+
+def test_broker_failure(own_kafka: EmbeddedKafka, bench: Workbench, topic: str, secured: dict[str, Any]) -> None:
+    """Of three reads, one times out with the reason, and the others continue after the restart."""
+    secure = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH, **secured)
+    long_timeout = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
+    short_timeout = bench.open(bench.request(topic, 0, COUNT, poll_timeout=5.0), **ONE_BATCH)
+    offsets = next(long_timeout).column("offset").to_pylist()
+    assert next(short_timeout).column("offset").to_pylist() == offsets
+    assert next(secure).column("offset").to_pylist() == offsets
+    own_kafka.kill_broker(1)
+    started = time.monotonic()
+    with pytest.raises(BrokerTimeoutError, match=r"5 s \(option kafkaConsumer\.pollTimeoutMs\)") as caught:
+        rest_of(short_timeout)
+    assert time.monotonic() - started < 60
+    assert (caught.value.topic, caught.value.partition) == (topic, 0)
+    assert caught.value.broker == bench.bootstrap_servers
+    assert "refused" in caught.value.message
+    assert read_rest_during_restart(own_kafka, [long_timeout, secure]) == [list(range(len(offsets), COUNT))] * 2
+
+
+def test_unresponsive_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    """Its process is stopped, so connections stay open without responses."""
+    long_timeout = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
+    offsets = next(long_timeout).column("offset").to_pylist()
+    short_timeout = bench.request(topic, 0, COUNT, poll_timeout=3)
+    os.kill(own_kafka.pids[1], signal.SIGSTOP)
+    try:
+        with pytest.raises(BrokerTimeoutError, match=r"3 s.*stuck.*the limit is kafkaConsumer\.pollTimeoutMs"):
+            bench.run(short_timeout)
+    finally:
+        os.kill(own_kafka.pids[1], signal.SIGCONT)
+    assert offsets + rest_of(long_timeout) == list(range(COUNT))
+
+
+def read_rest_during_restart(kafka: EmbeddedKafka, reads: list[Iterator[pa.RecordBatch]]) -> list[list[int]]:
+    start = threading.Thread(target=kafka.start_broker, args=(1,))
+    start.start()
+    try:
+        return [rest_of(batches) for batches in reads]
+    finally:
+        start.join(240)
+
+
+# Damage on the broker's disk.
+
+
+def segment(kafka: EmbeddedKafka, topic: str, offset: int = 0) -> Path:
+    return kafka.log_file().parent / "broker-1" / f"{topic}-0" / f"{offset:020}.log"
+
+
+@pytest.fixture(scope="module")
+def changed_segments(own_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, str]:
+    """Topics whose segments were changed while the broker was down, by the change."""
+    topics = {name: bench.make_topic() for name in ("gap at the end", "format 0", "format 1")}
+    for topic in topics.values():
+        bench.write(topic, *([b"value-%d" % offset for offset in range(start, start + 10)] for start in (0, 10, 20)))
+    own_kafka.stop_broker(1)
+    try:
+        # An empty segment that starts at 50: offsets 30 to 49 have no records, and none follow.
+        segment(own_kafka, topics["gap at the end"], 50).touch()
+        for magic in (0, 1):
+            path = segment(own_kafka, topics[f"format {magic}"])
+            path.write_bytes(b"".join(legacy_message(magic, offset) for offset in range(30)))
+    finally:
+        own_kafka.start_broker(1)
+    return topics
+
+
+def legacy_message(magic: int, offset: int) -> bytes:
+    """One message of format 0 or 1, as brokers before Kafka 0.11 wrote it.
+
+    offset int64, size int32, crc uint32, magic int8, attributes int8, [1: timestamp int64], key bytes, value bytes
+    """
+    value = b"old-%d" % offset
+    body = struct.pack(">bb", magic, 0)
+    if magic:
+        body += struct.pack(">q", 1_400_000_000_000 + offset)
+    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(message)) + message
+
+
+def test_a_wrong_checksum(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    path = segment(own_kafka, topic)
+    position = path.read_bytes().index(b"value-15")
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(b"V")
+    batches = bench.open(bench.request(topic, 3, 30))
+    assert next(batches).column("offset").to_pylist() == list(range(3, 10))
+    with pytest.raises(CorruptRecordError, match="CRC") as caught:
+        next(batches)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 10)
+    # Other batches are read, and without the CRC check all of them.
+    assert bench.read(topic, 0, 10).offsets == list(range(10))
+    assert bench.read(topic, 20, 30).offsets == list(range(20, 30))
+    assert bench.read(topic, 0, 30, kafka={"check.crcs": "false"}).offsets == list(range(30))
+
+
+def test_unreadable_segment_on_the_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    path = segment(own_kafka, topic)
+    content = path.read_bytes()
+    # The first batch claims to be shorter than its header.
+    path.write_bytes(content[:8] + struct.pack(">i", 5) + content[12:])
+    try:
+        with pytest.raises(CorruptRecordError, match=r"CORRUPT_MESSAGE.*broker's disk") as caught:
+            bench.read(topic, 0, 30)
+    finally:
+        path.write_bytes(content)  # else the broker would not start again
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 0)
+
+
+def test_log_that_ends_with_a_gap(bench: Workbench, changed_segments: dict[str, str]) -> None:
+    topic = changed_segments["gap at the end"]
+    assert bench.end(topic) == 50
+    for first, until, gaps in [(0, 50, 20), (30, 50, 20), (29, 31, 1)]:
+        read = bench.read(topic, first, until, poll_timeout=6)
+        counts = read.counts
+        assert (read.offsets, counts.gaps) == (list(range(first, 30)), gaps), (first, until)
+        assert (counts.unproven_gaps, counts.lost) == (gaps, 0)
+        # Only the lack of data confirms the gap, after half of the poll timeout.
+        assert 3 <= counts.total_seconds < 60
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_legacy_message_formats(bench: Workbench, changed_segments: dict[str, str], magic: int) -> None:
+    read = bench.read(changed_segments[f"format {magic}"], 4, 29, columns=("offset", "key", "value", "timestampType"))
+    assert read.offsets == list(range(4, 29))
+    assert read.values == [b"old-%d" % offset for offset in range(4, 29)]
+    assert {row["timestampType"] for row in read.rows} == {0 if magic else -1}

@@ -1,0 +1,524 @@
+"""Logs on a broker that restarts, freezes or denies access; callbacks that raise or never return."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.integration.log.log_helpers import (
+    TIMEOUT,
+    Recorder,
+    params,
+    threads_of,
+    tp,
+    wait_for_no_thread,
+    wait_result,
+)
+from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
+from tests.integration.waiting import wait_until
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    IllegalLogStateError,
+    KafkaDirectError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from pyspark_kafka_direct.log import KafkaBasedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.integration.workbench import Workbench
+
+    from pyspark_kafka_direct.log import LogRecord
+
+
+@pytest.fixture(scope="module")
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    """A broker that tests stop and freeze; authenticated users need permissions."""
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True, reuse_running=False) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def bench(own_kafka: EmbeddedKafka, workbench_for: Callable[[EmbeddedKafka], Workbench]) -> Workbench:
+    return workbench_for(own_kafka)
+
+
+@pytest.fixture
+def topic(bench: Workbench) -> str:
+    """A topic; a broker that was frozen or stopped is fenced for a moment and rejects new topics."""
+    topics: list[str] = []
+
+    def is_created() -> bool:
+        with suppress(KafkaException):
+            topics.append(bench.make_topic())
+        return bool(topics)
+
+    wait_until(is_created, "a topic", TIMEOUT)
+    return topics[0]
+
+
+@contextmanager
+def frozen(kafka: EmbeddedKafka) -> Iterator[None]:
+    """Suspend the broker: connections stay open, and it does not respond."""
+    pid = kafka.pids[1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds
+
+
+def test_a_read_survives_a_broker_restart(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    """A transaction stays open during the restart, so the read to the end is pending."""
+    seen = Recorder()
+    producer = new_transactional_producer(bench, topic)
+    properties = params(bench.bootstrap_servers, isolation_level="read_committed")
+    with KafkaBasedLog(topic, properties, on_record=seen) as log:
+        write_open_transaction(producer, topic, [b"a", b"b"])
+        end = log.read_to_end()
+        with pytest.raises(TimeoutError):
+            end.result(1)
+        own_kafka.kill_broker(1)
+        with pytest.raises(TimeoutError):
+            end.result(3)
+        own_kafka.start_broker(1)
+        with pytest.raises(TimeoutError):
+            end.result(1)
+        producer.commit_transaction(60)
+        wait_result(end)
+        assert seen.values() == [b"a", b"b"]
+        sent = wait_result(log.send_with_receipt(b"k", b"after"))
+        log.wait_for(sent, TIMEOUT)
+        assert seen.values()[-1] == b"after"
+
+
+def test_a_read_requested_while_the_broker_is_down_completes_later(
+    own_kafka: EmbeddedKafka, bench: Workbench, topic: str
+) -> None:
+    seen = Recorder()
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=seen) as log:
+        own_kafka.kill_broker(1)
+        try:
+            sent = log.send_with_receipt(b"k", b"v")
+            end = log.read_to_end()
+            with pytest.raises(TimeoutError):
+                end.result(2)
+        finally:
+            own_kafka.start_broker(1)
+        assert wait_result(sent).offset == 0
+        wait_result(end)
+        assert seen.values() == [b"v"]
+
+
+def test_stopping_with_a_frozen_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
+    log.start()
+    with frozen(own_kafka):
+        sent = log.send_with_receipt(b"k", b"v")
+        end = log.read_to_end()
+        time.sleep(0.5)
+        with at_most(10):
+            log.stop(2)
+        assert isinstance(end.exception(10), IllegalLogStateError)
+        assert isinstance(sent.exception(TIMEOUT), KafkaDirectError)
+    wait_for_no_thread(topic)
+
+
+def test_stopping_while_end_offsets_are_fetched(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    """The request blocks the thread for some seconds: the stop does not wait for it, and the thread ends by itself."""
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers), read_only=True)
+    log.start()
+    with frozen(own_kafka):
+        end = log.read_to_end()
+        time.sleep(0.5)
+        with at_most(3.5):  # the request times out after five
+            log.stop(0.5)
+        assert isinstance(end.exception(3), IllegalLogStateError)
+        wait_for_no_thread(topic)
+
+
+def test_stopping_while_the_broker_is_down(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
+    log.start()
+    own_kafka.kill_broker(1)
+    try:
+        log.send(b"k", b"v")
+        with at_most(10):
+            log.stop(2)
+        wait_for_no_thread(topic)
+    finally:
+        own_kafka.start_broker(1)
+
+
+def test_stopping_while_a_callback_hangs(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    release, inside = threading.Event(), threading.Event()
+
+    def hang(_: LogRecord) -> None:
+        inside.set()
+        release.wait(TIMEOUT)
+
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=hang)
+    log.start()
+    bench.write(topic, [b"x"])
+    assert inside.wait(TIMEOUT)
+    ends = [log.read_to_end() for _ in range(2)]
+    with at_most(10):
+        log.stop(1)
+    assert "did not stop within the timeout" in caplog.text
+    for end in ends:
+        assert isinstance(end.exception(0), IllegalLogStateError)
+    assert len(threads_of(topic)) == 1
+    release.set()
+    wait_for_no_thread(topic)
+
+
+def test_a_stop_completes_reads_behind_a_hanging_callback(bench: Workbench, topic: str) -> None:
+    release = threading.Event()
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
+    log.start()
+    first = log.read_to_end(lambda _: (release.wait(TIMEOUT), None)[1])
+    second = log.read_to_end()
+    wait_result(first)
+    third = log.read_to_end()
+    with at_most(10):
+        log.stop(1)
+    assert second.done()
+    assert isinstance(third.exception(0), IllegalLogStateError)
+    release.set()
+    wait_for_no_thread(topic)
+
+
+def test_a_callback_may_stop_its_log(bench: Workbench, topic: str) -> None:
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=lambda _: log.stop(5))
+    log.start()
+    bench.write(topic, [b"x", b"y"])
+    wait_for_no_thread(topic)
+    with pytest.raises(IllegalLogStateError, match="stopped"):
+        log.read_to_end()
+
+
+def test_a_callback_of_send_may_stop_its_log(bench: Workbench, topic: str) -> None:
+    """Records sent before are still delivered."""
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers))
+    log.start()
+    stopped = threading.Event()
+    log.send(b"k", b"1", lambda *_: (log.stop(5), stopped.set())[1])  # type: ignore[func-returns-value]
+    later = log.send_with_receipt(b"k", b"2")
+    assert stopped.wait(TIMEOUT)
+    assert wait_result(later).offset == 1
+    wait_for_no_thread(topic)
+
+
+def test_a_callback_of_send_cannot_wait_for_the_log(bench: Workbench, topic: str) -> None:
+    """Later records are completed by the same thread, and the read waits for them."""
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers)) as log:
+        raised: list[BaseException] = []
+
+        def wait(*_: object) -> None:
+            for future in (log.read_to_end(), log.send_with_receipt(b"k", b"3")):
+                try:
+                    future.result(5)
+                except BaseException as error:
+                    raised.append(error)
+
+        log.send(b"k", b"1", wait)
+        wait_result(log.send_with_receipt(b"k", b"2"))
+        wait_until(lambda: len(raised) == 2, "the errors")
+        assert [type(error) for error in raised] == [IllegalLogStateError, RuntimeError]
+        wait_result(log.read_to_end())
+
+
+def test_a_callback_in_the_thread_of_the_sender_cannot_wait_for_the_log(bench: Workbench, topic: str) -> None:
+    """A record that is too large fails at once, and completes when the callback returns."""
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers)) as log:
+        raised: list[BaseException | None] = []
+
+        def wait(*_: object) -> None:
+            try:
+                log.read_to_end().result(5)
+            except BaseException as error:
+                raised.append(error)
+
+        log.send(b"k", b"x" * (2 << 20), wait)
+        assert [type(error) for error in raised] == [IllegalLogStateError]
+        wait_result(log.read_to_end())
+
+
+def test_stopping_while_all_callbacks_hang(bench: Workbench, topic: str) -> None:
+    release = threading.Event()
+
+    def hang(*_: object) -> None:
+        release.wait(TIMEOUT)
+
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=hang)
+    log.start()
+    sent_futures = []
+    for number in range(3):
+        log.send(b"k", b"%d" % number, hang)
+        sent_futures.append(log.send_with_receipt(b"k", b"x"))
+        log.read_to_end(hang)
+    with at_most(10):
+        log.stop(1)
+    release.set()
+    for sent in sent_futures:
+        sent.exception(TIMEOUT)
+    wait_for_no_thread(topic)
+
+
+def test_an_error_of_on_record(bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Pending reads get the error. The record is not delivered again, and the next ones follow."""
+    seen = Recorder()
+
+    def apply(record: LogRecord) -> None:
+        seen(record)
+        if record.value == b"bad":
+            raise ZeroDivisionError("bad record")
+
+    bench.write(topic, [b"a", b"bad", b"c"])
+    log = KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=apply)
+    with pytest.raises(ZeroDivisionError):
+        log.start()
+    assert seen.values() == [b"a", b"bad", b"c"]
+    assert "on_record raised an error" in caplog.text
+    wait_for_no_thread(topic)
+
+    bench.delete_records(topic, 3)
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_record=apply) as log:
+        seen.records.clear()
+        producer = new_transactional_producer(bench, topic)
+        write_open_transaction(producer, topic, [b"x"])  # read at once, as uncommitted records are read here
+        wait_until(lambda: seen.values() == [b"x"])
+        bench.write(topic, [b"bad", b"d"])
+        wait_until(lambda: seen.values() == [b"x", b"bad", b"d"])
+        wait_result(log.read_to_end())  # no read was pending when it was raised
+        producer.abort_transaction(30)
+
+
+def test_a_start_timeout_names_the_open_transaction(bench: Workbench, topic: str) -> None:
+    bench.write(topic, [b"a"])
+    producer = new_transactional_producer(bench, topic)
+    write_open_transaction(producer, topic, [b"b", b"c"])
+    properties = params(bench.bootstrap_servers, isolation_level="read_committed")
+    seen = Recorder()
+    log = KafkaBasedLog(topic, properties, on_record=seen, start_timeout=2)
+    with at_most(20), pytest.raises(BrokerTimeoutError) as caught:
+        log.start()
+    message = str(caught.value)
+    assert "not read within 2 s (start_timeout)" in message
+    assert "the next offset to read is 1, the end offset 3, the last stable offset 1" in message
+    assert "The log waits for an open transaction" in message
+    assert (caught.value.topic, caught.value.partition) == (topic, 0)
+    assert seen.values() == [b"a"]
+    wait_for_no_thread(topic)
+    producer.abort_transaction(30)
+
+
+def test_a_start_timeout_with_an_unresponsive_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> None:
+    with frozen(own_kafka):
+        log = KafkaBasedLog(topic, params(bench.bootstrap_servers), start_timeout=3)
+        with at_most(20), pytest.raises((BrokerTimeoutError, BrokerUnreachableError)) as caught:
+            log.start()
+        assert "start_timeout" in str(caught.value)
+    wait_for_no_thread(topic)
+
+
+def test_only_read_committed_logs_wait_for_open_transactions(bench: Workbench, topic: str) -> None:
+    committed, all_of_them = Recorder(), Recorder()
+    producer = new_transactional_producer(bench, topic)
+    servers = bench.bootstrap_servers
+    with (
+        KafkaBasedLog(topic, params(servers, isolation_level="read_committed"), on_record=committed) as careful,
+        KafkaBasedLog(topic, params(servers), on_record=all_of_them) as hasty,
+    ):
+        for end, values in ((producer.abort_transaction, [b"a1", b"a2"]), (producer.commit_transaction, [b"c"])):
+            write_open_transaction(producer, topic, values)
+            hasty_end, careful_end = hasty.read_to_end(), careful.read_to_end()
+            wait_result(hasty_end)
+            with pytest.raises(TimeoutError):
+                careful_end.result(1)
+            end(30)
+            wait_result(careful_end)
+        wait_result(hasty.read_to_end())
+    assert committed.values() == [b"c"]
+    assert all_of_them.values() == [b"a1", b"a2", b"c"]
+
+
+def test_records_that_are_deleted_before_they_were_read_are_skipped(
+    bench: Workbench, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    release, inside = threading.Event(), threading.Event()
+    seen = Recorder()
+
+    def block(record: LogRecord) -> None:
+        seen(record)
+        inside.set()
+        release.wait(TIMEOUT)
+
+    properties = params(bench.bootstrap_servers, max_partition_fetch_bytes=1)
+    errors: list[Any] = []
+    with KafkaBasedLog(topic, properties, on_record=block, on_error=errors.append) as log:
+        for number in range(30):
+            bench.write(topic, [b"%d" % number])
+        assert inside.wait(TIMEOUT)
+        bench.delete_records(topic, 25)
+        release.set()
+        wait_result(log.read_to_end())
+    assert seen.offsets()[-5:] == [25, 26, 27, 28, 29]
+    assert len(seen.records) < 30
+    assert "were deleted (by retention" in caplog.text
+    assert errors == []
+
+
+def test_a_recreated_topic_is_read_from_its_beginning(bench: Workbench, topic: str) -> None:
+    seen = Recorder()
+    resets: list[Any] = []
+    errors: list[Any] = []
+    bench.write(topic, [b"old"] * 5)
+    properties = params(bench.bootstrap_servers)
+    with KafkaBasedLog(topic, properties, on_record=seen, on_reset=resets.append, on_error=errors.append) as log:
+        waits: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                log.wait_for({0: 99}, TIMEOUT)
+            except BaseException as error:
+                waits.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        bench.recreate_topic(topic)
+        bench.write(topic, [b"new"] * 2)
+        thread.join(TIMEOUT)
+        wait_until(lambda: len(seen.records) == 7, "the new records")
+        wait_result(log.read_to_end())
+        assert seen.values() == [b"old"] * 5 + [b"new"] * 2
+        assert log.positions == {tp(topic): 2}
+        assert isinstance(waits[0], (TopicRecreatedError, TopicNotFoundError))
+        assert [type(error) for error in resets] == [TopicRecreatedError]
+
+
+def test_a_deleted_topic_fails_pending_reads(bench: Workbench, topic: str) -> None:
+    errors: list[Any] = []
+    with KafkaBasedLog(topic, params(bench.bootstrap_servers), on_error=errors.append, read_only=True) as log:
+        bench.delete_topic(topic)
+        with pytest.raises(TopicNotFoundError):
+            wait_result(log.read_to_end())
+        assert [type(error) for error in errors] == [TopicNotFoundError]
+
+
+# Permissions.
+
+
+@contextmanager
+def deny(bench: Workbench, topic: str, operation: AclOperation) -> Iterator[None]:
+    """Deny Alice an operation on a topic."""
+    rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation)
+    acl = AclBinding(*rule, AclPermissionType.DENY)
+    bench.admin.create_acls([acl])[acl].result(30)
+    wait_for_acls(bench, rule, [acl])
+    try:
+        yield
+    finally:
+        acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
+        bench.admin.delete_acls([acl_filter])[acl_filter].result(30)
+        wait_for_acls(bench, rule, [])
+
+
+def wait_for_acls(bench: Workbench, rule: Any, expected: list[AclBinding]) -> None:
+    acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
+    wait_until(lambda: bench.admin.describe_acls(acl_filter).result(30) == expected, "the ACL")
+
+
+@pytest.fixture
+def alice(own_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[str, object]:
+    """Properties of a user who may read and write the topic."""
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        allowed = ("User:alice", "*", operation, AclPermissionType.ALLOW)
+        acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *allowed)
+        bench.admin.create_acls([acl])[acl].result(30)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return params(
+        own_kafka.listener("SASL_PLAINTEXT"),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config=f'{module} required username="alice" password="alice-secret";',
+    )
+
+
+def test_a_failed_request_fails_only_the_active_read(bench: Workbench, topic: str, alice: dict[str, object]) -> None:
+    """The first read succeeds, the second fails, and a third that is requested in its callback succeeds."""
+    seen = Recorder()
+    with KafkaBasedLog(topic, alice, on_record=seen) as log:
+        wait_result(log.read_to_end())
+        third: list[Any] = []
+        results: list[BaseException | None] = []
+
+        def read_again(error: BaseException | None) -> None:
+            results.append(error)
+            denied.__exit__(None, None, None)
+            third.append(log.read_to_end())
+
+        denied = deny(bench, topic, AclOperation.DESCRIBE)
+        denied.__enter__()
+        second = log.read_to_end(read_again)
+        error = second.exception(TIMEOUT)
+        assert isinstance(error, AuthorizationError)
+        assert error.topic == topic
+        wait_until(lambda: len(third) == 1, "the third")
+        wait_result(third[0])
+        assert results == [error]
+        wait_result(log.send_with_receipt(b"k", b"v"))
+        wait_result(log.read_to_end())
+        assert seen.values() == [b"v"]
+
+
+def test_read_errors_are_reported_and_reading_continues(bench: Workbench, topic: str, alice: dict[str, object]) -> None:
+    seen = Recorder()
+    errors: list[KafkaDirectError] = []
+    with KafkaBasedLog(topic, alice, on_record=seen, on_error=errors.append) as log:
+        with deny(bench, topic, AclOperation.READ):
+            bench.write(topic, [b"hidden"])
+            wait_until(lambda: bool(errors), "an error")
+            assert isinstance(errors[0], AuthorizationError)
+        bench.write(topic, [b"shown"])
+        wait_until(lambda: seen.values() == [b"hidden", b"shown"], "the records")
+        wait_result(log.read_to_end())
+
+
+def test_a_send_without_permission_fails(bench: Workbench, topic: str, alice: dict[str, object]) -> None:
+    results: list[Any] = []
+    with KafkaBasedLog(topic, alice) as log:
+        with deny(bench, topic, AclOperation.WRITE):
+            log.send(b"k", b"v", lambda *result: results.append(result))
+            wait_until(lambda: bool(results), "the callback")
+        assert isinstance(results[0][1], AuthorizationError)
+        assert wait_result(log.send_with_receipt(b"k", b"v")).offset == 0
+        wait_result(log.read_to_end())
+    assert len(results) == 1

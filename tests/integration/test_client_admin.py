@@ -1,0 +1,114 @@
+"""Topics and configurations, created and described by a real broker."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.admin import create_topic, describe_broker_config, describe_topic_config
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+
+@pytest.fixture
+def cluster(kafka: EmbeddedKafka) -> ClusterClient:
+    return ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+
+
+def new_name() -> str:
+    return f"created-{uuid.uuid4().hex[:8]}"
+
+
+def test_a_topic_is_created_with_its_configuration(cluster: ClusterClient) -> None:
+    name = new_name()
+    create_topic(cluster, name, 3, {"cleanup.policy": "compact", "segment.ms": "600000"})
+    assert sorted(cluster.topics([name])[name].partitions) == [0, 1, 2]
+    assert cluster.leader(TopicPartition(name, 2)).id == 1
+    assert describe_topic_config(cluster, name, ["cleanup.policy", "segment.ms", "no.such.setting"]) == {
+        "cleanup.policy": "compact",
+        "segment.ms": "600000",
+    }
+
+
+def test_existing_topic_is_left_unchanged(cluster: ClusterClient) -> None:
+    name = new_name()
+    create_topic(cluster, name, 1, {"cleanup.policy": "compact"})
+    create_topic(cluster, name, 1, {"cleanup.policy": "delete"})
+    assert describe_topic_config(cluster, name, ["cleanup.policy"]) == {"cleanup.policy": "compact"}
+
+
+def test_existing_topic_may_have_fewer_partitions(cluster: ClusterClient) -> None:
+    name = new_name()
+    create_topic(cluster, name, 1, {})
+    create_topic(cluster, name, 3, {}, cluster.deadline(10))
+    assert sorted(cluster.topics([name])[name].partitions) == [0]
+
+
+def test_topic_has_requested_replication_factor(cluster: ClusterClient) -> None:
+    with EmbeddedKafka(3, properties={"default.replication.factor": "1"}) as kafka:
+        cluster_of_three = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+        for replicas, count in ((2, 2), (None, 1)):
+            name = new_name()
+            create_topic(cluster_of_three, name, 1, {}, replicas=replicas)
+            assert len(cluster_of_three.topics([name])[name].partitions[0].replicas) == count
+    with pytest.raises(BrokerError, match="INVALID_REPLICATION_FACTOR while creating the topic"):
+        create_topic(cluster, new_name(), 1, {}, replicas=9)
+
+
+def test_defaults_of_the_cluster_are_returned(cluster: ClusterClient) -> None:
+    name = new_name()
+    create_topic(cluster, name, 1, {})
+    assert describe_topic_config(cluster, name, ["cleanup.policy", "max.message.bytes"]) == {
+        "cleanup.policy": "delete",
+        "max.message.bytes": "1048588",
+    }
+    assert describe_broker_config(cluster, ["transaction.max.timeout.ms"]) == {"transaction.max.timeout.ms": "900000"}
+
+
+def test_invalid_topics_raise_at_once(cluster: ClusterClient) -> None:
+    with pytest.raises(BrokerError, match=r"INVALID_CONFIG while creating the topic: .*no.such") as caught:
+        create_topic(cluster, new_name(), 1, {"no.such.setting": "1"})
+    assert caught.value.topic is not None
+    with pytest.raises(TopicNotFoundError, match="INVALID_TOPIC_EXCEPTION"):
+        create_topic(cluster, "no/topic", 1, {})
+    with pytest.raises(TopicNotFoundError):
+        describe_topic_config(cluster, new_name(), ["cleanup.policy"])
+
+
+def test_replication_factor_is_limited_by_brokers() -> None:
+    with EmbeddedKafka(properties={"default.replication.factor": "3"}) as kafka:
+        cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+        name = new_name()
+        create_topic(cluster, name, 1, {})
+        assert cluster.topics([name])[name].partitions[0].replicas == (1,)
+
+
+def test_principal_without_permission_gets_authorization_error() -> None:
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
+        create_topic(
+            ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection),
+            "theirs",
+            1,
+            {},
+        )
+        user = kafka.users[0]
+        settings = parse_client_params(
+            {
+                "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": user.username,
+                "sasl.password": user.password,
+            }
+        )
+        cluster = ClusterClient(settings.connection)
+        with pytest.raises(AuthorizationError):
+            create_topic(cluster, new_name(), 1, {})
+        with pytest.raises(AuthorizationError):
+            describe_topic_config(cluster, "theirs", ["cleanup.policy"])
+        with pytest.raises(AuthorizationError):
+            describe_broker_config(cluster, ["transaction.max.timeout.ms"])

@@ -1,0 +1,297 @@
+"""Metadata and offsets against a real broker, and the number of requests."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from tests.integration.groups import commit
+from tests.integration.waiting import wait_until
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+
+
+@pytest.fixture
+def settings(kafka: EmbeddedKafka) -> ConnectionSettings:
+    return parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection
+
+
+@pytest.fixture
+def cluster(settings: ConnectionSettings) -> ClusterClient:
+    return ClusterClient(settings)
+
+
+@pytest.fixture
+def request_counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the requests that are sent, by name."""
+    counter: Counter[str] = Counter()
+    write = Connection._write
+
+    def count_and_write(connection: Connection, name: str, frame: Any, deadline: Any) -> None:
+        counter[name] += 1
+        write(connection, name, frame, deadline)
+
+    monkeypatch.setattr(Connection, "_write", count_and_write)
+    return counter
+
+
+@pytest.fixture
+def unresponsive_port() -> Iterator[int]:
+    """A port that accepts connections but never responds."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=16)
+    with listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port without a listener, reserved so that no other process uses it."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+def write(bootstrap: str, topic: str, partition: int, times: list[int]) -> None:
+    """Write one record per timestamp."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for milliseconds in times:
+        producer.produce(topic, b"value", partition=partition, timestamp=milliseconds)
+    assert producer.flush(30) == 0
+
+
+def test_a_topic_with_its_partitions(cluster: ClusterClient, make_topic: MakeTopic) -> None:
+    name = make_topic(3)
+    topic = cluster.topics([name])[name]
+    assert topic.name == name
+    assert topic.topic_id is not None
+    assert not topic.internal
+    assert sorted(topic.partitions) == [0, 1, 2]
+    for number, partition in topic.partitions.items():
+        assert partition.partition == number
+        assert partition.leader in cluster.nodes
+        assert partition.leader_epoch >= 0
+        assert partition.replicas == partition.in_sync_replicas == (partition.leader,)
+        assert partition.offline_replicas == ()
+        assert cluster.leader(TopicPartition(name, number)) == cluster.nodes[partition.leader]
+
+
+def test_brokers_have_racks(cluster: ClusterClient) -> None:
+    cluster.all_topics()
+    assert {node.rack for node in cluster.nodes.values()} == {"rack-1"}
+
+
+def test_missing_topic_is_omitted(cluster: ClusterClient, make_topic: MakeTopic) -> None:
+    name = make_topic()
+    assert set(cluster.topics([name, "no-such-topic"])) == {name}
+    assert cluster.topics([]) == {}
+
+
+@pytest.mark.parametrize("name", ["two words", "x" * 250, "a/b"])
+def test_invalid_topic_name_raises(cluster: ClusterClient, name: str) -> None:
+    with pytest.raises(TopicNotFoundError, match="249 of the characters") as caught:
+        cluster.topics([name])
+    assert caught.value.topic == name
+
+
+def test_all_topics_with_internal_flag(kafka: EmbeddedKafka, cluster: ClusterClient, make_topic: MakeTopic) -> None:
+    name = make_topic(prefix="__looks-internal")
+    commit(kafka.bootstrap_servers, "g", name, 0)  # makes Kafka create its internal topic
+    topics = cluster.all_topics()
+    assert topics["__consumer_offsets"].internal
+    assert not topics[name].internal
+
+
+def test_recreated_topic_has_another_id(kafka: EmbeddedKafka, cluster: ClusterClient, make_topic: MakeTopic) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    name = make_topic()
+    first = cluster.topics([name])[name].topic_id
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([name], operation_timeout=60)[name].result(60)
+    wait_until(lambda: name not in cluster.topics([name]))
+    admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=60)[name].result(60)
+    wait_until(lambda: name in cluster.topics([name]))
+    assert cluster.topics([name])[name].topic_id not in (None, first)
+
+
+def test_offsets_at_both_ends(kafka: EmbeddedKafka, cluster: ClusterClient, make_topic: MakeTopic) -> None:
+    name = make_topic(2)
+    write(kafka.bootstrap_servers, name, 1, [1000, 2000, 3000])
+    partitions = [TopicPartition(name, 1), TopicPartition(name, 0)]
+    ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    assert list(ends) == partitions
+    assert list(ends.values()) == [3, 0]
+    assert list(cluster.offsets(dict.fromkeys(partitions, EARLIEST)).values()) == [0, 0]
+    mixed = cluster.offsets({partitions[0]: EARLIEST, partitions[1]: LATEST})
+    assert list(mixed.values()) == [0, 0]
+    assert cluster.offsets({}) == {}
+
+
+@pytest.mark.parametrize(("milliseconds", "offset"), [(0, 0), (1000, 0), (1001, 1), (4000, 1), (5000, 1), (5001, -1)])
+def test_offsets_by_time(
+    kafka: EmbeddedKafka, cluster: ClusterClient, make_topic: MakeTopic, milliseconds: int, offset: int
+) -> None:
+    name = make_topic()
+    write(kafka.bootstrap_servers, name, 0, [1000, 5000, 2000])  # times need not ascend
+    partition = TopicPartition(name, 0)
+    assert cluster.offsets({partition: milliseconds})[partition] == offset
+
+
+def test_the_end_follows_the_isolation_level(
+    kafka: EmbeddedKafka, settings: ConnectionSettings, make_topic: MakeTopic
+) -> None:
+    name = make_topic()
+    partition = TopicPartition(name, 0)
+    write(kafka.bootstrap_servers, name, 0, [1000])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(name, b"open", partition=0)
+    assert producer.flush(30) == 0
+    cluster = ClusterClient(settings)
+    uncommitted = cluster.offsets({partition: LATEST}, isolation_level="read_uncommitted")
+    committed = cluster.offsets({partition: LATEST}, isolation_level="read_committed")
+    producer.abort_transaction(30)
+    assert (uncommitted, committed) == ({partition: 2}, {partition: 1})
+
+
+@pytest.mark.parametrize("missing", [("no-such-topic", 0), (None, 7)])
+def test_offsets_of_missing_topic_or_partition(
+    cluster: ClusterClient, make_topic: MakeTopic, missing: tuple[str | None, int]
+) -> None:
+    name = make_topic()
+    topic, number = missing[0] or name, missing[1]
+    with pytest.raises(TopicNotFoundError) as caught:
+        cluster.offsets({TopicPartition(name, 0): LATEST, TopicPartition(topic, number): LATEST})
+    assert caught.value.topic == topic
+    for request in (cluster.partition, cluster.leader):
+        with pytest.raises(TopicNotFoundError):
+            request(TopicPartition(topic, number))
+
+
+def test_planning_a_thousand_partitions_takes_three_requests(
+    settings: ConnectionSettings, make_topic: MakeTopic, request_counts: Counter[str]
+) -> None:
+    name = make_topic(1000)
+    # A broker returns UNKNOWN_TOPIC_OR_PARTITION until it has created the logs; this waits for them.
+    ClusterClient(settings).offsets({TopicPartition(name, number): LATEST for number in range(1000)})
+    POOL.clear()
+    request_counts.clear()
+    cluster = ClusterClient(settings)
+    partitions = [TopicPartition(name, number) for number in cluster.topics([name])[name].partitions]
+    assert len(partitions) == 1000
+    assert len(cluster.offsets(dict.fromkeys(partitions, EARLIEST))) == 1000
+    assert len(cluster.offsets(dict.fromkeys(partitions, LATEST))) == 1000
+    assert request_counts == {"ApiVersions": 1, "Metadata": 1, "ListOffsets": 2}
+
+
+def test_expired_metadata_is_refreshed(
+    settings: ConnectionSettings, make_topic: MakeTopic, request_counts: Counter[str]
+) -> None:
+    partition = TopicPartition(make_topic(), 0)
+    ClusterClient(settings).offsets({partition: LATEST})  # waits until the broker has created the log, as above
+    fresh, stale = ClusterClient(settings), ClusterClient(replace(settings, metadata_max_age_ms=0))
+    for cluster, metadata_requests in ((fresh, 1), (stale, 3)):
+        request_counts.clear()
+        for _ in range(3):
+            cluster.offsets({partition: LATEST})
+        assert request_counts["Metadata"] == metadata_requests
+
+
+def test_cluster_client_is_thread_safe(cluster: ClusterClient, make_topic: MakeTopic) -> None:
+    name = make_topic(4)
+    wanted = {TopicPartition(name, number): LATEST for number in range(4)}
+    results: list[int] = []
+
+    def send_requests() -> None:
+        for _ in range(10):
+            results.append(len(cluster.offsets(wanted)))
+            results.append(len(cluster.topics([name])[name].partitions))
+
+    threads = [threading.Thread(target=send_requests) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert results == [4] * 160
+
+
+def test_dead_bootstrap_server_is_skipped(
+    settings: ConnectionSettings, unused_port: int, make_topic: MakeTopic
+) -> None:
+    name = make_topic()
+    servers = (("127.0.0.1", unused_port), ("no-such-host.invalid", 9092), *settings.bootstrap_servers)
+    assert name in ClusterClient(replace(settings, bootstrap_servers=servers)).topics([name])
+
+
+def test_unresponsive_bootstrap_server_is_skipped_after_timeout(
+    settings: ConnectionSettings, unresponsive_port: int, make_topic: MakeTopic
+) -> None:
+    name = make_topic()
+    servers = (("127.0.0.1", unresponsive_port), *settings.bootstrap_servers)
+    with_short_timeout = replace(
+        settings, bootstrap_servers=servers, connect_timeout_ms=3000
+    )  # also applies to the broker that responds
+    assert name in ClusterClient(with_short_timeout).topics([name])
+
+
+def test_no_bootstrap_server_responds(settings: ConnectionSettings, unused_port: int, unresponsive_port: int) -> None:
+    servers = (("127.0.0.1", unused_port), ("127.0.0.1", unresponsive_port))
+    unreachable = replace(settings, bootstrap_servers=servers, connect_timeout_ms=300, connect_timeout_max_ms=300)
+    started = time.monotonic()
+    with pytest.raises(BrokerUnreachableError) as caught:
+        ClusterClient(unreachable).topics(["any"])
+    assert time.monotonic() - started < 50
+    for port in (unused_port, unresponsive_port):
+        assert f"127.0.0.1:{port}" in str(caught.value)
+
+
+def test_single_unresponsive_bootstrap_server_times_out(settings: ConnectionSettings, unresponsive_port: int) -> None:
+    unreachable = replace(settings, bootstrap_servers=(("127.0.0.1", unresponsive_port),), default_api_timeout_ms=400)
+    started = time.monotonic()
+    with pytest.raises(BrokerTimeoutError):
+        ClusterClient(unreachable).all_topics()
+    assert time.monotonic() - started < 50
+
+
+def test_retries_can_be_limited(settings: ConnectionSettings, unused_port: int) -> None:
+    unreachable = replace(settings, bootstrap_servers=(("127.0.0.1", unused_port),))
+    with pytest.raises(BrokerUnreachableError) as caught:
+        ClusterClient(unreachable, retries=2, retry_interval=0.01).all_topics()
+    assert caught.value.__notes__ == ["Tried 3 times."]
+
+
+def test_bootstrap_server_that_is_not_a_broker(settings: ConnectionSettings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve_http, args=(listener,), daemon=True).start()
+        servers = (("127.0.0.1", listener.getsockname()[1]),)
+        with pytest.raises(ProtocolError, match="HTTP server responded"):
+            ClusterClient(replace(settings, bootstrap_servers=servers)).all_topics()
+
+
+def serve_http(listener: socket.socket) -> None:
+    client, _ = listener.accept()
+    with client:
+        client.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+        client.recv(65536)

@@ -1,0 +1,463 @@
+"""Broker restarts, moved leaders, wrong listeners and expired sessions, on separate clusters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
+from confluent_kafka.admin import ResourceType as AclResource
+from tests import kafka_python
+from tests.integration.waiting import wait_until
+from tests.pooled_connections import pooled_connection
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.range_request import RangeRequest
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    BrokerUnreachableError,
+    TransientBrokerError,
+)
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.protocol.messages import METADATA
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.protocol.messages import ApiMessageType
+
+    TopicsOn = Callable[[str], MakeTopic]
+
+# Less than request.timeout.ms (30 s), after which a request to an unresponsive broker fails.
+HANG = 25.0
+
+LIFETIME = 5.0  # seconds of a session; renewed after 85%, and a busy machine may need some of the rest
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[EmbeddedKafka]:
+    """One broker with TLS, SASL, ACLs, short sessions, few quota windows, and automatic topic creation."""
+    properties = {
+        "connections.max.reauth.ms": str(int(LIFETIME * 1000)),
+        "quota.window.num": "2",
+        "quota.window.size.seconds": "4",
+        "auto.create.topics.enable": "true",
+    }
+    with EmbeddedKafka(security=["SASL_PLAINTEXT", "SSL"], authorizer=True, properties=properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(brokers=3) as cluster:
+        yield cluster
+
+
+def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
+    return parse_client_params({"bootstrap.servers": kafka.bootstrap_servers, **params}).connection
+
+
+def with_sasl(kafka: EmbeddedKafka, name: str = "alice", password: str = "alice-secret") -> ConnectionSettings:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return parse_client_params(
+        {
+            "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f'{module} required username="{name}" password="{password}";',
+        }
+    ).connection
+
+
+class CountingSystem(RealSystem):
+    connections = 0
+
+    def connect_tcp(self, *address: Any) -> socket.socket:
+        self.connections += 1
+        return super().connect_tcp(*address)
+
+
+def soon() -> Deadline:
+    return Deadline.after(60)
+
+
+def write(bootstrap: str, topic: str, partition: int, count: int, value: bytes = b"value") -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
+    for _ in range(count):
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def create(kafka: EmbeddedKafka, topics_on: TopicsOn, partitions: int, *, replication: int) -> str:
+    """Create a topic and wait until every broker has its metadata."""
+    topic = topics_on(kafka.bootstrap_servers)(partitions, replication=replication)
+    single_brokers = [replace(plain(kafka), bootstrap_servers=(each,)) for each in plain(kafka).bootstrap_servers]
+    wait_until(lambda: all(topic in ClusterClient(settings).topics([topic]) for settings in single_brokers))
+    return topic
+
+
+def test_client_recovers_from_broker_restart(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(secured.bootstrap_servers)()
+    write(secured.bootstrap_servers, topic, 0, 3)
+    partition = TopicPartition(topic, 0)
+    cluster = ClusterClient(plain(secured))
+    assert cluster.offsets({partition: LATEST})[partition] == 3
+    secured.kill_broker(1)
+    secured.start_broker(1)
+    # The pooled connection is broken, which was not detected yet.
+    assert cluster.offsets({partition: LATEST})[partition] == 3
+    assert cluster.topics([topic])[topic].partitions[0].leader == 1
+
+
+def test_client_waits_for_a_returning_broker(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(secured.bootstrap_servers)()
+    partition = TopicPartition(topic, 0)
+    cluster = ClusterClient(replace(plain(secured), default_api_timeout_ms=200_000))  # a start may take long
+    cluster.offsets({partition: LATEST})
+    secured.kill_broker(1)
+    offsets: list[int] = []
+    requesting = threading.Thread(target=lambda: offsets.append(cluster.offsets({partition: EARLIEST})[partition]))
+    requesting.start()
+    secured.start_broker(1)
+    requesting.join(240)
+    assert offsets == [0]
+
+
+def test_absent_broker_raises_at_the_deadline(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    partition = TopicPartition(topics_on(secured.bootstrap_servers)(), 0)
+    cluster = ClusterClient(replace(plain(secured), default_api_timeout_ms=5000))
+    cluster.offsets({partition: LATEST})
+    secured.kill_broker(1)
+    try:
+        with pytest.raises(BrokerUnreachableError) as caught:
+            cluster.offsets({partition: LATEST})
+        assert secured.bootstrap_servers in str(caught.value)
+    finally:
+        secured.start_broker(1)
+
+
+def test_metadata_request_does_not_create_missing_topic(secured: EmbeddedKafka) -> None:
+    name = f"missing-{uuid.uuid4().hex[:6]}"
+    cluster = ClusterClient(plain(secured))
+    for _ in range(2):
+        assert cluster.topics([name]) == {}
+    assert name not in cluster.all_topics()
+    # The broker creates it for clients that do not disable automatic creation.
+    producer = Producer({"bootstrap.servers": secured.bootstrap_servers, "allow.auto.create.topics": True})
+    producer.produce(name, b"value")
+    assert producer.flush(60) == 0
+    wait_until(lambda: name in cluster.topics([name]))
+
+
+def test_client_without_sasl_on_sasl_listener(secured: EmbeddedKafka) -> None:
+    plaintext = parse_client_params({"bootstrap.servers": secured.listener("SASL_PLAINTEXT")}).connection
+    with pytest.raises(BrokerUnreachableError, match="if the listener requires a login"):
+        ClusterClient(plaintext, retries=1).all_topics()
+
+
+def test_client_without_tls_on_tls_listener(secured: EmbeddedKafka) -> None:
+    plaintext = parse_client_params({"bootstrap.servers": secured.listener("SSL")}).connection
+    with pytest.raises(BrokerError, match=r"(uses TLS|TLS listener).*kafka\.security\.protocol"):
+        ClusterClient(plaintext, retries=1).all_topics()
+
+
+def test_client_with_tls_on_plaintext_listener(secured: EmbeddedKafka) -> None:
+    # A broker that restarts also closes connections in the handshake, so this is retried.
+    tls_settings = parse_client_params(
+        {
+            "bootstrap.servers": secured.bootstrap_servers,
+            "security.protocol": "SSL",
+            "socket.connection.setup.timeout.ms": "1500",
+        }
+    ).connection
+    with pytest.raises(BrokerUnreachableError, match="listener does not use TLS"):
+        ClusterClient(tls_settings).all_topics()
+
+
+def test_wrong_password_is_not_retried(secured: EmbeddedKafka) -> None:
+    system = CountingSystem()
+    with pytest.raises(AuthenticationError) as caught:
+        ClusterClient(with_sasl(secured, password="hunter2"), pool=ConnectionPool(system)).all_topics()
+    assert system.connections == 1
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_topic_without_permission_is_named(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    make = topics_on(secured.bootstrap_servers)
+    allowed, forbidden = make(prefix="allowed"), make(prefix="forbidden")
+    admin = AdminClient({"bootstrap.servers": secured.bootstrap_servers})
+    rule = AclBinding(
+        AclResource.TOPIC,
+        "allowed",
+        ResourcePatternType.PREFIXED,
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin.create_acls([rule])[rule].result(30)
+    cluster = ClusterClient(with_sasl(secured))
+    wait_until(lambda: allowed in cluster.all_topics())
+    assert set(cluster.topics([allowed])) == {allowed}
+    assert cluster.offsets({TopicPartition(allowed, 0): LATEST})[TopicPartition(allowed, 0)] == 0
+    assert forbidden not in cluster.all_topics()
+    with pytest.raises(AuthorizationError, match="READ") as caught:
+        cluster.topics([allowed, forbidden])
+    assert caught.value.topic == forbidden
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_session_is_renewed_before_it_ends(
+    secured: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, renewed: bool
+) -> None:
+    from pyspark_kafka_direct.client.security import sasl_authenticator
+
+    logins: list[float | None] = []
+    authenticate = sasl_authenticator.authenticate
+
+    def counting(connection: Connection, deadline: Deadline) -> float | None:
+        logins.append(authenticate(connection, deadline))
+        return logins[-1] if renewed else None
+
+    monkeypatch.setattr(sasl_authenticator, "authenticate", counting)
+    settings = with_sasl(secured)
+    host, port = settings.bootstrap_servers[0]
+    connection = Connection.open(settings, host, port, soon())
+    assert logins == [pytest.approx(LIFETIME, abs=1)]
+    end = time.monotonic() + (2 * LIFETIME if renewed else 60)
+    try:
+        while time.monotonic() < end:
+            connection.call(METADATA, {"allow_auto_topic_creation": False}, soon())
+            time.sleep(0.1)
+    except BrokerUnreachableError:
+        assert not renewed  # the broker closes expired sessions without a reason (KIP-368)
+    else:
+        assert renewed
+        assert len(logins) >= 2
+    finally:
+        connection.close()
+
+
+def test_pool_does_not_reuse_connection_closed_by_broker(secured: EmbeddedKafka) -> None:
+    settings = plain(secured)
+    host, port = settings.bootstrap_servers[0]
+    first = POOL.acquire(settings, host, port, soon())
+    POOL.release(first)
+    reused = POOL.acquire(settings, host, port, soon())
+    assert reused is first
+    POOL.release(reused)
+    secured.kill_broker(1)
+    secured.start_broker(1)
+    fresh = POOL.acquire(settings, host, port, soon())
+    assert fresh is not first
+    assert first.closed
+    POOL.release(fresh)
+
+
+def test_throttled_client_is_served(secured: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = topics_on(secured.bootstrap_servers)()
+    write(secured.bootstrap_servers, topic, 0, 1, bytes(100_000))
+    client = f"slow-{uuid.uuid4().hex[:6]}"
+    # The response after a throttled one may take longer than request.timeout.ms.
+    settings = replace(plain(secured), client_id=client, request_timeout_ms=1600)
+    cluster = ClusterClient(settings)
+    host, port = settings.bootstrap_servers[0]
+    with pooled_connection(POOL, settings, host, port, soon()) as connection:
+        topic_id = cluster.topics([topic])[topic].topic_id
+        # The broker measures the rate over 4 to 8 s (its two windows). At this rate a response of 100,000 bytes is
+        # within the quota after 6.3 s, two never are. One that required all 8 s could be throttled repeatedly.
+        limit_rate(connection, client, 16_000)
+        channel = FetchChannel(connection, topic=topic, topic_id=topic_id, partition=0, settings=FetchSettings())
+        max_throttle_ms, served_after_throttling = 0, False
+        deadline = Deadline.after(120)
+        while max_throttle_ms <= settings.request_timeout_ms or not served_after_throttling:
+            assert not deadline.expired, max_throttle_ms
+            channel.request(0, max_bytes=1)
+            fetched = channel.response(soon())
+            assert fetched.error_code == 0
+            # A throttled response is empty (KIP-219); records follow after the throttle time.
+            assert bool(fetched.records) == (fetched.throttle_ms == 0)
+            served_after_throttling = max_throttle_ms > settings.request_timeout_ms and len(fetched.records) > 0
+            max_throttle_ms = max(max_throttle_ms, fetched.throttle_ms)
+
+
+def limit_rate(connection: Connection, client: str, bytes_per_second: float) -> None:
+    from kafka.protocol.admin import AlterClientQuotasRequest
+
+    entry = AlterClientQuotasRequest.EntryData
+    limit = entry(
+        entity=[entry.EntityData(entity_type="client-id", entity_name=client)],
+        ops=[entry.OpData(key="consumer_byte_rate", value=float(bytes_per_second), remove=False)],
+    )
+    response = kafka_python.ask(connection, AlterClientQuotasRequest(entries=[limit], validate_only=False), soon())
+    assert [result.error_code for result in response.entries] == [0]
+
+
+def test_each_leader_gets_one_request(
+    three: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create(three, topics_on, 12, replication=3)
+    cluster = ClusterClient(plain(three))
+    wanted = {TopicPartition(topic, number): LATEST for number in range(12)}
+    leaders = {cluster.leader(partition).id for partition in wanted}
+    assert leaders == {1, 2, 3}
+    wait_until(lambda: len(cluster.offsets(wanted)) == 12)
+    sent: Counter[tuple[str, str]] = Counter()
+    submit = Connection.submit
+
+    def counting(connection: Connection, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> None:
+        sent[connection.broker, api.name] += 1
+        submit(connection, api, values, deadline)
+
+    monkeypatch.setattr(Connection, "submit", counting)
+    cluster.offsets(wanted)
+    assert sent == {(str(node), "ListOffsets"): 1 for node in cluster.nodes.values()}
+
+
+def test_non_leader_returns_the_current_leader(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 1, replication=1)
+    settings = plain(three)
+    cluster = ClusterClient(settings)
+    metadata = cluster.topics([topic])[topic]
+    partition = metadata.partitions[0]
+    other = next(node for node in cluster.nodes.values() if node.id != partition.leader)
+    with pooled_connection(POOL, settings, other.host, other.port, soon()) as connection:
+        fetch = FetchSettings()
+        channel = FetchChannel(connection, topic=topic, topic_id=metadata.topic_id, partition=0, settings=fetch)
+        channel.request(0, partition.leader_epoch)
+        fetched = channel.response(soon())
+    assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched.current_leader == (partition.leader, partition.leader_epoch)  # KIP-951
+
+
+def test_consumer_in_a_rack_is_referred_to_its_replica(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 1, replication=3)
+    write(three.bootstrap_servers, topic, 0, 5)
+    cluster = ClusterClient(plain(three))
+    metadata = cluster.topics([topic])[topic]
+    partition = metadata.partitions[0]
+    leader = cluster.leader(TopicPartition(topic, 0))
+    near = cluster.nodes[next(replica for replica in partition.replicas if replica != leader.id)]
+    settings, fetch = plain(three), FetchSettings(client_rack=near.rack or "")
+
+    def fetch_from(host: str, port: int) -> tuple[int, int, bytes]:
+        with pooled_connection(POOL, settings, host, port, soon()) as connection:
+            channel = FetchChannel(connection, topic=topic, topic_id=metadata.topic_id, partition=0, settings=fetch)
+            channel.request(0, partition.leader_epoch)
+            fetched = channel.response(soon())
+            return fetched.error_code, fetched.preferred_read_replica, bytes(fetched.records)
+
+    # The leader refers consumers to the follower once that has the records.
+    wait_until(lambda: fetch_from(leader.host, leader.port)[1] == near.id)
+    # The follower returns them once it knows that they are committed.
+    wait_until(lambda: fetch_from(near.host, near.port)[2] != b"")
+    code, preferred, records = fetch_from(near.host, near.port)
+    assert (code, preferred) == (0, -1)
+    assert b"value" in records
+
+
+def test_offset_requests_follow_a_moved_leader(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 3, replication=3)
+    for number in range(3):
+        write(three.bootstrap_servers, topic, number, number + 1)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    cluster = ClusterClient(plain(three))
+    before = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    stopped_id = cluster.leader(partitions[1]).id
+    three.stop_broker(stopped_id)
+    try:
+        # The metadata is outdated, the pooled connection broken, and another broker leads the partition.
+        after = cluster.offsets(dict.fromkeys(partitions, LATEST))
+        assert list(after.values()) == list(before.values()) == [1, 2, 3]
+        assert cluster.leader(partitions[1]).id != stopped_id
+    finally:
+        three.start_broker(stopped_id)
+
+
+def test_a_partition_without_a_leader_is_named(three: EmbeddedKafka, topics_on: TopicsOn) -> None:
+    topic = create(three, topics_on, 1, replication=1)
+    partition = TopicPartition(topic, 0)
+    cluster = ClusterClient(plain(three))
+    leader_id = cluster.leader(partition).id
+    with_short_timeout = ClusterClient(replace(plain(three), default_api_timeout_ms=5000))
+    three.stop_broker(leader_id)
+    try:
+        wait_until(lambda: cluster.topics([topic])[topic].partitions[0].leader is None)
+        with pytest.raises(TransientBrokerError, match="LEADER_NOT_AVAILABLE") as caught:
+            with_short_timeout.offsets({partition: LATEST})
+        assert (caught.value.topic, caught.value.partition) == (topic, 0)
+        with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE"):
+            with_short_timeout.leader(partition)
+    finally:
+        three.start_broker(leader_id)
+    assert cluster.offsets({partition: LATEST})[partition] == 0
+
+
+def test_frozen_broker_delays_only_its_partitions(
+    three: EmbeddedKafka, topics_on: TopicsOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is stopped: it accepts connections and requests but does not respond. It is called first."""
+    topic = create(three, topics_on, 3, replication=3)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    for number in range(3):
+        write(three.bootstrap_servers, topic, number, number + 1)
+    planner = ClusterClient(plain(three))  # as in planning
+    ends = planner.offsets(dict.fromkeys(partitions, LATEST))
+    assert list(ends.values()) == [1, 2, 3]
+    leaders = planner.known_leaders(partitions)
+    frozen = leaders[partitions[0]].node
+    others = {partition: LATEST for partition in partitions if leaders[partition].node != frozen}
+    assert others
+    addresses = [(node.host, node.port) for node in planner.nodes.values()]
+    monkeypatch.setattr(POOL, "rotation", (addresses.index((frozen.host, frozen.port)) + 0.5) / 3)
+    bootstrap = sorted(plain(three).bootstrap_servers, key=lambda address: address[1] != frozen.port)
+    reader_settings = replace(plain(three), bootstrap_servers=tuple(bootstrap))
+
+    os.kill(three.pids[frozen.id], signal.SIGSTOP)
+    try:
+        with within(HANG, "planning partitions of other leaders"):
+            assert planner.topics([topic])
+            assert planner.offsets(others) == {partition: ends[partition] for partition in others}
+        POOL.clear()
+        with within(HANG, "reading partitions of other leaders, without pooled connections"):
+            for partition in others:
+                ranged = OffsetRange(topic, partition.partition, 0, ends[partition])
+                batches = list(read_range(reader_settings, FetchSettings(), RangeRequest(ranged, ("offset",))))
+                assert sum(batch.num_rows for batch in batches) == ends[partition]
+        with within(60, "planning its partitions, after the election of new leaders"):
+            assert planner.offsets(dict.fromkeys(partitions, LATEST)) == ends
+        assert planner.leader(partitions[0]) != frozen
+    finally:
+        os.kill(three.pids[frozen.id], signal.SIGCONT)
+
+
+@contextmanager
+def within(seconds: float, what: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds, what

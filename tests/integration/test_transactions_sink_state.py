@@ -1,0 +1,126 @@
+"""Sink state records in a real compacted topic: the newest committed one is read, or there is an error."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.transactional_batches import cluster_of, new_transactional_producer
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.admin import describe_topic_config
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    TopicNotFoundError,
+    TransactionStateError,
+)
+from pyspark_kafka_direct.producer.compacted_partition import COMPACTED_TOPIC_CONFIGS
+from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+
+if TYPE_CHECKING:
+    from tests.integration.workbench import Workbench
+
+
+@pytest.fixture
+def store(kafka: EmbeddedKafka) -> SinkStateStore:
+    store = SinkStateStore(cluster_of(kafka.bootstrap_servers), f"sink-state-{uuid.uuid4().hex[:8]}")
+    store.ensure_topic()
+    return store
+
+
+def write(servers: str, store: SinkStateStore, records: list[tuple[str, bytes | None]], *, commit: bool = True) -> None:
+    """Write each record in its own transaction."""
+    with new_transactional_producer(servers, f"{uuid.uuid4().hex}.sink") as producer:
+        for key, value in records:
+            producer.init_transactions()
+            producer.send(store.topic, store.encode(key, value))
+            producer.flush()
+            if commit:
+                producer.commit()
+            else:
+                producer.abort()
+
+
+def test_the_topic_is_created_with_its_configs(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    found = describe_topic_config(cluster_of(kafka.bootstrap_servers), store.topic, COMPACTED_TOPIC_CONFIGS)
+    assert found == COMPACTED_TOPIC_CONFIGS
+    store.ensure_topic()  # a second call changes nothing
+    assert store.read_newest("p.sink").value is None
+
+
+def test_the_newest_record_of_a_key_is_read(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    write(kafka.bootstrap_servers, store, [("p", b"1"), ("q", b"2"), ("p", b"3")])
+    assert (store.read_newest("p").value, store.read_newest("q").value, store.read_newest("r").value) == (
+        b"3",
+        b"2",
+        None,
+    )
+    write(kafka.bootstrap_servers, store, [("q", None)])
+    assert store.read_newest("q").value is None
+
+
+def test_an_aborted_record_is_ignored(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    write(kafka.bootstrap_servers, store, [("p", b"1")])
+    write(kafka.bootstrap_servers, store, [("p", b"2")], commit=False)
+    assert store.read_newest("p").value == b"1"
+
+
+def test_a_record_far_from_the_end_is_read(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    write(kafka.bootstrap_servers, store, [("p", b"1")])
+    write(kafka.bootstrap_servers, store, [("q", b"%d" % number) for number in range(250)])
+    assert store.read_newest("p").value == b"1"
+    assert store.read_newest("q").value == b"249"
+
+
+def test_records_without_a_key_are_ignored(kafka: EmbeddedKafka, bench: Workbench) -> None:
+    store = SinkStateStore(cluster_of(kafka.bootstrap_servers), bench.make_topic())
+    bench.write(store.topic, [b"other"])
+    assert store.read_newest("p").value is None
+
+
+def test_an_open_transaction_of_another_writer_is_waited_for(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    """If the deadline passes first, the result is unknown."""
+    servers = kafka.bootstrap_servers
+    with new_transactional_producer(servers, f"{uuid.uuid4().hex}.sink") as producer:
+        producer.init_transactions()
+        producer.send(store.topic, store.encode("other", b"open"))
+        producer.flush()
+        with pytest.raises(BrokerTimeoutError, match=r"a transaction of another writer is open from offset 0 on"):
+            store.read_newest("p", Deadline.after(0.5))
+        producer.commit()
+        assert store.read_newest("p").value is None
+        assert store.read_newest("other").value == b"open"
+
+
+def test_a_missing_topic_is_an_error(kafka: EmbeddedKafka) -> None:
+    with pytest.raises(TopicNotFoundError):
+        SinkStateStore(cluster_of(kafka.bootstrap_servers), "no-such-sink-state").read_newest("p")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_is_not_compacted_is_rejected(kafka: EmbeddedKafka, bench: Workbench, policy: str) -> None:
+    topic = bench.make_topic(cleanup_policy=policy)
+    with pytest.raises(TransactionStateError, match=f"cleanup.policy={policy}.*kafka-configs.sh"):
+        SinkStateStore(cluster_of(kafka.bootstrap_servers), topic).ensure_topic()
+
+
+def test_without_permission_the_error_has_the_acl_and_the_command() -> None:
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
+        user = kafka.users[0]
+        settings = parse_client_params(
+            {
+                "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": user.username,
+                "sasl.password": user.password,
+            }
+        )
+        with pytest.raises(AuthorizationError, match=r"CREATE.*kafka-topics\.sh --create --topic sink-state") as caught:
+            SinkStateStore(ClusterClient(settings.connection), "sink-state").ensure_topic()
+        assert "cleanup.policy=compact" in str(caught.value)

@@ -1,0 +1,69 @@
+"""The parts of the package that are changed, and the unit tests that must detect the changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "pyspark_kafka_direct"
+TESTS = ROOT / "tests" / "unit"
+
+
+class MutationTarget(NamedTuple):
+    """A part of the package.
+
+    Attributes:
+        sources: The files and folders of the part.
+        tests: Files and folders below tests/unit.
+        goal: The minimum share of changes that must be detected.
+    """
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    goal: float = 0.9
+
+    def files(self) -> list[Path]:
+        """Return the files that are changed."""
+        return [file for source in self.sources for file in _python_files(PACKAGE / source)]
+
+    def test_files(self) -> list[Path]:
+        """Return the test files and their helper modules."""
+        return [file for test in self.tests for file in _python_files(TESTS / test)]
+
+    def arguments(self) -> list[str]:
+        """Return the tests as arguments of pytest."""
+        return [str((TESTS / test).relative_to(ROOT)) for test in self.tests]
+
+
+TARGETS = {
+    "planning": MutationTarget(
+        ("planning", "spark/task_slots.py", "spark/write_report.py"),
+        ("planning", "spark/test_task_slots.py", "spark/test_write_report.py"),
+    ),
+    "records": MutationTarget(("records/python",), ("records",)),
+    "config": MutationTarget(("config",), ("config", "direct/test_conf.py")),
+    "protocol": MutationTarget(
+        (
+            "protocol/messages.py",
+            "protocol/schema.py",
+            "protocol/codec.py",
+            "protocol/primitives.py",
+            "protocol/fetch_codec.py",
+        ),
+        ("protocol", "client/test_multi_partition_fetch.py", "client/test_produce_channel.py"),
+    ),
+    "transactions": MutationTarget(
+        ("producer/transactional_producer.py", "client/transaction_coordinator.py", "continuous/sink_delivery.py"),
+        (
+            "producer",
+            "client/test_transaction_coordinator.py",
+            "client/test_transactional_offset_commits.py",
+            "continuous",
+        ),
+    ),
+}
+
+
+def _python_files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]

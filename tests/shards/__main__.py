@@ -1,0 +1,152 @@
+"""Run targets of the Makefile in parallel: each argument is a shard, a list of targets that run one after the other.
+
+    python -m tests.shards make shard-spark shard-apps "lint unit"
+    python -m tests.shards --at-once 2 make shard-spark shard-apps lint unit
+
+If there are more shards than may run at once, the next one starts when one has ended.
+
+The output of a shard goes to a file, and is printed as a whole when the shard has ended. The last line of each running
+shard is printed every minute. Every shard runs to its end, even if another one fails. The exit code is 1 if a shard
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EVERY = 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a shard.
+
+    Attributes:
+        targets: Its targets.
+        code: Its exit code.
+        minutes: Its duration.
+        cpu_minutes: The CPU time of the shard and all its child processes.
+    """
+
+    targets: str
+    code: int
+    minutes: float
+    cpu_minutes: float
+
+    def __str__(self) -> str:
+        """Return the line of the summary."""
+        outcome = "passed" if self.code == 0 else f"FAILED ({self.code})"
+        return f"{outcome:<12} {self.minutes:5.1f} min {self.cpu_minutes:5.1f} CPU min   {self.targets}"
+
+
+class Shard:
+    """A running shard."""
+
+    def __init__(self, make: str, targets: str, log: Path) -> None:
+        self.targets = targets
+        self._log = log
+        self._began = time.monotonic()
+        with log.open("wb") as output:
+            # Without -k the shard ends at the first target that fails.
+            command = [make, "--no-print-directory", "-k", *targets.split()]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def ended(self) -> Result | None:
+        """Return the result if the shard has ended."""
+        ended, status, used = os.wait4(self._process.pid, os.WNOHANG)
+        if ended == 0:
+            return None
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        minutes, cpu_minutes = (time.monotonic() - self._began) / 60, (used.ru_utime + used.ru_stime) / 60
+        return Result(self.targets, self._process.returncode, minutes, cpu_minutes)
+
+    def output(self) -> str:
+        """Return its output so far."""
+        return self._log.read_text("utf-8", errors="replace")
+
+    def stop(self) -> None:
+        """Terminate it if it is running."""
+        if self._process.returncode is None:
+            self._process.terminate()
+            self._process.wait()
+
+
+def main(make: str, shards: Sequence[str], at_once: int) -> int:
+    """Run all shards and return the exit code."""
+    folder = Path(tempfile.mkdtemp(prefix="shards-"))
+    _say(f"{len(shards)} shards, {min(at_once, len(shards))} at once, their output in {folder}: {', '.join(shards)}")
+    pending_shards = deque((targets, folder / str(number)) for number, targets in enumerate(shards))
+    running: list[Shard] = []
+    try:
+        results = _run(make, pending_shards, running, at_once)
+    finally:
+        for shard in running:
+            shard.stop()
+    _title("shards")
+    for result in results:
+        _say(str(result))
+    if any(result.code != 0 for result in results):
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def _run(make: str, to_come: deque[tuple[str, Path]], running: list[Shard], at_once: int) -> list[Result]:
+    results = []
+    began = told = time.monotonic()
+    while to_come or running:
+        while to_come and len(running) < at_once:
+            running.append(Shard(make, *to_come.popleft()))
+        for shard in list(running):
+            result = shard.ended()
+            if result is not None:
+                running.remove(shard)
+                results.append(result)
+                _title(shard.targets)
+                _say(shard.output())
+                _say(str(result))
+        now = time.monotonic()
+        if now - told >= _EVERY:
+            told = now
+            for shard in running:
+                _say(f"{(now - began) / 60:4.0f} min  {shard.targets}: {_last_line(shard.output())}")
+        time.sleep(0.2)
+    return results
+
+
+def _last_line(output: str) -> str:
+    return next((line.strip()[:100] for line in reversed(output.splitlines()) if line.strip()), "")
+
+
+def _title(text: str) -> None:
+    _say(f"\n{f' {text} '.center(100, '#')}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.shards", description="Run targets in parallel.")
+    parser.add_argument("--at-once", type=int, metavar="N", help="how many shards run at once (default: all)")
+    parser.add_argument("make", help="the make program")
+    parser.add_argument("shards", nargs="+", metavar="SHARD", help="targets, separated by spaces")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = _arguments()
+    sys.exit(main(given.make, given.shards, given.at_once or len(given.shards)))

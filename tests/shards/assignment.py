@@ -1,0 +1,76 @@
+"""Assigns tests to shards. Shards run in parallel, each in a separate pytest process with a separate broker.
+
+``spark``
+    Tests that use a Spark session of the pytest process: ``spark`` or ``make_spark``.
+``direct``
+    Tests that use these fixtures and are in ``tests/integration/direct``.
+``apps``
+    Tests marked ``spark_app``, which start Spark in separate processes.
+``plain``
+    All other tests. They do not use Spark.
+
+    pytest --shard plain tests/integration
+
+Unit tests have no shards. Two processes run them, each with every second module:
+
+    pytest --part 1/2 tests/unit
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHARDS = ("spark", "direct", "apps", "plain")
+
+COLLECTED = pytest.StashKey["list[pytest.Item]"]()
+"""All collected tests, including those of other shards."""
+
+_MAKER = "make_spark"
+_DIRECT = "direct"  # the shard, and its folder
+
+
+def shard_of(item: pytest.Item) -> str:
+    """Return the shard of a test."""
+    if item.get_closest_marker("spark_app") is not None:
+        return "apps"
+    if _MAKER not in _fixtures(item):
+        return "plain"
+    return _DIRECT if item.path.parent.name == _DIRECT else "spark"
+
+
+def of_shard(items: Sequence[pytest.Item], shard: str | None) -> list[pytest.Item]:
+    """Return the tests of a shard in the order in which they run; ``None`` stands for all shards."""
+    return _in_order([item for item in items if shard in (None, shard_of(item))])
+
+
+def of_part(items: Sequence[pytest.Item], part: str | None) -> list[pytest.Item]:
+    """Return the tests of a part: for ``2/3`` those of the second module, the fifth and so on; for ``None`` all."""
+    if part is None:
+        return list(items)
+    number, parts = map(int, part.split("/"))
+    modules = {path: index for index, path in enumerate(dict.fromkeys(item.path for item in items))}
+    return [item for item in items if modules[item.path] % parts == number - 1]
+
+
+def _in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with the modules that use the plain session first, so that it is created once.
+
+    The tests of a module stay together, and modules otherwise keep their order.
+    """
+    special = {item.path for item in items if _has_special_session(item)}
+    return sorted(items, key=lambda item: item.path in special)
+
+
+def _has_special_session(item: pytest.Item) -> bool:
+    fixtures = _fixtures(item)
+    return _MAKER in fixtures and ("spark" not in fixtures or hasattr(getattr(item, "module", None), "spark"))
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    names: Sequence[str] = getattr(item, "fixturenames", ())
+    return names

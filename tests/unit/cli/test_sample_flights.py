@@ -1,0 +1,65 @@
+"""The flights sample."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.cli import sample_flights
+from pyspark_kafka_direct.cli.sample_flights import INITIAL_RECORDS, FlightsProducer, flight_record
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class FakeWriter:
+    """Counts the rows of each write."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def write(self, batch: Any) -> None:
+        self.rows.append(batch.num_rows)
+
+    def flush(self) -> None:
+        pass
+
+
+def test_after_a_pause_the_flights_due_are_produced_in_several_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = FakeWriter()
+    monkeypatch.setattr(sample_flights, "_create_writer", lambda servers, topic: (writer, writer))
+    flights = FlightsProducer("b:1")
+    flights.produce_due()
+    flights._started_at -= 8 * 3600
+    for _ in range(2):
+        flights.produce_due()
+    assert writer.rows == [INITIAL_RECORDS] * 3
+    assert flights.written == 3 * INITIAL_RECORDS
+
+
+def test_a_number_always_has_the_same_flight() -> None:
+    assert flight_record(7) == flight_record(7)
+    assert flight_record(7) != {**flight_record(8), "number": 7}
+    assert flight_record(0) == {
+        "number": 0,
+        "carrier": "US",
+        "flight": 1991,
+        "origin": "LGA",
+        "dest": "SFO",
+        "distance": 2586,
+        "dep_delay": 118,
+    }
+
+
+def test_flights_are_plausible() -> None:
+    flights = [flight_record(number) for number in range(3000)]
+    carriers, source_keys = (Counter(each[name] for each in flights) for name in ("carrier", "origin"))
+    assert len(carriers) == 10
+    assert carriers["UA"] > carriers["VX"] > 0
+    assert set(source_keys) == {"EWR", "JFK", "LGA"}
+    delays = [each["dep_delay"] for each in flights]
+    assert 0 < sum(delay is None for delay in delays) < 150
+    delayed = sum(delay is not None and delay > 0 for delay in delays)
+    assert 0.25 < delayed / len(flights) < 0.45

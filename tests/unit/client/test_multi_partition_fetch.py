@@ -1,0 +1,464 @@
+"""Fetch requests and responses of many partitions, byte for byte against two libraries, and malformed bytes."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import io
+import uuid
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.fetch_channel import MultiPartitionFetchChannel
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
+from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.fetch_codec import (
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+    FetchLimits,
+    FetchRequestPartition,
+    FetchResponsePartition,
+    encode_fetch_request,
+    parse_fetch_response,
+)
+from pyspark_kafka_direct.protocol.primitives import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
+IDS = {name: uuid.UUID(int=index + 1) for index, name in enumerate(("flights", "ships", "trains"))}
+LIMITS = FetchLimits(500, 1, 50 << 20, 1, "a-rack")
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+partitions = st.builds(
+    lambda topic, *numbers: FetchRequestPartition(topic, IDS[topic], *numbers),
+    st.sampled_from(sorted(IDS)),
+    *(int32, int64, int32, int32, int32),
+)
+partition_lists = st.lists(partitions, max_size=8, unique_by=lambda requested: (requested.topic, requested.partition))
+
+
+def by_topic(requested: Sequence[FetchRequestPartition]) -> list[tuple[str, list[FetchRequestPartition]]]:
+    return [(topic, list(group)) for topic, group in groupby(requested, key=lambda each: each.topic)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(requested=partition_lists)
+@settings(max_examples=30)
+def test_requests_equal_kafka_python(version: int, requested: list[FetchRequestPartition]) -> None:
+    topic_class = FetchRequest.FetchTopic
+    topics = [
+        topic_class(
+            topic=topic,
+            topic_id=IDS[topic],
+            partitions=[
+                topic_class.FetchPartition(
+                    partition=each.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.offset,
+                    last_fetched_epoch=each.last_fetched_epoch,
+                    log_start_offset=-1,
+                    partition_max_bytes=each.max_bytes,
+                )
+                for each in group
+            ],
+        )
+        for topic, group in by_topic(requested)
+    ]
+    theirs = FetchRequest(
+        version=version,
+        replica_id=-1,
+        max_wait_ms=LIMITS.max_wait_ms,
+        min_bytes=LIMITS.min_bytes,
+        max_bytes=LIMITS.max_bytes,
+        isolation_level=LIMITS.isolation_level,
+        session_id=0,
+        session_epoch=-1,
+        topics=topics,
+        forgotten_topics_data=[],
+        rack_id=LIMITS.rack,
+    )
+    assert encode_fetch_request(version, requested, LIMITS) == bytes(theirs.encode())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(requested=partition_lists)
+@settings(max_examples=30)
+def test_requests_equal_kio(version: int, requested: list[FetchRequestPartition]) -> None:
+    module = importlib.import_module(f"kio.schema.fetch.v{version}.request")
+    topics = tuple(
+        with_known_fields(
+            module.FetchTopic,
+            topic=topic,
+            topic_id=IDS[topic],
+            partitions=tuple(
+                with_known_fields(
+                    module.FetchPartition,
+                    partition=each.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.offset,
+                    last_fetched_epoch=each.last_fetched_epoch,
+                    partition_max_bytes=each.max_bytes,
+                )
+                for each in group
+            ),
+        )
+        for topic, group in by_topic(requested)
+    )
+    theirs = with_known_fields(
+        module.FetchRequest,
+        replica_id=-1,
+        max_wait=datetime.timedelta(milliseconds=LIMITS.max_wait_ms),
+        min_bytes=LIMITS.min_bytes,
+        max_bytes=LIMITS.max_bytes,
+        isolation_level=LIMITS.isolation_level,
+        topics=topics,
+        forgotten_topics_data=(),
+        rack_id=LIMITS.rack,
+    )
+    out = io.BytesIO()
+    entity_writer(module.FetchRequest)(out, theirs)
+    assert encode_fetch_request(version, requested, LIMITS) == out.getvalue()
+
+
+partition_fields = st.fixed_dictionaries(
+    {
+        "error_code": st.sampled_from([0, 1, 3, 6, 29, 74]),
+        "high_watermark": int64,
+        "last_stable_offset": int64,
+        "log_start_offset": int64,
+        "aborted": st.none() | st.lists(st.tuples(int64, int64), max_size=3),
+        "preferred_read_replica": int32,
+        "records": st.none() | st.binary(max_size=300),
+        "leader": st.none() | st.tuples(st.integers(0, 2**31 - 1), int32),
+        "diverging": st.none() | st.tuples(st.integers(0, 2**31 - 1), int64),
+    }
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
+@settings(max_examples=30)
+def test_responses_of_kafka_python_are_parsed(
+    version: int, data: st.DataObject, requested: list[FetchRequestPartition], throttle_ms: int
+) -> None:
+    fields_by_partition = {(each.topic, each.partition): data.draw(partition_fields) for each in requested}
+    order = data.draw(st.permutations(requested))
+    body = encoded_by_kafka_python(version, order, fields_by_partition, throttle_ms)
+    assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data(), requested=partition_lists.filter(bool), throttle_ms=st.integers(0, 2**31 - 1))
+@settings(max_examples=30)
+def test_responses_of_kio_are_parsed(
+    version: int, data: st.DataObject, requested: list[FetchRequestPartition], throttle_ms: int
+) -> None:
+    fields_by_partition = {(each.topic, each.partition): data.draw(partition_fields) for each in requested}
+    order = data.draw(st.permutations(requested))
+    body = encoded_by_kio(version, order, fields_by_partition, throttle_ms)
+    assert_parsed(version, requested, fields_by_partition, body, throttle_ms)
+
+
+def assert_parsed(
+    version: int,
+    requested: list[FetchRequestPartition],
+    fields_by_partition: dict[tuple[str, int], dict[str, Any]],
+    body: bytes,
+    throttle_ms: int,
+) -> None:
+    response = parse_fetch_response(memoryview(body), version, requested)
+    assert (response.error_code, response.throttle_ms) == (0, throttle_ms)
+    assert response.partitions.keys() == fields_by_partition.keys()
+    for topic_partition, fields in fields_by_partition.items():
+        fetched = response.partition(TopicPartition(*topic_partition))
+        assert fetched == FetchResponsePartition(
+            error_code=fields["error_code"],
+            high_watermark=fields["high_watermark"],
+            last_stable_offset=fields["last_stable_offset"],
+            log_start_offset=fields["log_start_offset"] if version >= 5 else -1,
+            aborted=tuple(fields["aborted"] or ()),
+            preferred_read_replica=fields["preferred_read_replica"] if version >= 11 else -1,
+            current_leader=fields["leader"] if version >= 12 else None,
+            diverging_epoch=fields["diverging"] if version >= 12 else None,
+            throttle_ms=throttle_ms,
+            records=memoryview(fields["records"] or b""),
+        )
+
+
+def encoded_by_kafka_python(
+    version: int,
+    order: Sequence[FetchRequestPartition],
+    fields_by_partition: dict[tuple[str, int], dict[str, Any]],
+    throttle_ms: int = 0,
+) -> bytes:
+    topic_class = FetchResponse.FetchableTopicResponse
+    data_class = topic_class.PartitionData
+
+    def partition(each: FetchRequestPartition) -> Any:
+        fields = fields_by_partition[each.topic, each.partition]
+        tags = {}
+        if version >= 12 and fields["leader"] is not None:
+            leader, epoch = fields["leader"]
+            tags["current_leader"] = data_class.LeaderIdAndEpoch(version=version, leader_id=leader, leader_epoch=epoch)
+        if version >= 12 and fields["diverging"] is not None:
+            epoch, end = fields["diverging"]
+            tags["diverging_epoch"] = data_class.EpochEndOffset(version=version, epoch=epoch, end_offset=end)
+        aborted = fields["aborted"]
+        return data_class(
+            version=version,
+            partition_index=each.partition,
+            **{name: fields[name] for name in fields.keys() - {"aborted", "leader", "diverging"}},
+            aborted_transactions=None
+            if aborted is None
+            else [
+                data_class.AbortedTransaction(version=version, producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in aborted
+            ],
+            **tags,
+        )
+
+    topics = [
+        topic_class(version=version, topic=topic, topic_id=IDS[topic], partitions=[partition(each) for each in group])
+        for topic, group in by_topic(order)
+    ]
+    response = FetchResponse(
+        version=version, throttle_time_ms=throttle_ms, error_code=0, session_id=0, responses=topics
+    )
+    response.with_header(correlation_id=1)
+    return bytes(response.encode(header=True))[4:]
+
+
+def encoded_by_kio(
+    version: int,
+    order: Sequence[FetchRequestPartition],
+    fields_by_partition: dict[tuple[str, int], dict[str, Any]],
+    throttle_ms: int,
+) -> bytes:
+    module = importlib.import_module(f"kio.schema.fetch.v{version}.response")
+
+    def partition(each: FetchRequestPartition) -> Any:
+        fields = fields_by_partition[each.topic, each.partition]
+        tags = {}
+        if version >= 12 and fields["leader"] is not None:
+            leader, epoch = fields["leader"]
+            tags["current_leader"] = module.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        if version >= 12 and fields["diverging"] is not None:
+            epoch, end = fields["diverging"]
+            tags["diverging_epoch"] = module.EpochEndOffset(epoch=epoch, end_offset=end)
+        aborted = fields["aborted"]
+        return with_known_fields(
+            module.PartitionData,
+            partition_index=each.partition,
+            error_code=ErrorCode(fields["error_code"]),
+            **{name: fields[name] for name in fields.keys() - {"error_code", "aborted", "leader", "diverging"}},
+            aborted_transactions=None
+            if aborted is None
+            else tuple(
+                module.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in aborted
+            ),
+            **tags,
+        )
+
+    topics = tuple(
+        with_known_fields(
+            module.FetchableTopicResponse,
+            topic=topic,
+            topic_id=IDS[topic],
+            partitions=tuple(partition(each) for each in group),
+        )
+        for topic, group in by_topic(order)
+    )
+    theirs = with_known_fields(
+        module.FetchResponse,
+        throttle_time=datetime.timedelta(milliseconds=throttle_ms),
+        error_code=ErrorCode(0),
+        session_id=0,
+        responses=topics,
+    )
+    out = io.BytesIO()
+    entity_writer(module.FetchResponse)(out, theirs)
+    return (b"\0" if version >= 12 else b"") + out.getvalue()
+
+
+def with_known_fields(data_class: Any, **fields: Any) -> Any:
+    """Return an object of kio with the fields that its version has."""
+    return data_class(**{name: value for name, value in fields.items() if name in data_class.__dataclass_fields__})
+
+
+THREE = [
+    FetchRequestPartition(topic, IDS[topic], number, 0, 1)
+    for topic, number in (("flights", 0), ("flights", 1), ("ships", 0))
+]
+NO_RECORDS = {
+    "error_code": 0,
+    "high_watermark": 5,
+    "last_stable_offset": 5,
+    "log_start_offset": 0,
+    "aborted": None,
+    "preferred_read_replica": -1,
+    "records": None,
+    "leader": None,
+    "diverging": None,
+}
+FIELDS = {(each.topic, each.partition): NO_RECORDS for each in THREE} | {
+    ("flights", 1): NO_RECORDS | {"records": b"some records"}
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_response_must_have_each_partition_once(version: int) -> None:
+    """Otherwise records of one partition could be read as those of another."""
+    for order, message in [
+        (THREE[:2], "lacks the partition ships-0"),
+        ([*THREE, THREE[1]], "has the partition flights-1 twice"),
+        ([*THREE, FetchRequestPartition("flights", None, 7, 0, 1)], "the partition flights-7, which was not requested"),
+        ([*THREE, FetchRequestPartition("trains", None, 0, 0, 1)], "a topic( id)? that was not requested"),
+        ([*THREE, FetchRequestPartition("ships", None, 1, 0, 1)], "the partition ships-1, which was not requested"),
+    ]:
+        fields_by_partition = {(each.topic, each.partition): NO_RECORDS for each in order}
+        body = encoded_by_kafka_python(version, order, fields_by_partition)
+        with pytest.raises(MalformedError, match=message):
+            parse_fetch_response(memoryview(body), version, THREE)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_truncated_responses_are_malformed(version: int) -> None:
+    body = memoryview(encoded_by_kafka_python(version, THREE, FIELDS))
+    parse_fetch_response(body, version, THREE)
+    for size in range(len(body)):
+        with pytest.raises(MalformedError):
+            parse_fetch_response(body[:size], version, THREE)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+@settings(max_examples=100)
+def test_damaged_responses_are_malformed_or_parsed(version: int, data: st.DataObject) -> None:
+    body = bytearray(encoded_by_kafka_python(version, THREE, FIELDS))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        response = parse_fetch_response(memoryview(body), version, THREE)
+    except MalformedError:
+        return
+    assert response.partitions.keys() in (FIELDS.keys(), set())
+    assert all(len(fetched.records) <= len(body) for fetched in response.partitions.values())
+
+
+class FakeConnection:
+    """A connection that records requests and returns a given response."""
+
+    broker = "there:9092"
+    settings = ConnectionSettings((("there", 9092),))
+    system = FakeTimeSystem()
+
+    def __init__(self, highest: int = 17) -> None:
+        self.api_versions = {1: (4, highest)}
+        self.sent: list[tuple[int, bytes, bool]] = []
+        self.response = b""
+        self.reserved_size = self.throttled = 0
+        self.closed = False
+
+    def reserve_buffer(self, size: int) -> None:
+        self.reserved_size = size
+
+    def throttle(self, milliseconds: int) -> None:
+        self.throttled = milliseconds
+
+    def send(self, _: int, version: int, name: str, body: bytes, *, flexible: bool, deadline: Deadline) -> None:
+        self.sent.append((version, body, flexible))
+
+    def receive(self, deadline: Deadline) -> memoryview:
+        return memoryview(self.response)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+SOON = Deadline.after(3600)  # counted from the start of all tests
+
+
+def channel(connection: FakeConnection, **fetch: Any) -> MultiPartitionFetchChannel:
+    return MultiPartitionFetchChannel(connection, FetchSettings(**fetch))  # type: ignore[arg-type]
+
+
+def test_request_follows_the_settings() -> None:
+    connection = FakeConnection()
+    many = channel(
+        connection,
+        isolation_level="read_committed",
+        client_rack="ours",
+        fetch_min_bytes=7,
+        fetch_max_wait_ms=300,
+        fetch_max_bytes=1000,
+        max_partition_fetch_bytes=9 << 20,
+    )
+    many.request(THREE, SOON)
+    # Without the rack: the consumer reads from leaders, and a leader that refers to a follower returns no records.
+    assert connection.sent == [(17, encode_fetch_request(17, THREE, FetchLimits(300, 7, 1000, 1, "")), True)]
+    assert connection.reserved_size == 9 << 20
+
+
+@pytest.mark.parametrize(("min_bytes", "requested"), [(0, 1), (1, 1), (5, 5)])
+def test_request_waits_for_at_least_one_byte(min_bytes: int, requested: int) -> None:
+    connection = FakeConnection()
+    channel(connection, fetch_min_bytes=min_bytes).request(THREE, SOON)
+    assert connection.sent[0][1] == encode_fetch_request(17, THREE, FetchLimits(500, requested, 52_428_800, 0, ""))
+
+
+@pytest.mark.parametrize(("highest", "version", "flexible"), [(17, 12, True), (20, 12, True), (11, 11, False)])
+def test_topic_without_id_is_sent_by_name(highest: int, version: int, flexible: bool) -> None:
+    connection = FakeConnection(highest)
+    many = channel(connection)
+    without_id = [*THREE, FetchRequestPartition("trains", None, 0, 0, 1)]
+    many.request(without_id, SOON)
+    assert [(sent[0], sent[2]) for sent in connection.sent] == [(version, flexible)]
+    assert b"trains" in connection.sent[0][1]
+
+
+def test_response_is_parsed_in_version_of_request() -> None:
+    connection = FakeConnection()
+    many = channel(connection)
+    connection.response = encoded_by_kafka_python(17, THREE, FIELDS, throttle_ms=30)
+    many.request(THREE, SOON)
+    response = many.response(SOON)
+    assert bytes(response.partition(TopicPartition("flights", 1)).records) == b"some records"
+    assert connection.throttled == 30
+    assert not connection.closed
+
+
+def test_malformed_fetch_response_closes_the_connection() -> None:
+    connection = FakeConnection()
+    many = channel(connection)
+    connection.response = encoded_by_kafka_python(17, THREE, FIELDS)[:-1]
+    many.request(THREE, SOON)
+    with pytest.raises(ProtocolError, match="Fetch version 17 is malformed") as caught:
+        many.response(SOON)
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == (None, None, "there:9092")
+    assert connection.closed
+
+
+def test_partition_missing_in_response_gets_error_of_the_whole() -> None:
+    connection = FakeConnection()
+    many = channel(connection)
+    empty = FetchResponse(version=17, throttle_time_ms=40, error_code=71, session_id=0, responses=[])
+    empty.with_header(correlation_id=1)
+    connection.response = bytes(empty.encode(header=True))[4:]
+    many.request(THREE, SOON)
+    fetched = many.response(SOON).partition(TopicPartition("flights", 1))
+    assert (fetched.error_code, fetched.throttle_ms, fetched.high_watermark) == (71, 40, -1)
+    assert bytes(fetched.records) == b""

@@ -1,0 +1,456 @@
+"""OAUTHBEARER tokens: from Python code, from an endpoint, from a file, and unsigned ones for tests."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+import sys
+import threading
+import time
+import urllib.error
+from dataclasses import replace
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.config.security_settings import OAuthSettings, Secret, UnsecuredClaims
+from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SECONDS = 20.0
+BROKER = "broker:9092"
+NUMBERS = itertools.count(1)
+
+
+def fetch_token(oauth: OAuthSettings, seconds: float = SECONDS) -> str:
+    return retrieve_token(oauth, Deadline.after(seconds), BROKER).value.reveal()
+
+
+def token_error(oauth: OAuthSettings, seconds: float = SECONDS) -> KafkaDirectError:
+    with pytest.raises(KafkaDirectError) as caught:
+        fetch_token(oauth, seconds)
+    assert "hunter2" not in str(caught.value)
+    return caught.value
+
+
+# Python code
+
+
+@pytest.fixture
+def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], OAuthSettings]:
+    """Write a module with a function ``make`` and return settings with its name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(source: str) -> OAuthSettings:
+        name = f"tokens_{next(NUMBERS)}"  # a new module each time, because imports are cached
+        (tmp_path / f"{name}.py").write_text(source)
+        return OAuthSettings(provider=f"{name}:make")
+
+    return write
+
+
+def test_provider_function(provider: Callable[[str], OAuthSettings]) -> None:
+    assert fetch_token(provider("def make():\n    return lambda: 'abc'")) == "abc"
+
+
+def test_provider_object(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth = provider(
+        "class Tokens:\n"
+        "    def token(self): return 'abc'\n"
+        "    def extensions(self): return {'pool': 'p-1', 'cluster': 'mine'}\n"
+        "def make(): return Tokens()\n"
+    )
+    token = retrieve_token(
+        replace(oauth, extensions=(("cluster", "theirs"), ("x", "y"))), Deadline.after(SECONDS), BROKER
+    )
+    assert token.value == Secret("abc")
+    assert dict(token.extensions) == {"cluster": "mine", "x": "y", "pool": "p-1"}
+
+
+COUNTING = "import itertools, time\nnumbers = itertools.count(1)\n"
+
+
+def test_token_without_expiry_is_requested_each_time(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth = provider(COUNTING + "def make(): return lambda: f't{next(numbers)}'")
+    assert [fetch_token(oauth), fetch_token(oauth)] == ["t1", "t2"]
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_valid_token_is_cached(provider: Callable[[str], OAuthSettings], scale: int) -> None:
+    source = f"def make(): return lambda: (f't{{next(numbers)}}', (time.time() + 3600) * {scale})"
+    oauth = provider(COUNTING + source)
+    assert [fetch_token(oauth), fetch_token(oauth)] == ["t1", "t1"]
+
+
+def test_a_token_is_renewed_before_it_expires(provider: Callable[[str], OAuthSettings]) -> None:
+    # Valid for a tenth of a second, so it is requested again soon.
+    oauth = provider(COUNTING + "def make(): return lambda: (f't{next(numbers)}', time.time() + 0.1)")
+    first = fetch_token(oauth)
+    deadline = time.monotonic() + 5
+    while fetch_token(oauth) == first:
+        assert time.monotonic() < deadline
+
+
+def test_the_factory_runs_once_per_process(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth = provider(COUNTING + "def make():\n    n = next(numbers)\n    return lambda: f'f{n}'")
+    assert {fetch_token(oauth) for _ in range(5)} == {"f1"}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("make = 1", "is not a function"),
+        ("def make(): return 'hunter2'", "must return a function that returns a token.*not str"),
+        ("def make(): return lambda: None", "returned NoneType"),
+        ("def make(): return lambda: b'hunter2'", "returned bytes"),
+        ("def make(): return lambda: ('hunter2',)", "returned tuple"),
+        ("def make(): return lambda: ('hunter2', 'soon')", "returned tuple"),
+        ("def make(): return lambda: 'hunter2\\x01auth=x'", "not a bearer token"),
+        ("def make(): return lambda: ''", "not a bearer token"),
+        ("other = 1", "has no make"),
+        ("import no_such_module_anywhere", "No module named 'no_such_module_anywhere'"),
+        (
+            "class P:\n"
+            "    def token(self): return 'a'\n"
+            "    def extensions(self): return {'auth': 'x'}\n"
+            "def make(): return P()",
+            "extension name 'auth'",
+        ),
+    ],
+)
+def test_invalid_providers(provider: Callable[[str], OAuthSettings], source: str, expected: str) -> None:
+    with pytest.raises(OptionError, match=expected) as caught:
+        fetch_token(provider(source))
+    assert "oauthTokenProvider" in caught.value.message
+    assert "hunter2" not in str(caught.value)
+
+
+def test_missing_provider_module() -> None:
+    with pytest.raises(OptionError, match=r"'no_such:make' cannot be imported on .* every executor"):
+        fetch_token(OAuthSettings(provider="no_such:make"))
+
+
+def test_failing_provider_module(provider: Callable[[str], OAuthSettings]) -> None:
+    error = token_error(provider("import os\nos.no_such_thing\ndef make(): return lambda: 'a'"))
+    assert isinstance(error, AuthenticationError)
+    assert "oauthTokenProvider failed with AttributeError" in error.message
+
+
+def test_failing_provider(provider: Callable[[str], OAuthSettings]) -> None:
+    error = token_error(provider("def make():\n    def token(): raise RuntimeError('hunter2')\n    return token"))
+    assert isinstance(error, AuthenticationError)
+    assert error.broker == BROKER
+    assert "oauthTokenProvider failed with RuntimeError" in error.message
+    assert isinstance(error.__cause__, RuntimeError)
+
+
+def test_hanging_provider_times_out(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth = provider(
+        "import threading\nstop = threading.Event()\ndef make(): return lambda: stop.wait(60) and 'a' or 'b'"
+    )
+    error = token_error(oauth, 0.2)
+    assert isinstance(error, BrokerTimeoutError)
+    assert "returned no token in time" in error.message
+    __import__(str(oauth.provider).partition(":")[0]).stop.set()
+
+
+def test_hanging_threads_do_not_accumulate(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth = provider(
+        "import threading\nstop, calls = threading.Event(), []\n"
+        "def make():\n"
+        "    def token():\n"
+        "        calls.append(1)\n"
+        "        stop.wait(60)\n"
+        "        return f't{len(calls)}'\n"
+        "    return token\n"
+    )
+    for _ in range(3):
+        assert isinstance(token_error(oauth, 0.05), BrokerTimeoutError)
+    module: Any = __import__(str(oauth.provider).partition(":")[0])
+    assert len(module.calls) == 1
+    module.stop.set()
+    assert fetch_token(oauth) == "t1"  # too late for the earlier requests, but in time for this one
+    assert fetch_token(oauth) == "t2"
+
+
+def test_thread_that_hangs_for_long_is_abandoned(provider: Callable[[str], OAuthSettings]) -> None:
+    class AdvancedClock(RealSystem):
+        offset_seconds = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.offset_seconds
+
+    oauth = provider(
+        "import threading\nstop, calls = threading.Event(), []\n"
+        "def make():\n"
+        "    def token():\n"
+        "        calls.append(1)\n"
+        "        if len(calls) == 1: stop.wait(60)\n"
+        "        return f't{len(calls)}'\n"
+        "    return token\n"
+    )
+    system = AdvancedClock()
+    with pytest.raises(BrokerTimeoutError):
+        retrieve_token(oauth, Deadline.after(0.05, system=system), BROKER)
+    system.offset_seconds = 61.0
+    assert retrieve_token(oauth, Deadline.after(0.3, system=system), BROKER).value == Secret("t2")
+    __import__(str(oauth.provider).partition(":")[0]).stop.set()
+
+
+@pytest.mark.parametrize("expires", ["float('nan')", "float('inf')", "10 ** 400"])
+def test_invalid_expiry_disables_caching(provider: Callable[[str], OAuthSettings], expires: str) -> None:
+    oauth = provider(COUNTING + f"def make(): return lambda: (f't{{next(numbers)}}', {expires})")
+    assert [fetch_token(oauth), fetch_token(oauth)] == ["t1", "t2"]
+
+
+# The endpoint
+
+
+class Endpoint:
+    """A token endpoint over HTTP. ``responses`` are served in turn, the last one forever."""
+
+    def __init__(self) -> None:
+        self.responses: list[tuple[int, dict[str, str], str]] = []
+        self.requests: list[tuple[dict[str, str], str]] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                endpoint.requests.append((dict(self.headers), body))
+                responses = endpoint.responses
+                status, headers, text = responses.pop(0) if len(responses) > 1 else responses[0]
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(text)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: Any) -> None:
+                """Log nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/token"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+
+    def settings(self, **more: Any) -> OAuthSettings:
+        return OAuthSettings(token_endpoint_url=self.url, client_id="me:x", client_secret=Secret("hunter2"), **more)
+
+    def add_response(self, status: int, content: object, **headers: str) -> None:
+        self.responses.append((status, headers, content if isinstance(content, str) else json.dumps(content)))
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(SECONDS)
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    served = Endpoint()
+    yield served
+    served.close()
+
+
+def test_the_client_credentials_grant(endpoint: Endpoint) -> None:
+    endpoint.add_response(200, {"access_token": "abc", "expires_in": 3600})
+    oauth = endpoint.settings(scope="kafka read", extensions=(("pool", "p-1"),))
+    token = retrieve_token(oauth, Deadline.after(SECONDS), BROKER)
+    assert token.value == Secret("abc")
+    assert token.extensions == (("pool", "p-1"),)
+    assert token.expires_at is not None
+    assert 3500 < token.expires_at - time.time() < 3700
+    ((headers, body),) = endpoint.requests
+    assert body == "grant_type=client_credentials&scope=kafka+read"
+    assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"me:x:hunter2"
+    assert headers["Content-Type"] == "application/x-www-form-urlencoded"
+    assert retrieve_token(oauth, Deadline.after(SECONDS), BROKER) is token
+    assert len(endpoint.requests) == 1
+
+
+def test_the_header_can_be_url_encoded(endpoint: Endpoint) -> None:
+    endpoint.add_response(200, {"access_token": "abc"})
+    fetch_token(endpoint.settings(urlencode_header=True))
+    header = endpoint.requests[0][0]["Authorization"]
+    assert base64.b64decode(header.removeprefix("Basic ")) == b"me%3Ax:hunter2"
+
+
+def test_failing_endpoint_is_retried(endpoint: Endpoint) -> None:
+    endpoint.add_response(503, "")
+    endpoint.add_response(429, "")
+    endpoint.add_response(200, {"id_token": "abc", "expires_in": "60"})
+    assert fetch_token(endpoint.settings()) == "abc"
+    assert len(endpoint.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "expected", "attempts"),
+    [
+        (401, {"error": "invalid_client", "error_description": "no hunter2"}, 'HTTP 401 "invalid_client: no ***', 1),
+        (400, "<html>", "HTTP 400; check client id, client secret and scope", 1),
+        (404, "", "check the path", 1),
+        (302, "", "redirects are not followed", 1),
+        (501, {"error": ["hunter2"]}, "HTTP 501; the endpoint itself failed", 3),
+        (200, {"token": "hunter2"}, "returned no access_token", 1),
+        (200, {"access_token": "hunter2\x01"}, "returned no access_token", 1),
+        (200, "[]", "returned no access_token", 1),
+    ],
+)
+def test_endpoint_errors(endpoint: Endpoint, status: int, content: object, expected: str, attempts: int) -> None:
+    endpoint.add_response(status, content, Location="http://127.0.0.1:1/elsewhere")
+    error = token_error(endpoint.settings(connect_timeout_ms=200, read_timeout_ms=350))
+    assert isinstance(error, AuthenticationError)
+    assert expected in error.message
+    assert "127.0.0.1 (kafka.sasl.oauthbearer.token.endpoint.url)" in error.message
+    assert error.broker == BROKER
+    assert len(endpoint.requests) == attempts
+
+
+def test_truncated_error_response(endpoint: Endpoint) -> None:
+    endpoint.add_response(401, "5\r\n{", **{"Transfer-Encoding": "chunked"})
+    assert "returned HTTP 401; check client id" in token_error(endpoint.settings()).message
+
+
+class FailingEndpointSystem(FakeTimeSystem):
+    """An endpoint that returns HTTP 503 until a time, and its clock; counts its requests."""
+
+    def __init__(self, recovers_after: float) -> None:
+        super().__init__()
+        self.recovery_time = self.now + recovers_after
+        self.request_count = 0
+
+    def open_url(self, opener: Any, request: Any, seconds: float) -> Any:
+        self.request_count += 1
+        if self.now < self.recovery_time:
+            raise urllib.error.HTTPError(request.full_url, 503, "", Message(), io.BytesIO())
+        return io.BytesIO(b'{"access_token": "abc"}')
+
+
+REMOTE = OAuthSettings(token_endpoint_url="https://idp.invalid/token", client_id="me", client_secret=Secret("hunter2"))
+
+
+def test_endpoint_is_retried_for_seconds() -> None:
+    system = FailingEndpointSystem(8)
+    assert retrieve_token(REMOTE, Deadline.after(SECONDS, system=system), BROKER).value == Secret("abc")
+    assert 5 < system.request_count < 15
+    assert sorted(system.slept) == system.slept
+
+
+@pytest.mark.parametrize("seconds", [5.0, 60.0])
+def test_permanently_failing_endpoint_raises_its_status(seconds: float) -> None:
+    system = FailingEndpointSystem(1000)
+    with pytest.raises(AuthenticationError, match="HTTP 503; the endpoint itself failed"):
+        retrieve_token(REMOTE, Deadline.after(seconds, system=system), BROKER)
+    assert min(seconds, 10) / 2 < sum(system.slept) < min(seconds, 10)
+
+
+@pytest.mark.parametrize(
+    "lifetime",
+    ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400, '"nan"', "[]"],
+    ids=["nan", "infinity", "-infinity", "1e999", "400 zeros", "text", "list"],
+)
+def test_invalid_lifetime_disables_caching(endpoint: Endpoint, lifetime: str) -> None:
+    for number in (1, 2):
+        endpoint.add_response(200, f'{{"access_token": "t{number}", "expires_in": {lifetime}}}')
+    oauth = endpoint.settings()
+    token = retrieve_token(oauth, Deadline.after(SECONDS), BROKER)
+    assert token.expires_at is None
+    assert fetch_token(oauth) == "t2"
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "hunter2/+",
+        "hunter2%2F%2B",
+        base64.b64encode(b"hunter2/+").decode(),
+        base64.b64encode(b"hunter2/+").decode().rstrip("="),
+        base64.b64encode(b"me:x:hunter2/+").decode(),
+        "Basic%20" + quote_plus(base64.b64encode(b"me:x:hunter2/+").decode()),
+    ],
+    ids=["plain", "quoted", "base64", "unpadded", "header", "quoted header"],
+)
+@pytest.mark.parametrize("urlencode", [False, True], ids=["plain", "urlencoded"])
+def test_echoed_secret_is_redacted(endpoint: Endpoint, echoed: str, urlencode: bool) -> None:
+    endpoint.add_response(401, {"error": "invalid_client", "error_description": f"not {echoed} here"})
+    oauth = replace(endpoint.settings(urlencode_header=urlencode), client_secret=Secret("hunter2/+"))
+    if urlencode:
+        sent = quote_plus("me:x") + ":" + quote_plus("hunter2/+")
+        endpoint.responses[0] = (401, {}, json.dumps({"error": base64.b64encode(sent.encode()).decode()}))
+        echoed = base64.b64encode(sent.encode()).decode()
+    message = token_error(oauth).message
+    assert echoed.removeprefix("Basic%20") not in message
+    assert "***" in message
+
+
+def test_deeply_nested_error_response(endpoint: Endpoint) -> None:
+    """As many brackets as can be parsed, and more than can be formatted."""
+    limit = sys.getrecursionlimit()
+    for depth in (*range(limit - 100, limit), 100_000):
+        endpoint.responses = []
+        endpoint.add_response(401, '{"error": ' + "[" * depth + "]" * depth + "}")
+        assert "HTTP 401; check client id" in token_error(endpoint.settings()).message
+
+
+def test_endpoint_connection_refused(endpoint: Endpoint) -> None:
+    endpoint.close()
+    assert "cannot be reached (Connection refused)" in token_error(endpoint.settings()).message
+
+
+def test_hanging_endpoint_times_out() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        oauth = OAuthSettings(token_endpoint_url=url, client_id="me", client_secret=Secret("hunter2"))
+        assert isinstance(token_error(oauth, 0.2), BrokerTimeoutError)
+        short_timeouts = replace(oauth, connect_timeout_ms=50, read_timeout_ms=50)
+        assert "did not respond in time (kafka.sasl.login" in token_error(short_timeouts).message
+
+
+# A file, and claims
+
+
+def test_a_token_in_a_file_is_read_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "the token"
+    oauth = OAuthSettings(token_endpoint_url=path.as_uri())
+    error = token_error(oauth)
+    assert isinstance(error, OptionError)
+    assert "the token file" in error.message
+    path.write_text("one\n")
+    assert fetch_token(oauth) == "one"
+    path.write_text("two\n")
+    assert fetch_token(oauth) == "two"
+    path.write_text("\n")
+    assert "has no token" in token_error(oauth).message
+
+
+def test_an_unsigned_token() -> None:
+    claims = UnsecuredClaims((("sub", "alice"), ("scope", ("a", "b")), ("n", 1.5)), lifetime_seconds=60)
+    oauth = OAuthSettings(unsecured=claims)
+    header, content, signature = fetch_token(oauth).split(".")
+    assert signature == ""
+    assert json.loads(decode_base64url(header)) == {"alg": "none"}
+    claims_sent = json.loads(decode_base64url(content))
+    assert (claims_sent["sub"], claims_sent["scope"], claims_sent["n"]) == ("alice", ["a", "b"], 1.5)
+    assert claims_sent["exp"] - claims_sent["iat"] == pytest.approx(60)
+    assert abs(claims_sent["iat"] - time.time()) < SECONDS
+    assert fetch_token(oauth) == fetch_token(oauth)
+
+
+def decode_base64url(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

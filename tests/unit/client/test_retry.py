@@ -1,0 +1,93 @@
+"""Pauses between tries, and when retries end."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.client.fake_systems import NoSleepSystem
+
+from pyspark_kafka_direct.client.deadline import Deadline, Retry
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+
+ERROR = BrokerUnreachableError("down")
+
+
+def test_pauses_grow_to_the_maximum() -> None:
+    system = NoSleepSystem()
+    retry = Retry(Deadline.after(100, system=system), None, 0.1, 1.0)
+    for _ in range(8):
+        retry.wait_or_raise(ERROR)
+    for pause, expected in zip(system.slept, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
+        assert 0.8 * expected <= pause <= 1.2 * expected
+    assert retry.tries == 9
+
+
+def test_number_of_retries_is_limited() -> None:
+    system = NoSleepSystem()
+    retry = Retry(Deadline.after(100, system=system), 2, 0.1, 0.1)
+    error = BrokerUnreachableError("down")
+    retry.wait_or_raise(error)
+    retry.wait_or_raise(error)
+    with pytest.raises(BrokerUnreachableError) as caught:
+        retry.wait_or_raise(error)
+    assert caught.value is error
+    assert caught.value.__notes__ == ["Tried 3 times."]
+    assert len(system.slept) == 2
+
+
+def test_cause_is_raised_instead_of_timeout() -> None:
+    retry = Retry(Deadline.after(100), 2, 0.001, 0.001)
+    cause = BrokerUnreachableError("no leader")
+    retry.wait_or_raise(BrokerTimeoutError("slow"))
+    retry.wait_or_raise(cause)
+    with pytest.raises(BrokerUnreachableError) as caught:
+        retry.wait_or_raise(BrokerTimeoutError("no time left"))
+    assert caught.value is cause
+
+
+def test_error_without_retry_has_no_note() -> None:
+    error = BrokerUnreachableError("down")
+    with pytest.raises(BrokerUnreachableError) as caught:
+        Retry(Deadline.after(100), 0, 0.1, 0.1).wait_or_raise(error)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_no_pause_exceeds_the_deadline() -> None:
+    system = NoSleepSystem()
+    with pytest.raises(BrokerUnreachableError):
+        Retry(Deadline.after(0.05, system=system), None, 10.0, 10.0).wait_or_raise(BrokerUnreachableError("down"))
+    assert system.slept == []
+
+
+def attempt(outcomes: list[BrokerUnreachableError | None], seconds: float, pause: float) -> tuple[int, NoSleepSystem]:
+    """Try until an outcome is None; return the number of tries, and the system that recorded the pauses."""
+    system = NoSleepSystem()
+    retry = Retry(Deadline.after(seconds, system=system), None, pause, pause)
+    for outcome in outcomes:
+        if outcome is None:
+            return retry.tries, system
+        retry.wait_or_raise(outcome)
+    raise AssertionError("the outcomes have no end")
+
+
+def test_first_try_succeeds() -> None:
+    assert attempt([None], 100, 0.1)[0] == 1
+    assert attempt([None], 0, 0.1)[0] == 1  # even without remaining time
+
+
+def test_later_try_succeeds() -> None:
+    tries, system = attempt([ERROR, ERROR, None], 100, 0.1)
+    assert (tries, len(system.slept)) == (3, 2)
+
+
+def test_retry_without_pause() -> None:
+    tries, system = attempt([ERROR, ERROR, None], 100, 0)
+    assert (tries, system.slept) == (3, [0, 0])
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0, 0.1), (0, 0), (0.01, 0.1)], ids=["time", "both", "long-pause"])
+def test_no_retry_without_remaining_time(seconds: float, pause: float) -> None:
+    error = BrokerUnreachableError("down")
+    with pytest.raises(BrokerUnreachableError) as caught:
+        attempt([error, None], seconds, pause)
+    assert caught.value is error
+    assert not hasattr(error, "__notes__")

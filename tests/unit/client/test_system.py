@@ -1,0 +1,341 @@
+"""Connections, pools and clients use the system that they are given."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from dataclasses import replace
+from queue import Queue
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, build_opener
+
+import pytest
+from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM, Address, with_jitter
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.offsets import LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SETTINGS = ConnectionSettings((("broker.nowhere", 9092),))
+
+
+class RedirectingSystem(FakeTimeSystem):
+    """Time stands still, and every host name resolves to one local broker, which first refuses connections."""
+
+    def __init__(self, port: int, refused_connects: int = 0) -> None:
+        super().__init__()
+        self.port = port
+        self.refused_connects = refused_connects
+        self.resolved_hosts: list[str] = []
+
+    def resolve_host(self, host: str, port: int, family: int, flags: int) -> list[Address]:
+        self.resolved_hosts.append(host)
+        return super().resolve_host("127.0.0.1", self.port, family, flags)
+
+    def connect_tcp(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> socket.socket:
+        if self.refused_connects:
+            self.refused_connects -= 1
+            raise ConnectionRefusedError("not yet")
+        return super().connect_tcp(address, seconds, receive_buffer, send_buffer)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def system(broker: FakeBroker) -> RedirectingSystem:
+    return RedirectingSystem(broker.port)
+
+
+@pytest.fixture
+def pool(system: RedirectingSystem) -> Iterator[ConnectionPool]:
+    pool = ConnectionPool(system)
+    yield pool
+    pool.close()
+
+
+def test_connection_uses_system_of_its_deadline(system: RedirectingSystem) -> None:
+    connection = Connection.open(SETTINGS, "broker.nowhere", 9092, Deadline.after(60, system=system))
+    assert system.resolved_hosts == ["broker.nowhere"]
+    assert (connection.system, connection.last_used) == (system, system.now)
+    connection.close()
+
+
+def test_cluster_client_uses_system_of_its_pool(
+    system: RedirectingSystem, pool: ConnectionPool, broker: FakeBroker
+) -> None:
+    """Connections are refused for a minute of its clock, which takes no real time."""
+    system.refused_connects = 40
+    settings = replace(SETTINGS, connect_timeout_ms=120_000, default_api_timeout_ms=240_000)
+    started = time.monotonic()
+    cluster = ClusterClient(settings, pool=pool)
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 42}
+    assert ConsumerGroup(cluster, "g").committed([PARTITION]) == {PARTITION: 7}
+    assert system.now == 1000 + sum(system.slept)
+    assert 30 < sum(system.slept) < 120
+    assert time.monotonic() - started < 30
+
+
+def test_group_of_unreached_cluster_fails_early(system: RedirectingSystem, pool: ConnectionPool) -> None:
+    """Waiting does not repair a wrong address."""
+    system.refused_connects = 10_000
+    with pytest.raises(BrokerUnreachableError):
+        ConsumerGroup(ClusterClient(SETTINGS, pool=pool), "g").commit({PARTITION: 1})
+    assert sum(system.slept) < 12
+
+
+def test_metadata_age_uses_clock_of_the_pool(
+    system: RedirectingSystem, pool: ConnectionPool, broker: FakeBroker
+) -> None:
+    cluster = ClusterClient(replace(SETTINGS, metadata_max_age_ms=60_000), pool=pool)
+    for seconds, requests in [(0, 1), (59, 1), (2, 2)]:
+        system.now += seconds
+        assert cluster.partition(PARTITION).leader == 1
+        assert broker.request_counts["Metadata"] == requests
+
+
+def test_idle_connection_age_uses_clock_of_the_pool(
+    system: RedirectingSystem, pool: ConnectionPool, broker: FakeBroker
+) -> None:
+    cluster = ClusterClient(replace(SETTINGS, connections_max_idle_ms=1000), pool=pool)
+    # The second one is to the address that the broker advertises.
+    for seconds, connections in [(0, 1), (0, 2), (0.9, 2), (1.1, 3)]:
+        system.now += seconds
+        cluster.topics([TOPIC])
+        assert broker.connections == connections
+
+
+def test_first_broker_is_random(system: RedirectingSystem) -> None:
+    system.random_value = 0.25
+    assert ConnectionPool(system).rotation == 0.25
+
+
+def test_deadlines_use_clock_of_their_system(system: RedirectingSystem) -> None:
+    deadline = Deadline.after(10, system=system)
+    limited = deadline.limited_to(4)
+    assert (deadline.remaining(), limited.remaining(), limited.system) == (10, 4, system)
+    system.now += 4
+    assert (deadline.remaining(), limited.remaining(), limited.expired) == (6, 0, True)
+    assert deadline == Deadline(deadline.at), "equality ignores the system"
+
+
+@pytest.mark.parametrize(("random_value", "pause"), [(0.0, 8.0), (0.5, 10.0), (0.999, 11.996)])
+def test_jitter_is_up_to_20_percent(system: RedirectingSystem, random_value: float, pause: float) -> None:
+    system.random_value = random_value
+    assert with_jitter(10, system) == pytest.approx(pause)
+
+
+def test_slow_name_resolution_is_abandoned(system: RedirectingSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, float]] = []
+
+    def run(function: Callable[[], None], name: str, seconds: float) -> None:
+        calls.append((name, seconds))
+
+    def raise_unknown_host(*_: object) -> list[Address]:
+        raise socket.gaierror
+
+    monkeypatch.setattr(system, "run_with_timeout", run, raising=False)
+    monkeypatch.setattr(system, "resolve_host", raise_unknown_host)
+    with pytest.raises(BrokerTimeoutError, match="not resolved in time"):
+        Connection.open(SETTINGS, "broker.nowhere", 9092, Deadline.after(60, system=system))
+    assert calls == [("pyspark-kafka-direct-resolver", 60)]
+
+
+class TestRealSystem:
+    """``SYSTEM`` is the real machine."""
+
+    def test_clocks(self) -> None:
+        assert SYSTEM.monotonic() <= time.monotonic() <= SYSTEM.monotonic()
+        assert abs(SYSTEM.wall_time() - time.time()) < 60
+        started = time.monotonic()
+        SYSTEM.sleep(0.01)
+        assert time.monotonic() - started >= 0.01
+
+    def test_random(self) -> None:
+        numbers = {SYSTEM.random() for _ in range(20)}
+        assert len(numbers) == 20
+        assert all(0 <= number < 1 for number in numbers)
+
+    def test_run_with_timeout_waits_at_most_the_timeout(self) -> None:
+        release, done = threading.Event(), threading.Event()
+        SYSTEM.run_with_timeout(lambda: (time.sleep(0.05), done.set())[1], "quick", 60)  # type: ignore[func-returns-value]
+        assert done.is_set()
+        ended = threading.Event()
+        SYSTEM.run_with_timeout(lambda: (release.wait(60), ended.set())[1], "slow", 0.01)  # type: ignore[func-returns-value]
+        assert not ended.is_set()
+        release.set()
+
+    def test_threads_are_daemons(self) -> None:
+        threads: Queue[tuple[str, bool]] = Queue()
+
+        def record_thread() -> None:
+            threads.put((threading.current_thread().name, threading.current_thread().daemon))
+
+        SYSTEM.start_thread(record_thread, "one")
+        assert threads.get(timeout=60) == ("one", True)
+        SYSTEM.run_with_timeout(record_thread, "another", 60)
+        assert threads.get(timeout=60) == ("another", True)
+
+    def test_nonces_are_long_and_unique(self) -> None:
+        nonces = {SYSTEM.nonce() for _ in range(20)}
+        assert {len(nonce) for nonce in nonces} == {32}
+        assert len(nonces) == 20
+
+    def test_open_url_has_a_timeout(self) -> None:
+        opener = build_opener()
+        opener.open = lambda request, timeout: (request.full_url, timeout)  # type: ignore[assignment, method-assign, misc]
+        assert SYSTEM.open_url(opener, Request("https://sso.nowhere/token"), 7.5) == ("https://sso.nowhere/token", 7.5)
+
+    def test_names(self) -> None:
+        addresses = SYSTEM.resolve_host("127.0.0.1", 9092, socket.AF_UNSPEC, socket.AI_NUMERICHOST)
+        assert [(each.family, each.kind, each.address) for each in addresses] == [
+            (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 9092))
+        ]
+        with pytest.raises(socket.gaierror, match="not a legal host name"):
+            SYSTEM.resolve_host("a..b", 9092, socket.AF_UNSPEC, 0)
+
+    def test_connect_tcp(self) -> None:
+        receive, send = (socket.SOL_SOCKET, socket.SO_RCVBUF), (socket.SOL_SOCKET, socket.SO_SNDBUF)
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as reference:
+            reference.setsockopt(*receive, 70_000)
+            reference.setsockopt(*send, 60_000)
+            address = Address(socket.AF_INET, socket.SOCK_STREAM, 0, server.getsockname())
+            with SYSTEM.connect_tcp(address, 7.5, 70_000, 60_000) as sock:
+                assert sock.getpeername() == server.getsockname()
+                assert sock.gettimeout() == 7.5
+                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert [sock.getsockopt(*each) for each in (receive, send)] == [
+                    reference.getsockopt(*each) for each in (receive, send)
+                ]
+
+    @pytest.mark.parametrize("size", [0, -1])
+    def test_default_buffer_sizes(self, size: int) -> None:
+        receive, send = (socket.SOL_SOCKET, socket.SO_RCVBUF), (socket.SOL_SOCKET, socket.SO_SNDBUF)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = Address(socket.AF_INET, socket.SOCK_STREAM, 0, server.getsockname())
+            with (
+                SYSTEM.connect_tcp(address, 60, size, size) as sock,
+                socket.create_connection(server.getsockname()) as default,
+            ):
+                assert [sock.getsockopt(*each) for each in (receive, send)] == [
+                    default.getsockopt(*each) for each in (receive, send)
+                ]
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+    def test_listening(self, host: str) -> None:
+        with SYSTEM.listen(host, 0) as listener:
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+            port = listener.getsockname()[1]
+            with pytest.raises(OSError, match="in use"):
+                SYSTEM.listen(host, port)
+            with socket.create_connection((host, port), 20):
+                assert SYSTEM.wait_ready([listener.fileno()], [], 20) == {listener.fileno()}
+                listener.accept()[0].close()
+        SYSTEM.listen(host, port).close()
+
+    @pytest.mark.parametrize("poll", [True, False], ids=["poll", "select, as on Windows"])
+    def test_waiting_for_several_sockets(self, monkeypatch: pytest.MonkeyPatch, poll: bool) -> None:
+        if not poll:
+            monkeypatch.delattr(select, "poll")
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            assert SYSTEM.wait_ready([one.fileno()], [], 0) == set()
+            assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 20) == {one.fileno()}
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    one.send(b"x" * 65536)
+            assert SYSTEM.wait_ready([], [one.fileno()], 0) == set()
+            started = time.monotonic()
+            assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 0.05) == set()
+            assert time.monotonic() - started >= 0.04
+            assert SYSTEM.wait_ready([one.fileno(), other.fileno()], [one.fileno()], 20) == {other.fileno()}
+            other.close()
+            assert SYSTEM.wait_ready([], [one.fileno()], 20) == {one.fileno()}
+
+    def test_connection_to_itself_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Mirror(socket.socket):
+            def getsockname(self) -> Any:
+                return self.getpeername()
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = Address(socket.AF_INET, socket.SOCK_STREAM, 0, server.getsockname())
+            monkeypatch.setattr(socket, "socket", Mirror)
+            with pytest.raises(ConnectionRefusedError):
+                SYSTEM.connect_tcp(address, 60, -1, -1)
+
+    def test_waiting(self) -> None:
+        condition, lock = threading.Condition(), threading.Lock()
+        with condition:
+            assert not SYSTEM.wait(condition, 0.01)
+            SYSTEM.start_thread(lambda: _notify_all(condition), "notifies")
+            assert SYSTEM.wait(condition, 60)
+        assert SYSTEM.acquire(lock, 0.01)
+        assert not SYSTEM.acquire(lock, 0.01)
+
+    @pytest.mark.parametrize("poll", [True, False], ids=["poll", "select, as on Windows"])
+    def test_socket_is_readable_with_bytes_or_at_its_end(self, monkeypatch: pytest.MonkeyPatch, poll: bool) -> None:
+        if not poll:
+            monkeypatch.delattr(select, "poll")
+        near, far = socket.socketpair()
+        with near:
+            assert not SYSTEM.readable(near.fileno())
+            far.close()
+            assert SYSTEM.readable(near.fileno())
+
+    def test_signals(self) -> None:
+        signal = SYSTEM.wakeup_signal()
+        assert not SYSTEM.readable(signal.fileno())
+        signal.clear()  # which is not set
+        threading.Timer(0.05, signal.set).start()
+        SYSTEM.wait_readable([signal.fileno()], 20)
+        assert SYSTEM.readable(signal.fileno())
+        for _ in range(100_000):  # more than the socket's buffer holds
+            signal.set()
+        signal.clear()
+        assert not SYSTEM.readable(signal.fileno())
+        signal.close()
+        signal.set()
+
+    def test_connection_refused_by_the_machine(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with pytest.raises(BrokerUnreachableError, match="nothing listens there"):
+            Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
+
+
+def _notify_all(condition: threading.Condition) -> None:
+    with condition:
+        condition.notify_all()
+
+
+def test_function_runs_in_calling_thread_if_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    ran: list[int] = []
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refuse)
+        SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 20)
+    assert ran == [threading.get_ident()]
+    SYSTEM.run_with_timeout(lambda: ran.append(threading.get_ident()), "a thread", 20)
+    assert ran[1] != ran[0]

@@ -1,0 +1,429 @@
+"""TLS with a real server: truststores, client certificates, and error messages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    pkcs12,
+)
+from tests.unit.client.certified_keys import (
+    BROKER,
+    CA,
+    CLIENT,
+    DAY,
+    NOW,
+    OTHER_CA,
+    CertifiedKey,
+)
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.security.keystore import private_file
+from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context, wrap_socket
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+
+SECONDS = 20.0
+
+
+def trust_store(password: str, *keys: CertifiedKey) -> bytes:
+    certificates = [pkcs12.PKCS12Certificate(key.certificate, None) for key in keys]
+    return pkcs12.serialize_java_truststore(certificates, BestAvailableEncryption(password.encode()))
+
+
+class Server:
+    """Accepts connections one after another and runs a handler for each."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._serve = serve
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            with peer, contextlib.suppress(OSError):
+                peer.settimeout(SECONDS)
+                self._serve(peer)
+
+    def close(self) -> None:
+        # A blocked accept() does not notice a closed descriptor; shutdown wakes it.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
+    """Start a server on a free port."""
+    with contextlib.ExitStack() as stack:
+
+        def start(handler: Callable[[socket.socket], None]) -> int:
+            server = Server(handler)
+            stack.callback(server.close)
+            return server.port
+
+        yield start
+
+
+@pytest.fixture
+def serve_tls(serve: Callable[[Callable[[socket.socket], None]], int]) -> Callable[..., int]:
+    """Start a TLS server, which returns the client's common name; ``clients`` is the CA of accepted clients."""
+
+    def start(
+        key: CertifiedKey = BROKER,
+        *,
+        chain: tuple[CertifiedKey, ...] = (),
+        clients: CertifiedKey | None = None,
+        maximum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+        minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+    ) -> int:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version, context.maximum_version = minimum, maximum
+        pem = key.pem + "".join(other.pem for other in chain) + key.key_pem()
+        with private_file(pem.encode()) as path:
+            context.load_cert_chain(path)
+        if clients is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(cadata=clients.pem)
+
+        def handler(peer: socket.socket) -> None:
+            with context.wrap_socket(peer, server_side=True) as secured:
+                if secured.recv(1):
+                    certificate = secured.getpeercert(binary_form=True)
+                    name = x509.load_der_x509_certificate(certificate).subject if certificate else None
+                    secured.sendall(b"nobody" if name is None else str(name.rdns[0].rfc4514_string()).encode())
+
+        return serve(handler)
+
+    return start
+
+
+def settings_for(port: int, **settings: str) -> ConnectionSettings:
+    """Return settings; ``ssl_key_password`` means ``ssl.key.password``."""
+    named = {name.replace("_", "."): text for name, text in settings.items()}
+    return parse_client_params(
+        {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL", **named}
+    ).connection
+
+
+def connect(settings: ConnectionSettings, host: str = "localhost", seconds: float = SECONDS) -> ssl.SSLSocket:
+    sock = socket.create_connection(("127.0.0.1", settings.bootstrap_servers[0][1]))
+    try:
+        return wrap_socket(sock, settings, host, Deadline.after(seconds))
+    except BaseException:
+        assert sock.fileno() == -1, "a failed handshake closes the socket"
+        raise
+
+
+def client_name_seen_by_server(settings: ConnectionSettings, host: str = "localhost") -> str:
+    """Connect and return the common name by which the server identifies the client."""
+    with connect(settings, host) as secured:
+        secured.sendall(b"?")
+        return secured.recv(100).decode()
+
+
+def connect_and_read(settings: ConnectionSettings, host: str) -> None:
+    """Connect and read: with TLS 1.3 a broker checks the client's certificate only then."""
+    with connect(settings, host) as secured:
+        try:
+            secured.recv(1)
+        except OSError as error:
+            raise explain_tls_failure(error, settings, host, "broker:1") from error
+
+
+def tls_error_message(settings: ConnectionSettings, host: str = "localhost") -> str:
+    """Return the error message of a connection, from the handshake or the first read."""
+    with pytest.raises(TlsError) as caught:
+        connect_and_read(settings, host)
+    assert caught.value.broker is not None
+    return caught.value.message
+
+
+# Truststores
+
+
+def test_truststores_as_text_or_file(serve_tls: Callable[..., int], tmp_path: Path) -> None:
+    port = serve_tls()
+    (tmp_path / "ca.pem").write_text(f"text\n{OTHER_CA.pem}{CA.pem}")
+    (tmp_path / "ca.der").write_bytes(CA.certificate.public_bytes(Encoding.DER))
+    (tmp_path / "ca.p12").write_bytes(trust_store("pw", OTHER_CA, CA))
+    one_line = CA.pem.replace("\n", " ")
+    assert client_name_seen_by_server(settings_for(port, ssl_truststore_certificates=CA.pem)) == "nobody"
+    assert client_name_seen_by_server(settings_for(port, ssl_truststore_certificates=one_line)) == "nobody"
+    assert client_name_seen_by_server(settings_for(port, ssl_truststore_location=str(tmp_path / "ca.pem"))) == "nobody"
+    assert client_name_seen_by_server(settings_for(port, ssl_ca_location=str(tmp_path / "ca.der"))) == "nobody"
+    p12 = settings_for(port, ssl_truststore_location=str(tmp_path / "ca.p12"), ssl_truststore_password="pw")
+    assert client_name_seen_by_server(p12) == "nobody"
+
+
+def test_default_truststore_is_the_systems(serve_tls: Callable[..., int]) -> None:
+    message = tls_error_message(settings_for(serve_tls()))
+    assert "this system trusts" in message
+    assert "set kafka.ssl.truststore.certificates or kafka.ssl.truststore.location to the cluster's CA" in message
+
+
+def test_the_wrong_ca(serve_tls: Callable[..., int]) -> None:
+    message = tls_error_message(settings_for(serve_tls(), ssl_truststore_certificates=OTHER_CA.pem))
+    assert "not signed by a CA in kafka.ssl.truststore.certificates" in message
+
+
+def test_any_certificate_in_the_truststore_is_trusted(serve_tls: Callable[..., int]) -> None:
+    intermediate = CertifiedKey("between", CA)
+    leaf = CertifiedKey("broker", intermediate, hosts="localhost")
+    port = serve_tls(leaf, chain=(intermediate,))
+    for trusted in (CA, intermediate, leaf):
+        assert client_name_seen_by_server(settings_for(port, ssl_truststore_certificates=trusted.pem)) == "nobody"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_names_and_addresses(serve_tls: Callable[..., int], host: str) -> None:
+    assert client_name_seen_by_server(settings_for(serve_tls(), ssl_truststore_certificates=CA.pem), host) == "nobody"
+
+
+@pytest.mark.parametrize("host", ["kafka.example.com", "127.0.0.2"])
+def test_another_host_name(serve_tls: Callable[..., int], host: str) -> None:
+    port = serve_tls()
+    message = tls_error_message(settings_for(port, ssl_truststore_certificates=CA.pem), host)
+    assert f"is not valid for '{host}'" in message
+    assert "kafka.ssl.endpoint.identification.algorithm" in message
+    unchecked = settings_for(port, ssl_truststore_certificates=CA.pem, ssl_endpoint_identification_algorithm="")
+    assert client_name_seen_by_server(unchecked, host) == "nobody"
+    wrong = settings_for(port, ssl_truststore_certificates=OTHER_CA.pem, ssl_endpoint_identification_algorithm="")
+    assert "not signed" in tls_error_message(wrong, host)
+
+
+@pytest.mark.parametrize(("start", "text"), [(NOW - 3 * DAY, "has expired"), (NOW + DAY, "is not valid yet")])
+def test_expired_and_future_certificates(serve_tls: Callable[..., int], start: datetime.datetime, text: str) -> None:
+    port = serve_tls(CertifiedKey("broker", CA, hosts="localhost", start=start, days=1))
+    assert text in tls_error_message(settings_for(port, ssl_truststore_certificates=CA.pem))
+
+
+def test_changed_file_is_reloaded(serve_tls: Callable[..., int], tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text(OTHER_CA.pem)
+    settings = settings_for(serve_tls(), ssl_truststore_location=str(path))
+    tls_error_message(settings)
+    assert tls_context(settings.security.tls) is tls_context(settings.security.tls)  # type: ignore[arg-type]
+    path.write_text(OTHER_CA.pem + CA.pem)
+    assert client_name_seen_by_server(settings) == "nobody"
+
+
+# Client certificates
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_client_certificates(serve_tls: Callable[..., int], tmp_path: Path, version: ssl.TLSVersion) -> None:
+    port = serve_tls(clients=CA, minimum=version, maximum=version)
+    (tmp_path / "client.pem").write_text(CLIENT.pem)
+    (tmp_path / "client.key").write_text(CLIENT.key_pem("pw", PrivateFormat.TraditionalOpenSSL))
+    (tmp_path / "both.pem").write_text(CLIENT.key_pem("pw") + CLIENT.pem)
+    (tmp_path / "client.p12").write_bytes(CLIENT.pkcs12("pw", CA))
+    variants = [
+        {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": CLIENT.key_pem()},
+        {
+            "ssl_keystore_certificate_chain": CLIENT.pem.replace("\n", "\\n"),
+            "ssl_keystore_key": CLIENT.key_pem("pw").replace("\n", " "),
+            "ssl_key_password": "pw",
+        },
+        {"ssl_keystore_certificate_chain": CLIENT.pem + CLIENT.key_pem()},
+        {
+            "ssl_certificate_location": str(tmp_path / "client.pem"),
+            "ssl_key_location": str(tmp_path / "client.key"),
+            "ssl_key_password": "pw",
+        },
+        {"ssl_keystore_location": str(tmp_path / "both.pem"), "ssl_key_password": "pw", "ssl_keystore_type": "PEM"},
+        {"ssl_keystore_location": str(tmp_path / "client.p12"), "ssl_keystore_password": "pw"},
+    ]
+    for variant in variants:
+        assert (
+            client_name_seen_by_server(settings_for(port, ssl_truststore_certificates=CA.pem, **variant)) == "CN=client"
+        )
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_missing_or_unknown_client_certificate(serve_tls: Callable[..., int], version: ssl.TLSVersion) -> None:
+    port = serve_tls(clients=CA, minimum=version, maximum=version)
+    message = tls_error_message(settings_for(port, ssl_truststore_certificates=CA.pem))
+    assert "requires a client certificate; set kafka.ssl.keystore.location" in message
+    stranger = CertifiedKey("stranger", OTHER_CA, hosts="stranger")
+    client_certificate = {"ssl_keystore_certificate_chain": stranger.pem, "ssl_keystore_key": stranger.key_pem()}
+    message = tls_error_message(settings_for(port, ssl_truststore_certificates=CA.pem, **client_certificate))
+    assert "rejected this client's certificate" in message
+
+
+def test_unordered_chain_in_keystore_is_sorted(serve_tls: Callable[..., int], tmp_path: Path) -> None:
+    intermediate = CertifiedKey("between", CA)
+    client = CertifiedKey("client", intermediate, hosts="client")
+    (tmp_path / "client.p12").write_bytes(client.pkcs12("pw", OTHER_CA, CA, intermediate))
+    store = {"ssl_keystore_location": str(tmp_path / "client.p12"), "ssl_keystore_password": "pw"}
+    assert (
+        client_name_seen_by_server(settings_for(serve_tls(clients=CA), ssl_truststore_certificates=CA.pem, **store))
+        == "CN=client"
+    )
+
+
+# Unreadable files
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"ssl_truststore_location": "/no/such/ca.pem"}, r"'/no/such/ca.pem' cannot be read on .* every executor"),
+        ({"ssl_truststore_location": "{folder}"}, "cannot be read"),
+        ({"ssl_truststore_location": "a\0b"}, "cannot be read"),
+        ({"ssl_truststore_location": CA.pem}, r"requires a path.*kafka\.ssl\.truststore\.certificates"),
+        ({"ssl_truststore_location": "{folder}/noise"}, "neither PEM nor PKCS12"),
+        ({"ssl_truststore_location": "{folder}/empty"}, "neither PEM nor PKCS12"),
+        ({"ssl_truststore_location": "{folder}/x.jks"}, r"keytool -importkeystore -srckeystore .*x\.jks .*PKCS12"),
+        ({"ssl_keystore_location": "{folder}/x.jks"}, "keytool"),
+        ({"ssl_truststore_location": "{folder}/key.pem"}, "has no PEM certificate"),
+        ({"ssl_truststore_certificates": "/etc/ca.pem"}, "requires PEM text, not a path"),
+        (
+            {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"},
+            r"ssl\.truststore\.certificates has an unreadable certificate",
+        ),
+        ({"ssl_truststore_location": "{folder}/ca.p12"}, r"kafka\.ssl\.truststore\.password is not set"),
+        (
+            {"ssl_truststore_location": "{folder}/ca.p12", "ssl_truststore_password": "hunter2"},
+            r"kafka\.ssl\.truststore\.password is wrong",
+        ),
+        (
+            {"ssl_keystore_location": "{folder}/ca.p12", "ssl_keystore_password": "pw"},
+            "has no private key with its certificate",
+        ),
+        (
+            {"ssl_keystore_location": "{folder}/key.pem"},
+            r"ssl\.keystore\.location has no PEM certificate",
+        ),
+        ({"ssl_certificate_location": "{folder}/ca.pem"}, r"ssl\.certificate\.location has no PEM private key"),
+        (
+            {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": CLIENT.key_pem("pw")},
+            r"the private key is encrypted; set kafka\.ssl\.key\.password",
+        ),
+        (
+            {
+                "ssl_keystore_certificate_chain": CLIENT.pem,
+                "ssl_keystore_key": CLIENT.key_pem("pw"),
+                "ssl_key_password": "hunter2",
+            },
+            r"the private key cannot be decrypted; check kafka\.ssl\.key\.password",
+        ),
+        (
+            {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": BROKER.key_pem()},
+            "does not belong to the certificate",
+        ),
+        (
+            {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": CLIENT.key_pem() + BROKER.key_pem()},
+            "more than one private key",
+        ),
+        ({"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": "/k.pem"}, "requires PEM text, not a path"),
+        ({"ssl_cipher_suites": "NO-SUCH-SUITE"}, "this OpenSSL supports none of NO-SUCH-SUITE"),
+    ],
+)
+def test_unreadable_files_name_the_option(settings: dict[str, str], expected: str, tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(bytes(range(256)))
+    (tmp_path / "empty").touch()
+    (tmp_path / "x.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\x02")
+    (tmp_path / "key.pem").write_text(CLIENT.key_pem())
+    (tmp_path / "ca.pem").write_text(CA.pem)
+    (tmp_path / "ca.p12").write_bytes(trust_store("pw", CA))
+    with_folder = {name: text.replace("{folder}", str(tmp_path)) for name, text in settings.items()}
+    tls = settings_for(1, **with_folder).security.tls
+    assert tls is not None
+    with pytest.raises(OptionError, match=expected) as caught:
+        tls_context(tls)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.message.startswith("option kafka.ssl.")
+
+
+# Listeners without TLS or with another version
+
+
+def test_no_common_tls_version(serve_tls: Callable[..., int]) -> None:
+    port = serve_tls(maximum=ssl.TLSVersion.TLSv1_2)
+    trust = {"ssl_truststore_certificates": CA.pem}
+    assert "no TLS version or cipher suite in common" in tls_error_message(
+        settings_for(port, ssl_enabled_protocols="TLSv1.3", **trust)
+    )
+    assert client_name_seen_by_server(settings_for(port, **trust)) == "nobody"
+
+
+def test_listener_that_closes_the_connection(serve: Callable[[Callable[[socket.socket], None]], int]) -> None:
+    def close_connection(peer: socket.socket) -> None:
+        peer.recv(4)  # as Kafka's PLAINTEXT listener, which reads an impossible size
+
+    # Not final: a broker that restarts does the same, so a retry may succeed.
+    with pytest.raises(BrokerUnreachableError, match=r"set kafka\.security\.protocol to PLAINTEXT"):
+        connect(settings_for(serve(close_connection), ssl_truststore_certificates=CA.pem))
+
+
+def test_listener_with_another_protocol(serve: Callable[[Callable[[socket.socket], None]], int]) -> None:
+    def respond(peer: socket.socket) -> None:
+        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        peer.recv(1 << 16)
+
+    message = tls_error_message(settings_for(serve(respond), ssl_truststore_certificates=CA.pem))
+    assert "does not use TLS" in message
+
+
+def test_unresponsive_listener_times_out(serve: Callable[[Callable[[socket.socket], None]], int]) -> None:
+    done = threading.Event()
+
+    def wait(_: socket.socket) -> None:
+        done.wait(SECONDS)
+
+    settings = settings_for(serve(wait), ssl_truststore_certificates=CA.pem)
+    try:
+        with pytest.raises(BrokerTimeoutError, match="TLS handshake timed out"):
+            connect(settings, seconds=0.2)
+        with pytest.raises(BrokerTimeoutError):
+            connect(settings, seconds=0.0)
+    finally:
+        done.set()
+
+
+# Temporary files
+
+
+def test_private_file_is_owner_only_and_removed() -> None:
+    with private_file(b"secret") as path:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        with open(path, "rb") as file:
+            assert file.read() == b"secret"
+    assert not os.path.exists(path)
+
+
+def test_private_file_without_memfd_is_temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with private_file(b"secret") as path:
+        assert path.startswith(str(tmp_path))
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        with open(path, "rb") as file:
+            assert file.read() == b"secret"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,136 @@
+"""The options of streaming queries, where they differ from those of batches."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_kafka_direct.config.read_options import StreamOptions, includes_headers, parse_stream_options
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
+from pyspark_kafka_direct.planning.offset_specs import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+)
+from pyspark_kafka_direct.planning.read_limits import ReadLimits
+from pyspark_kafka_direct.planning.subscription import SubscribeStrategy
+
+
+def parse(**options: str) -> StreamOptions:
+    given = {name.replace("_", "."): value for name, value in options.items()}
+    return parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", **given})
+
+
+def test_defaults_are_sparks() -> None:
+    options = parse()
+    assert options.start == Latest()
+    assert options.limits == ReadLimits(None, None, 900.0)
+    assert options.selection == SubscribeStrategy(("t",))
+    assert options.fail_on_data_loss
+    assert options.warnings == ()
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_streams_can_start_at_the_latest_offsets() -> None:
+    assert parse(startingOffsets="EARLIEST").start == Earliest()
+    assert parse(startingOffsets="Latest").start == Latest()
+    start = parse(startingOffsets='{"t":{"0":-1,"1":5,"2":-2}}').start
+    assert start == SpecificOffsets({TopicPartition("t", n): o for n, o in enumerate([LATEST, 5, EARLIEST])})
+    assert parse(startingOffsets='{"t":"latest"}').start == SpecificOffsets({}, {"t": LATEST})
+    assert parse(startingTimestamp="5", startingOffsets="earliest").start == GlobalTimestamp(5)
+
+
+def test_a_start_from_committed_offsets() -> None:
+    options = parse(startingOffsets="Committed", commitGroupId="g")
+    assert (options.start, options.commit_group_id, options.start_group_id) == (CommittedStart(), "g", "g")
+    options = parse(startingOffsets="committed", kafka_group_id="h", committedOffsetsFallback="LATEST")
+    assert (options.start, options.commit_group_id, options.start_group_id) == (CommittedStart(Latest()), None, "h")
+    assert options.warnings == ()
+    assert parse(commitGroupId="g").start_group_id is None
+    assert parse(startingOffsets="committed", startingTimestamp="5").start == GlobalTimestamp(5)
+    assert parse(committedOffsetsFallback="latest").warnings == (
+        "the option committedOffsetsFallback is ignored: startingOffsets is not committed",
+    )
+    for message, options_with_error in [
+        ("requires the consumer group that .*; set commitGroupId", {"startingOffsets": "committed"}),
+        ("committedOffsetsFallback must be error.*did you mean 'latest'", {"committedOffsetsFallback": "lates"}),
+        ("commitGroupId must be the name", {"commitGroupId": " "}),
+    ]:
+        with pytest.raises(OptionError, match=message):
+            parse(**options_with_error)
+
+
+@pytest.mark.parametrize("others", [{}, {"startingOffsets": "committed", "commitGroupId": "g"}])
+def test_an_unused_group_id_causes_a_warning(others: dict[str, str]) -> None:
+    assert parse(kafka_group_id="h", **others).warnings == (
+        "the option kafka.group.id is ignored: records are read by partition and offset, without a consumer group",
+    )
+
+
+def test_limits() -> None:
+    options = parse(maxOffsetsPerTrigger=str(MAX_OFFSET), minOffsetsPerTrigger="7", maxTriggerDelay="5s")
+    assert options.limits == ReadLimits(MAX_OFFSET, 7, 5.0)
+    assert parse(maxBytesPerTrigger="5000000000").limits == ReadLimits(max_bytes=5_000_000_000)
+    assert parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7").limits.min_offsets == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250", 0.25), ("250ms", 0.25), ("5s", 5), ("2m", 120), ("2MIN", 120), ("1h", 3600), ("1d", 86400), ("0", 0)],
+)
+def test_durations_have_the_format_of_spark(text: str, seconds: float) -> None:
+    assert parse(maxTriggerDelay=text).limits.max_delay == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", "ten"),
+        ("maxBytesPerTrigger", "1m"),
+        ("minOffsetsPerTrigger", "-1"),
+        ("maxTriggerDelay", "5 minutes"),
+        ("maxTriggerDelay", "-5s"),
+        ("maxTriggerDelay", "1.5s"),
+    ],
+)
+def test_errors_name_the_option_and_the_value(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be .*{text}"):
+        parse(**{name: text})
+
+
+def test_the_minimum_must_not_exceed_the_maximum() -> None:
+    with pytest.raises(
+        OptionError, match="minOffsetsPerTrigger=8 must be less than or equal to maxOffsetsPerTrigger=7"
+    ):
+        parse(maxOffsetsPerTrigger="7", minOffsetsPerTrigger="8")
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "offsetRanges"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} cannot be used here: a stream has no end"):
+        parse(**{name: "latest"})
+
+
+def test_ignored_options_cause_a_warning() -> None:
+    options = parse(endingTimestamp="5", pushDownFilters="true", groupIdPrefix="g", **{"kafka.group.id": "g"})
+    assert sorted(warning.split(":")[0] for warning in options.warnings) == [
+        "the option endingTimestamp is ignored",
+        "the option groupIdPrefix is ignored",
+        "the option kafka.group.id is ignored",
+        "the option pushDownFilters is ignored",
+    ]
+
+
+def test_include_headers_is_parsed_before_the_kind_of_query_is_known() -> None:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    assert includes_headers({**base, "IncludeHeaders": "TRUE", "startingOffsets": "latest"})
+    assert not includes_headers({**base, "endingOffsets": "latest"})
+    assert not includes_headers({**base, "endingOffsets": "nonsense"}), "an error in a batch only"
+    for invalid in ({"includeheaders": "1"}, {"minPartitions": "a"}, {"startingOffsets": "earlist"}, {"assign": "{}"}):
+        with pytest.raises(OptionError):
+            includes_headers({**base, **invalid})

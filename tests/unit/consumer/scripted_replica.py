@@ -1,0 +1,118 @@
+"""A fake ``ReadReplica`` that returns the responses of a test's script."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, cast
+from uuid import UUID
+
+from tests.unit.records.batches import Batch, Rec
+
+from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.planning.data_loss import LeaderLogState
+from pyspark_kafka_direct.records.record_counter import RecordCounter
+
+TOPIC_ID = UUID(int=1)
+OFFSETS = OffsetRange("flights", 3, 10, 50)
+
+
+def response(code: int = 0, **fields: Any) -> FetchResponsePartition:
+    """A fetch response, by default the empty one of a log with the end offset 100."""
+    defaults: dict[str, Any] = {
+        "error_code": code,
+        "high_watermark": 100 if code == 0 else -1,
+        "last_stable_offset": 100 if code == 0 else -1,
+        "log_start_offset": 0,
+        "aborted": (),
+        "preferred_read_replica": -1,
+        "current_leader": None,
+        "diverging_epoch": None,
+        "throttle_ms": 0,
+        "records": memoryview(b""),
+    }
+    return FetchResponsePartition(**(defaults | fields))
+
+
+def records(first: int, until: int, *, epoch: int = 3, **fields: Any) -> FetchResponsePartition:
+    """A response with one batch of the offsets ``[first, until)`` and that leader epoch."""
+    batch = Batch(tuple(Rec() for _ in range(first, until)), first, leader_epoch=epoch)
+    return response(records=memoryview(batch.encode()), **fields)
+
+
+class ScriptedReplica:
+    """Records calls, and returns the scripted responses, or raises the scripted errors, in order."""
+
+    def __init__(self, *script: FetchResponsePartition | Exception) -> None:
+        self.on_leader = True
+        self.broker = "broker:9092"
+        self.end_may_be_stale = False
+        self.new_topic_id: UUID | None = None
+        self.calls: list[str] = []
+        self.fetched_offsets: list[int] = []
+        self.sizes: list[int] = []
+        self.epochs: list[int] = []
+        self.log = LeaderLogState(0, 100, TOPIC_ID)
+        self.first_local_offset = 0
+        self.empty_before = 0  # fetches below this offset return ``empty_response``
+        self.empty_response = response()
+        self._script = deque(script)
+        self._in_flight = False
+
+    def send_fetch(self, offset: int, max_bytes: int, _: object, *, last_fetched_epoch: int = -1) -> None:
+        if not self._in_flight:
+            self.fetched_offsets.append(offset)
+            self.sizes.append(max_bytes)
+            self.epochs.append(last_fetched_epoch)
+        self._in_flight = True
+
+    def receive_fetch(self, _: object) -> FetchResponsePartition:
+        self._in_flight = False
+        if self.fetched_offsets[-1] < self.empty_before:
+            return self.empty_response
+        scripted = self._script.popleft()
+        if isinstance(scripted, Exception):
+            raise scripted
+        return scripted
+
+    def release(self) -> None:
+        self.calls.append("release")
+
+    def switch_to_leader(self) -> None:
+        self.calls.append("leader")
+        self.on_leader = True
+
+    def switch_to_replica(self, broker_id: int) -> None:
+        self.calls.append(f"replica {broker_id}")
+        self.on_leader = False
+
+    def fetch_log_state(self, _: object) -> LeaderLogState:
+        return self.log
+
+    def local_log_start(self, _: object) -> int:
+        return self.first_local_offset
+
+
+def count(
+    replica: ScriptedReplica,
+    counts: ReadCounts | None = None,
+    *,
+    poll_timeout: float = 30.0,
+    fail: bool = True,
+    **kafka: str,
+) -> int:
+    """Counts the records of ``OFFSETS`` that the replica returns, with a real ``Fetcher``."""
+    settings = {name.replace("_", "."): value for name, value in kafka.items()}
+    quick_retries = {"bootstrap.servers": "broker:9092", "retry.backoff.ms": "1", "retry.backoff.max.ms": "1"}
+    request = RangeRequest(OFFSETS, (), TOPIC_ID, poll_timeout=poll_timeout, fail_on_data_loss=fail)
+    counter = RecordCounter(OFFSETS.topic, OFFSETS.partition, OFFSETS.from_offset, OFFSETS.until_offset)
+    counts = counts if counts is not None else ReadCounts()
+    fetcher = Fetcher(
+        *parse_client_params(quick_retries | settings), request, cast("ReadReplica", replica), counter, counts
+    )
+    for _ in fetcher.run():
+        pass
+    return counter.records

@@ -1,0 +1,38 @@
+"""The timeout of a read, and its error."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.consumer.scripted_replica import OFFSETS
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
+from pyspark_kafka_direct.consumer.range_request import RangeRequest
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+
+
+@pytest.fixture
+def retry() -> FetchRetry:
+    settings = parse_client_params({"bootstrap.servers": "broker:9092"}).connection
+    return FetchRetry(settings, RangeRequest(OFFSETS, ("value",), poll_timeout=30.0))
+
+
+def test_last_error_before_the_timeout_is_reported(retry: FetchRetry) -> None:
+    retry.set_last_error(BrokerUnreachableError("the broker is down.", broker="other:9092"))
+    retry.raise_if_expired("broker:9092")
+    retry.deadline = Deadline.after(0)
+    retry.set_last_error(BrokerTimeoutError("the deadline has passed."))
+    retry.back_off()  # not beyond the deadline
+    with pytest.raises(BrokerTimeoutError, match=r"30 s \(option kafkaConsumer.*the broker is down") as caught:
+        retry.raise_if_expired("broker:9092")
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == ("flights", 3, "other:9092")
+
+
+def test_reset_restarts_the_timeout(retry: FetchRetry) -> None:
+    retry.set_last_error(BrokerUnreachableError("the broker is down."))
+    retry.deadline = Deadline.after(0)
+    with pytest.raises(BrokerTimeoutError, match="the broker is down"):
+        retry.raise_if_expired(None)
+    retry.reset()
+    retry.raise_if_expired(None)

@@ -1,0 +1,96 @@
+"""``ReadReplica`` with a scripted broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.client.fake_broker import (
+    PARTITION,
+    TOPIC_ID,
+    VERSIONS,
+    FakeBroker,
+)
+
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.fetch_channel import API_KEY, NEWEST_VERSION
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+from pyspark_kafka_direct.errors import BrokerUnreachableError, UnsupportedBrokerError
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+    POOL.clear()
+
+
+def local_log_start(broker: FakeBroker, code: int, offset: int = -1) -> int:
+    broker.offsets = lambda _: (code, offset)
+    return ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID).local_log_start(Deadline.after(60))
+
+
+def test_leader_returns_its_local_log_start(broker: FakeBroker) -> None:
+    assert local_log_start(broker, 0, 7) == 7
+    with pytest.raises(BrokerUnreachableError):
+        local_log_start(broker, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+def test_leader_without_tiered_storage_is_no_error(broker: FakeBroker, code: int) -> None:
+    """The query is only sent if the log may end with a gap."""
+    assert local_log_start(broker, code) == 0
+
+
+def test_different_fetch_settings_share_connections(broker: FakeBroker) -> None:
+    for fetch in (FetchSettings(), FetchSettings(isolation_level="read_committed", client_rack="r", fetch_min_bytes=7)):
+        ReadReplica(broker.settings, fetch, PARTITION, TOPIC_ID).fetch_log_state(Deadline.after(60))
+    assert broker.connections == 1
+
+
+def test_rack_is_not_sent_after_the_switch_to_the_leader(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    racks_sent: list[bool] = []
+    monkeypatch.setattr(Connection, "send", lambda *arguments, **_: racks_sent.append(b"our-rack" in arguments[4]))
+    replica = ReadReplica(broker.settings, FetchSettings(client_rack="our-rack"), PARTITION, TOPIC_ID)
+    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.switch_to_leader()
+    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.release()
+    assert racks_sent == [True, False]
+
+
+def test_open_transaction_is_no_data_loss(broker: FakeBroker) -> None:
+    broker.stable = 40
+    replica = ReadReplica(broker.settings, FetchSettings(isolation_level="read_committed"), PARTITION, TOPIC_ID)
+    assert replica.fetch_log_state(Deadline.after(60)).end == 42
+
+
+@pytest.mark.parametrize(("newest", "may_be_stale"), [(4, True), (5, False)])
+def test_brokers_before_kafka_2_2_may_return_a_stale_end(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, newest: int, may_be_stale: bool
+) -> None:
+    monkeypatch.setitem(VERSIONS, LIST_OFFSETS.key, (1, newest))
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
+    replica.send_fetch(0, 100, Deadline.after(60))
+    replica.release()
+    assert replica.end_may_be_stale == may_be_stale
+
+
+def test_connections_with_too_new_brokers_are_released(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERSIONS, API_KEY, (NEWEST_VERSION + 1, NEWEST_VERSION + 2))
+    for _ in range(3):
+        replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID)
+        with pytest.raises(UnsupportedBrokerError, match="Fetch"):
+            replica.send_fetch(0, 100, Deadline.after(60))
+        replica.release()
+    assert broker.connections == 1, "released connections are reused"

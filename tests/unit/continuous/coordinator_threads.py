@@ -1,0 +1,137 @@
+"""An epoch coordinator in a thread, and connections to it, for tests."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
+from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.continuous.control_messages import EpochReport, EpochRequest, decode_message
+from pyspark_kafka_direct.continuous.control_socket import ControlAddress, TaskChannel
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunTimings
+from pyspark_kafka_direct.errors import QueryRunError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+PLAN = RunPlan("run-1", Secret("hush"), ((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)
+TIMINGS = RunTimings(interval=0.02, start=20, report=20, handshake=20)
+LONG_EPOCHS = replace(TIMINGS, interval=600)
+
+
+def deadline_in(seconds: float = 20) -> Deadline:
+    return Deadline.after(seconds, system=SYSTEM)
+
+
+class AdvancingSystem(RealSystem):
+    """The real system, but the clock can be advanced, and send buffers are small."""
+
+    def __init__(self) -> None:
+        self.advanced_by = 0.0
+        self.stall = 0.0  # seconds to suspend the process after data has arrived, before it is handled
+
+    def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        ready = super().wait_ready(to_read, to_write, seconds)
+        if ready and self.stall:
+            self.advanced_by, self.stall = self.advanced_by + self.stall, 0.0
+            return set()
+        return ready
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.advanced_by
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        listener = super().listen(host, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # accepted connections inherit it
+        return listener
+
+
+class CoordinatorThread:
+    def __init__(
+        self, plan: RunPlan = PLAN, timings: RunTimings = TIMINGS, on_epoch: Callable[[EpochResult], None] | None = None
+    ) -> None:
+        self.epochs: list[EpochResult] = []  # passed to the committer
+        self.error: BaseException | None = None
+        self.result: EpochResult | None = None
+        self._on_epoch = on_epoch
+        self._channels: list[TaskChannel] = []
+        self._clock = AdvancingSystem()
+        self.coordinator = EpochCoordinator(plan, timings, self._commit, "127.0.0.1", system=self._clock)
+        self.address = ControlAddress("127.0.0.1", self.coordinator.port, plan.run, plan.secret)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def connect(self, task: int, attempt: int = 0, **changes: Any) -> TaskChannel:
+        self._channels.append(TaskChannel.connect(replace(self.address, **changes), task, attempt, deadline_in()))
+        return self._channels[-1]
+
+    def start_tasks(self) -> list[TaskChannel]:
+        channels = [self.connect(task) for task in range(2)]
+        for channel in channels:
+            channel.wait_for_start(deadline_in())
+        return channels
+
+    def stall(self, seconds: float) -> None:
+        self._clock.stall = seconds
+
+    def advance(self, seconds: float) -> None:
+        self._clock.advanced_by += seconds
+        self.coordinator._signal.set()
+
+    def wait(self) -> CoordinatorThread:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        return self
+
+    def failure(self) -> QueryRunError:
+        assert isinstance(self.wait().error, QueryRunError), self.error
+        return self.error  # type: ignore[return-value]
+
+    def close_coordinator(self) -> None:
+        self.coordinator.abort(RuntimeError("the test is over"))
+        self.wait()
+
+    def close(self) -> None:
+        self.close_coordinator()
+        for channel in self._channels:
+            channel.close()
+
+    def _commit(self, result: EpochResult) -> None:
+        self.epochs.append(result)
+        if self._on_epoch is not None:
+            self._on_epoch(result)
+
+    def _run(self) -> None:
+        try:
+            self.result = self.coordinator.run()
+        except BaseException as error:
+            self.error = error
+
+
+def next_epoch_request(channel: TaskChannel) -> EpochRequest:
+    while not (requests := channel.receive()):  # may have arrived with an earlier message
+        SYSTEM.wait_ready([channel.fileno()], [], 20)
+    (request,) = requests
+    return request
+
+
+def report(channel: TaskChannel, epoch: int, offsets: dict[TopicPartition, int]) -> None:
+    channel.report(EpochReport(epoch, offsets, len(offsets), 100, 0.25, 10 * len(offsets)), deadline_in())
+
+
+def raw_connection(driver: CoordinatorThread) -> socket.socket:
+    return socket.create_connection((driver.address.host, driver.address.port), 20)
+
+
+def read_message(sock: socket.socket) -> Any:
+    with sock.makefile("rb") as file:
+        return decode_message(file.readline())

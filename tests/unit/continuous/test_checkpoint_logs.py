@@ -1,0 +1,332 @@
+"""The logs in a fake file system: the order of writes, concurrent queries, and crashes at each write."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, parse_offset_entry
+from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState, RecoveryPlan
+from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_logs
+from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+START = {A: 0, B: 0}
+CONF = {"spark.sql.shuffle.partitions": "3"}
+
+
+class SimulatedCrashError(Exception):
+    """The driver crashes."""
+
+
+class FakeFileManager:
+    """The files of a checkpoint in a dictionary."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self.changes: list[str] = []
+        self.writes_until_crash: int | None = None
+
+    def path(self, name: str) -> str:
+        return f"disk:/{name}"
+
+    def read(self, name: str) -> str | None:
+        return self.files.get(name)
+
+    def exists(self, name: str) -> bool:
+        return name in self.files or any(each.startswith(f"{name}/") for each in self.files)
+
+    def list_names(self, folder: str) -> list[str]:
+        return [each.removeprefix(f"{folder}/") for each in self.files if each.startswith(f"{folder}/")]
+
+    def mkdirs(self, name: str) -> None:
+        """Folders are part of the names."""
+
+    def create(self, name: str, text: str) -> bool:
+        if name in self.files:
+            return False
+        self._record(f"+{name}")
+        self.files[name] = text
+        return True
+
+    def delete(self, name: str) -> None:
+        self._record(f"-{name}")
+        self.files.pop(name, None)
+
+    def _record(self, change: str) -> None:
+        if self.writes_until_crash is not None:
+            if self.writes_until_crash == 0:
+                raise SimulatedCrashError
+            self.writes_until_crash -= 1
+        self.changes.append(change)
+
+
+def open_logs_on(disk: FakeFileManager, retain: int = 100) -> CheckpointLogs:
+    return CheckpointLogs(disk, lambda: CONF, retain)
+
+
+def ends(disk: FakeFileManager, epoch: int) -> Mapping[TopicPartition, int]:
+    return parse_offset_entry(disk.files[f"offsets/{epoch}"], "here").offsets
+
+
+def run_micro_batch(disk: FakeFileManager) -> Mapping[TopicPartition, int]:
+    """Where a micro-batch query starts its next batch, by ``MicroBatchExecution.populateStartOffsets``."""
+    newest = max(int(name) for name in disk.list_names("offsets"))
+    committed = max((int(name) for name in disk.list_names("commits")), default=-1)
+    return ends(disk, newest if newest == committed else newest - 1)
+
+
+def test_a_new_query() -> None:
+    disk = FakeFileManager()
+    logs = open_logs_on(disk)
+    assert logs.recover(None, at_ms=1) == RecoveryPlan(None, 0)
+    logs.commit_start(START, at_ms=2)
+    logs.commit(1, {A: 3, B: 4}, at_ms=3)
+    assert disk.changes == ["+offsets/0", "+commits/0", "+offsets/1", "+commits/1"]
+    assert logs.offset_entry(0) == OffsetLogEntry(START, 2, 0, CONF, is_start=True)
+    assert logs.offset_entry(1) == OffsetLogEntry({A: 3, B: 4}, 3, 0, CONF)
+    assert logs.state() == CheckpointState(1, ())
+    assert open_logs_on(disk).recover(None, at_ms=4) == RecoveryPlan({A: 3, B: 4}, 2)
+
+
+def test_the_id_is_written_once() -> None:
+    disk = FakeFileManager()
+    assert open_logs_on(disk).query_id("one") == "one"
+    assert open_logs_on(disk).query_id("two") == "one"
+    assert disk.files["metadata"] == '{"id":"one"}'
+
+
+def test_the_first_of_two_concurrent_ids_wins() -> None:
+    """Another query writes the file after this one has checked that it is missing."""
+
+    class Race(FakeFileManager):
+        def create(self, name: str, text: str) -> bool:
+            self.files.setdefault(name, '{"id":"first"}')
+            return super().create(name, text)
+
+    assert open_logs_on(Race()).query_id("second") == "first"
+
+
+def test_settings_and_watermark_of_an_earlier_query_are_preserved() -> None:
+    disk = FakeFileManager()
+    disk.files = {
+        "offsets/4": 'v1\n{"batchWatermarkMs":50,"batchTimestampMs":1,"conf":{"x":"y"}}\n{"t": {"0": 5}}',
+        "commits/4": 'v1\n{"nextBatchWatermarkMs":60}',
+    }
+    logs = open_logs_on(disk)
+    assert logs.recover(None, at_ms=1) == RecoveryPlan({A: 5}, 5)
+    logs.commit(5, {A: 6}, at_ms=2)
+    assert logs.offset_entry(5) == OffsetLogEntry({A: 6}, 2, 60, {"x": "y"})
+    assert json.loads(disk.files["commits/5"].split("\n")[1]) == {"nextBatchWatermarkMs": 60}
+
+
+@pytest.mark.parametrize("existing", ["offsets/1", "commits/1"])
+def test_a_second_query_on_one_checkpoint_ends(existing: str) -> None:
+    disk = FakeFileManager()
+    first = open_logs_on(disk)
+    first.recover(None, at_ms=1)
+    first.commit_start(START, at_ms=1)
+    disk.files[existing] = "another's"
+    with pytest.raises(
+        CheckpointFencedError, match=f"disk:/{existing} already exists: another query writes to the same checkpoint"
+    ):
+        first.commit(1, START, at_ms=2)
+    assert disk.files[existing] == "another's"
+
+
+def test_a_suspended_driver_writes_nothing_after_its_successor() -> None:
+    disk = FakeFileManager()
+    suspended = CheckpointLogs(disk, lambda: CONF, retain=2)
+    suspended.recover(None, at_ms=1)
+    suspended.commit_start(START, at_ms=1)
+    suspended.commit(1, {A: 1, B: 1}, at_ms=2)
+    other = CheckpointLogs(disk, lambda: CONF, retain=2)
+    for epoch in range(other.recover(None, at_ms=3).next_epoch, 10):
+        other.commit(epoch, {A: epoch, B: epoch}, at_ms=epoch)
+        other.purge(epoch)
+    before = dict(disk.files)
+    with pytest.raises(CheckpointFencedError, match="commits/1, which this query wrote, was deleted"):
+        suspended.commit(2, {A: 2, B: 2}, at_ms=99)
+    assert disk.files == before
+
+
+def test_an_epoch_that_is_committed_during_the_recovery() -> None:
+    disk = FakeFileManager()
+    first, second = open_logs_on(disk), open_logs_on(disk)
+    first.recover(None, at_ms=1)
+    first.commit_start(START, at_ms=1)
+    first._write_offsets(1, {A: 1, B: 1}, 2)
+    state = second.state()
+    assert state.uncommitted == (1,)
+    first._write_commit(1)
+    assert second.recover({A: 1, B: 1}, at_ms=3, state=state) == RecoveryPlan({A: 1, B: 1}, 2, commit=1)
+    second.commit(2, {A: 2, B: 2}, at_ms=4)
+
+
+def test_stateful_queries_are_rejected() -> None:
+    disk = FakeFileManager()
+    disk.files["state/0/0/1.delta"] = ""
+    with pytest.raises(OptionError, match="disk:/state shows that the query of this checkpoint is stateful"):
+        open_logs_on(disk)
+
+
+def test_a_deleted_entry() -> None:
+    with pytest.raises(InvalidOffsetsError, match="disk:/offsets/3 was deleted"):
+        open_logs_on(FakeFileManager()).offset_entry(3)
+
+
+def test_old_epochs_are_purged() -> None:
+    disk = FakeFileManager()
+    logs = open_logs_on(disk, retain=2)
+    logs.recover(None, at_ms=1)
+    logs.commit_start(START, at_ms=1)
+    for epoch in range(1, 5):
+        logs.commit(epoch, START, at_ms=epoch)
+        logs.purge(epoch)
+    assert [each for each in disk.changes if each[0] == "-"] == ["-offsets/0", "-commits/0", "-offsets/1", "-commits/1"]
+    assert sorted(disk.files) == ["commits/2", "commits/3", "commits/4", "offsets/2", "offsets/3", "offsets/4"]
+    again = open_logs_on(disk, retain=1)
+    again.recover(None, at_ms=9)
+    again.purge(4)
+    assert sorted(disk.list_names("offsets")) == sorted(disk.list_names("commits")) == ["3", "4"]
+
+
+class FakeTransactions:
+    """The epoch and offset that the transactions of each task have committed."""
+
+    def __init__(self) -> None:
+        self.group: dict[TopicPartition, tuple[int, int]] = {}
+
+    def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
+        return {tp: at for tp, (epoch, at) in self.group.items() if epoch >= state.next_epoch}
+
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        """The offset of the next record to write."""
+        return {**START, **{tp: at for tp, (_, at) in self.group.items()}}
+
+
+def run_exactly_once(
+    disk: FakeFileManager, cluster: FakeTransactions, epochs: int, crash_after_tasks: int | None, lag: int
+) -> None:
+    """One run of a driver. In the last epoch, it crashes after ``crash_after_tasks`` tasks have committed.
+
+    The logs are ``lag`` epochs behind the transactions until the query stops.
+    """
+    logs = open_logs_on(disk, retain=2)
+    state = logs.state()
+    recovery = logs.recover(cluster.offsets_ahead(state), at_ms=1, state=state)
+    if recovery.start is None:
+        logs.commit_start(START, at_ms=1)
+        start, first = dict(START), 1
+    else:
+        assert recovery.start == cluster.committed_offsets(), "records would be lost or duplicated"
+        assert run_micro_batch(disk) == recovery.start, "a micro-batch query would start elsewhere"
+        start, first = dict(recovery.start), recovery.next_epoch
+    uncommitted: list[tuple[int, dict[TopicPartition, int]]] = []
+    for epoch in range(first, first + epochs):
+        for count, tp in enumerate(start):
+            if epoch == first + epochs - 1 and count == crash_after_tasks:
+                raise SimulatedCrashError
+            start[tp] += 1
+            cluster.group[tp] = epoch, start[tp]
+        uncommitted.append((epoch, dict(start)))
+        while len(uncommitted) > (0 if epoch == first + epochs - 1 else lag):
+            number, ends = uncommitted.pop(0)
+            logs.commit(number, ends, at_ms=number)
+            logs.purge(number)
+
+
+class ConcurrentTransactions(FakeTransactions):
+    """A fenced driver commits an epoch to the logs each time another driver has read them."""
+
+    def __init__(self, logs: CheckpointLogs, epochs: int) -> None:
+        super().__init__()
+        self._logs = logs
+        self._pending_epochs = iter(range(1, epochs + 1))
+        self.group = {A: (epochs, epochs), B: (epochs, epochs)}
+
+    def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
+        offsets_ahead = super().offsets_ahead(state)
+        for epoch in self._pending_epochs:
+            self._logs.commit(epoch, {A: epoch, B: epoch}, at_ms=2)
+            break
+        return offsets_ahead
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 4])
+def test_epochs_that_a_fenced_driver_commits_during_the_recovery(epochs: int) -> None:
+    disk = FakeFileManager()
+    driver = open_logs_on(disk)
+    driver.recover(None, at_ms=1)
+    driver.commit_start(START, at_ms=1)
+    delivery: Any = ConcurrentTransactions(driver, epochs)
+    assert recover_logs(open_logs_on(disk), delivery, at_ms=3) == {A: epochs, B: epochs} == run_micro_batch(disk)
+    assert ends(disk, epochs) == {A: epochs, B: epochs}
+    assert sorted(disk.list_names("offsets")) == sorted(disk.list_names("commits"))
+
+
+def test_too_many_concurrent_epochs_are_of_another_query() -> None:
+    disk = FakeFileManager()
+    driver = open_logs_on(disk)
+    driver.recover(None, at_ms=1)
+    driver.commit_start(START, at_ms=1)
+    delivery: Any = ConcurrentTransactions(driver, 100)
+    with pytest.raises(CheckpointFencedError, match="another query writes to the same checkpoint"):
+        recover_logs(open_logs_on(disk), delivery, at_ms=3)
+
+
+DRIVER_RUNS = st.lists(
+    st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(0, 1)), st.one_of(st.none(), st.integers(0, 12))),
+    max_size=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(DRIVER_RUNS, st.integers(0, 2))
+def test_exactly_once_after_crashes_at_any_point(
+    driver_runs: list[tuple[int, int | None, int | None]], lag: int
+) -> None:
+    disk, cluster = FakeFileManager(), FakeTransactions()
+    for epochs, crash_after_tasks, writes in [*driver_runs, (1, None, None), (0, None, None)]:
+        disk.writes_until_crash = writes
+        try:
+            run_exactly_once(disk, cluster, epochs, crash_after_tasks, lag)
+        except SimulatedCrashError:
+            continue
+
+
+@settings(max_examples=300, deadline=None)
+@given(DRIVER_RUNS)
+def test_at_least_once_after_crashes_at_any_point(driver_runs: list[tuple[int, int | None, int | None]]) -> None:
+    """No record is lost, and no committed epoch is repeated."""
+    disk = FakeFileManager()
+    flushed, committed = 0, 0
+    for epochs, _, writes in [*driver_runs, (1, None, None), (0, None, None)]:
+        disk.writes_until_crash = writes
+        try:
+            logs = open_logs_on(disk, retain=2)
+            recovery = logs.recover(None, at_ms=1)
+            if recovery.start is None:
+                logs.commit_start(START, at_ms=1)
+                start, first = 0, 1
+            else:
+                start, first = recovery.start[A], recovery.next_epoch
+                assert committed <= start <= flushed
+                assert run_micro_batch(disk)[A] == start
+            for epoch in range(first, first + epochs):
+                start += 1
+                flushed = max(flushed, start)
+                logs.commit(epoch, {A: start, B: start}, at_ms=epoch)
+                committed = start
+                logs.purge(epoch)
+        except SimulatedCrashError:
+            continue
+    assert disk.list_names("offsets")

@@ -1,0 +1,260 @@
+"""The messages of the control channel, and the handshake proofs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafka_direct.config.security_settings import Secret
+from pyspark_kafka_direct.continuous.control_messages import (
+    MAX_FAILURE_CHARS,
+    ControlMessage,
+    DriverHandshake,
+    EpochReport,
+    EpochRequest,
+    HandshakeChallenge,
+    HandshakeRejected,
+    StartTask,
+    TaskFailure,
+    TaskHandshake,
+    decode_message,
+    driver_proof,
+    encode_message,
+    proofs_equal,
+    task_proof,
+)
+from pyspark_kafka_direct.errors import OptionError, QueryRunError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.continuous_epochs import final_error
+
+TEXTS = st.text(max_size=20)
+COUNTS = st.integers(0, (1 << 63) - 1)
+NUMBERS = st.integers(0, (1 << 31) - 1)
+OFFSETS = st.dictionaries(st.builds(TopicPartition, st.text(min_size=1, max_size=5), NUMBERS), COUNTS, max_size=5)
+TOPIC_IDS = st.dictionaries(st.builds(TopicPartition, st.text(min_size=1, max_size=5), NUMBERS), st.uuids(), max_size=5)
+MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
+    st.builds(HandshakeChallenge, TEXTS, NUMBERS),
+    st.builds(TaskHandshake, TEXTS, NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS, TEXTS),
+    st.builds(DriverHandshake, TEXTS),
+    st.builds(HandshakeRejected, TEXTS),
+    st.builds(StartTask, COUNTS, OFFSETS),
+    st.builds(EpochRequest, COUNTS, st.booleans()),
+    st.builds(EpochReport, COUNTS, OFFSETS, COUNTS, COUNTS, st.floats(0, 1e9), recreated_topic_ids=TOPIC_IDS),
+    st.builds(TaskFailure, TEXTS, TEXTS),
+)
+HANDSHAKE = TaskHandshake("run", 1, 0, "host", 42, "task nonce")
+SECRET = Secret("hush")
+
+
+@given(MESSAGES)
+def test_messages_round_trip(message: ControlMessage) -> None:
+    line = encode_message(message)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert decode_message(line) == message
+    assert decode_message(line[:-1]) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":1}\n'),
+        (EpochRequest(7, stop=False), b'{"type":"EpochRequest","epoch":7,"stop":false}\n'),
+        (
+            StartTask(3, {TopicPartition("b", 0): 9, TopicPartition("b", 10): 0}),
+            b'{"type":"StartTask","epoch":3,"offsets":{"b":{"0":9,"10":0}}}\n',
+        ),
+        (
+            EpochReport(
+                3,
+                {TopicPartition("b", 0): 9},
+                5,
+                600,
+                0.5,
+                7,
+                {TopicPartition("b", 0): 2},
+                {TopicPartition("b", 0): UUID(int=27)},
+            ),
+            b'{"type":"EpochReport","epoch":3,"offsets":{"b":{"0":9}},"rows":5,"bytes":600,"flush_ms":0.5,"rows_read":7,'
+            b'"reset_positions":{"b":{"0":2}},"recreated_topic_ids":{"b":{"0":"0000000000000000000000000000001b"}}}\n',
+        ),
+    ],
+    ids=["challenge", "request", "start", "report"],
+)
+def test_wire_format(message: ControlMessage, line: bytes) -> None:
+    assert encode_message(message) == line
+
+
+REPORT = (
+    b'{"type":"EpochReport","epoch":1,"offsets":{},"rows":1,"bytes":1,"rows_read":1,"reset_positions":{},'
+    b'"recreated_topic_ids":{},"flush_ms":'
+)
+INVALID = {
+    "empty": (b"", "Expecting value"),
+    "HTTP": (b"GET / HTTP/1.1\r", "Expecting value"),
+    "not UTF-8": (b"\xff\xfe", "can't decode"),
+    "nested": (b"[" * 100_000, "nested too deeply"),
+    "a list": (b"[]", "not a JSON object"),
+    "no type": (b"{}", "unknown message type 'None'"),
+    "type is a list": (b'{"type":["EpochRequest"],"epoch":1,"stop":true}', "unknown message type"),
+    "unknown message type": (b'{"type":"halt"}', "unknown message type 'halt'"),
+    "field missing": (b'{"type":"EpochRequest","epoch":1}', "EpochRequest: missing or unknown fields: stop"),
+    "field unknown": (
+        b'{"type":"EpochRequest","epoch":1,"stop":true,"why":0}',
+        "EpochRequest: missing or unknown fields: why",
+    ),
+    "boolean as integer": (b'{"type":"EpochRequest","epoch":true,"stop":true}', "EpochRequest, epoch: not an integer"),
+    "negative": (b'{"type":"EpochRequest","epoch":-1,"stop":true}', "EpochRequest, epoch: not an integer"),
+    "65 bits": (
+        b'{"type":"EpochRequest","epoch":9223372036854775808,"stop":true}',
+        "EpochRequest, epoch: not an integer",
+    ),
+    "float": (b'{"type":"EpochRequest","epoch":1.0,"stop":true}', "EpochRequest, epoch: not an integer"),
+    "integer as boolean": (b'{"type":"EpochRequest","epoch":1,"stop":1}', "EpochRequest, stop: neither true nor false"),
+    "integer as string": (b'{"type":"DriverHandshake","proof":1}', "DriverHandshake, proof: not a string"),
+    "offsets as list": (b'{"type":"StartTask","epoch":1,"offsets":[]}', "StartTask, offsets: not offsets"),
+    "partitions as list": (
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]}}',
+        "StartTask, offsets: topic 'a' does not map",
+    ),
+    "partition is a word": (b'{"type":"StartTask","epoch":1,"offsets":{"a":{"x":1}}}', "'x' is not a partition number"),
+    "negative offset": (
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"0":-1}}}',
+        "StartTask, offsets: not an integer",
+    ),
+    "empty topic name": (b'{"type":"StartTask","epoch":1,"offsets":{"":{"0":1}}}', "a topic name is empty"),
+    "ids as list": (
+        REPORT.replace(b'"recreated_topic_ids":{}', b'"recreated_topic_ids":[]') + b"1}",
+        "EpochReport, recreated_topic_ids: not topic ids",
+    ),
+    "ids of a topic as list": (
+        REPORT.replace(b'"recreated_topic_ids":{}', b'"recreated_topic_ids":{"a":[]}') + b"1}",
+        "EpochReport, recreated_topic_ids: not topic ids",
+    ),
+    "id of no partition": (
+        REPORT.replace(b'"recreated_topic_ids":{}', b'"recreated_topic_ids":{"a":{"x":"0"}}') + b"1}",
+        "not a partition number",
+    ),
+    "id is a number": (
+        REPORT.replace(b'"recreated_topic_ids":{}', b'"recreated_topic_ids":{"a":{"0":1}}') + b"1}",
+        "EpochReport, recreated_topic_ids: not a string",
+    ),
+    "id is too short": (
+        REPORT.replace(b'"recreated_topic_ids":{}', b'"recreated_topic_ids":{"a":{"0":"1"}}') + b"1}",
+        "EpochReport, recreated_topic_ids: badly formed",
+    ),
+    "NaN": (REPORT + b"NaN}", "flush_ms: not a duration"),
+    "infinity": (REPORT + b"1e999}", "flush_ms: not a duration"),
+    "negative duration": (REPORT + b"-1}", "flush_ms: not a duration"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), INVALID.values(), ids=INVALID)
+def test_invalid_lines_are_rejected(line: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        decode_message(line)
+
+
+@given(st.binary(max_size=200) | MESSAGES.map(encode_message), st.integers(0, 300), st.integers(0, 255))
+def test_corrupted_lines_decode_or_raise_a_value_error(line: bytes, position: int, byte: int) -> None:
+    changed = line[:position] + bytes([byte]) + line[position + 1 :]
+    try:
+        message = decode_message(changed)
+    except ValueError:
+        return
+    assert decode_message(encode_message(message)) == message
+
+
+class TestProofs:
+    def test_a_proof_depends_on_the_secret_both_nonces_and_all_handshake_fields(self) -> None:
+        proof = task_proof(SECRET, "driver nonce", HANDSHAKE)
+        changes: list[dict[str, Any]] = [
+            {"run": "other"},
+            {"task": 2},
+            {"attempt": 1},
+            {"host": "there"},
+            {"pid": 43},
+            {"nonce": "m"},
+        ]
+        others = [task_proof(SECRET, "driver nonce", replace(HANDSHAKE, **change)) for change in changes]
+        others += [task_proof(Secret("hash"), "driver nonce", HANDSHAKE), task_proof(SECRET, "other", HANDSHAKE)]
+        assert len({proof, *others}) == 1 + len(others)
+        assert not any(proofs_equal(proof, other) for other in others)
+        assert proofs_equal(proof, task_proof(SECRET, "driver nonce", replace(HANDSHAKE, proof=proof)))
+
+    def test_a_proof_cannot_be_reflected(self) -> None:
+        assert not proofs_equal(
+            task_proof(SECRET, "driver nonce", HANDSHAKE), driver_proof(SECRET, "driver nonce", HANDSHAKE)
+        )
+
+    def test_field_boundaries_are_unambiguous(self) -> None:
+        one, other = replace(HANDSHAKE, run="a", host="b"), replace(HANDSHAKE, run='a", "b', host="")
+        assert task_proof(SECRET, "n", one) != task_proof(SECRET, "n", other)
+
+    @pytest.mark.parametrize("proof", ["", "é", "\ud800", "0" * 64])
+    def test_any_string_can_be_compared(self, proof: str) -> None:
+        assert not proofs_equal(proof, task_proof(SECRET, "driver nonce", HANDSHAKE))
+
+    def test_no_message_contains_the_secret(self) -> None:
+        handshake = replace(HANDSHAKE, proof=task_proof(SECRET, "driver nonce", HANDSHAKE))
+        sent = (
+            encode_message(HandshakeChallenge("driver nonce"))
+            + encode_message(handshake)
+            + encode_message(DriverHandshake(driver_proof(SECRET, "driver nonce", HANDSHAKE)))
+        )
+        assert b"hush" not in sent
+
+
+class TestFailures:
+    def test_a_failure_has_class_and_message(self) -> None:
+        assert TaskFailure.of(KeyError("x")) == TaskFailure("KeyError", "'x'")
+
+    def test_an_error_without_a_message_uses_its_repr(self) -> None:
+        assert TaskFailure.of(MemoryError()) == TaskFailure("MemoryError", "MemoryError()")
+
+    def test_a_long_message_is_shortened(self) -> None:
+        assert len(TaskFailure.of(ValueError("x" * 1_000_000)).message) == MAX_FAILURE_CHARS
+
+    def test_errors_of_user_code_include_a_stack_trace(self) -> None:
+        def message_of(error: Exception) -> str:
+            try:
+                raise error
+            except Exception as raised:
+                return TaskFailure.of(raised).message
+
+        assert "in message_of" in message_of(ValueError("x"))
+        assert "in message_of" in message_of(DerivedError("x"))
+        assert message_of(OptionError("x")) == "x"
+
+
+class UserCodeError(Exception):
+    pass
+
+
+class DerivedError(OptionError):
+    pass
+
+
+class AuthenticationError(Exception):
+    """An error of user code with the name of one of ours that ends a query."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
+def test_error_classes_of_user_code_are_qualified() -> None:
+    assert TaskFailure.of(OptionError("x")).cause_class == "OptionError"
+    assert TaskFailure.of(ZeroDivisionError("x")).cause_class == "ZeroDivisionError"
+    assert TaskFailure.of(UserCodeError("x")).cause_class == f"{__name__}.UserCodeError"
+    failure = TaskFailure.of(AuthenticationError())
+    assert failure.cause_class == f"{__name__}.AuthenticationError"
+    assert failure.message == "its message is not available"
+    error = QueryRunError("Task 0 failed.")
+    error.cause_class = failure.cause_class
+    assert final_error(error) is None

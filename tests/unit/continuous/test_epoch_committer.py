@@ -1,0 +1,136 @@
+"""Commits on a file system that hangs: no thread waits forever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.continuous.coordinator_threads import (
+    A0,
+    A1,
+    B0,
+    LONG_EPOCHS,
+    PLAN,
+    TIMINGS,
+    CoordinatorThread,
+    next_epoch_request,
+    report,
+)
+
+from pyspark_kafka_direct.errors import QueryRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunPlan, RunTimings
+    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
+
+TIMEOUT_MESSAGE = "Epoch 3 was not committed within 20 s. The checkpoint's file system hangs"
+
+
+class HangingCommit:
+    """A commit that hangs until it is released."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.released = threading.Event()
+        self.ended = threading.Event()
+
+    def __call__(self, _: EpochResult) -> None:
+        self.started.set()
+        self.released.wait(300)
+        self.ended.set()
+
+
+@contextmanager
+def hanging_driver(
+    plan: RunPlan = PLAN, timings: RunTimings = TIMINGS, *, stops: bool = False
+) -> Iterator[CoordinatorThread]:
+    """A driver whose first commit hangs."""
+    commit = HangingCommit()
+    driver = CoordinatorThread(plan, timings, commit)
+    try:
+        channels = driver.start_tasks()
+        if stops:
+            driver.coordinator.stop()
+        for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
+            report(channel, next_epoch_request(channel).epoch, offsets)
+        assert commit.started.wait(20)
+        yield driver
+        assert not commit.ended.is_set()
+        commit.released.set()
+        assert commit.ended.wait(20), "the abandoned commit completes"
+    finally:
+        commit.released.set()
+        driver.close()
+
+
+def let_time_pass(driver: CoordinatorThread) -> None:
+    """Advance the clock until the run has ended."""
+    until = time.monotonic() + 60
+    committer = driver.coordinator._committer
+    while driver._thread.is_alive() and time.monotonic() < until:
+        driver.advance(1)
+        with committer._changed:
+            committer._changed.notify_all()
+        driver._thread.join(0.02)
+    assert not driver._thread.is_alive(), "the run waits forever"
+
+
+@pytest.mark.parametrize("coalesces_epochs", [False, True])
+def test_a_run_ends_although_its_commit_hangs(coalesces_epochs: bool) -> None:
+    with hanging_driver(replace(PLAN, coalesces_epochs=coalesces_epochs)) as driver:
+        driver.advance(20)
+        let_time_pass(driver)
+        assert str(driver.failure()) == f"{TIMEOUT_MESSAGE} or is slow. If it is slow, raise epochTimeout."
+
+
+def test_a_waiting_run_ends_at_the_deadline() -> None:
+    with hanging_driver(timings=replace(LONG_EPOCHS, report=5), stops=True) as driver:
+        driver._thread.join(30)  # a poll without a deadline takes a minute
+        assert not driver._thread.is_alive()
+        assert "was not committed within 5 s" in str(driver.failure())
+
+
+def test_the_last_commit_hangs() -> None:
+    with hanging_driver(timings=LONG_EPOCHS, stops=True) as driver:
+        driver.advance(20)
+        let_time_pass(driver)
+        assert str(driver.failure()).startswith(TIMEOUT_MESSAGE)
+        assert driver.result is None
+
+
+def test_a_failed_run_waits_until_the_deadline() -> None:
+    with hanging_driver() as driver:
+        driver.coordinator.abort(QueryRunError("on purpose"))
+        driver._thread.join(0.2)
+        assert driver._thread.is_alive(), "the commit may still complete"
+        let_time_pass(driver)
+        assert str(driver.failure()) == "on purpose"
+        driver.coordinator.close()  # idempotent, and does not wait again
+
+
+def test_a_suspended_driver_still_waits_for_a_moment() -> None:
+    """The deadline has passed although the commit has just started."""
+    commit = HangingCommit()
+    driver = CoordinatorThread(on_epoch=commit)
+    try:
+        channels = driver.start_tasks()
+        for channel, offsets in zip(channels, ({A0: 6, B0: 7}, {A1: 6}), strict=True):
+            report(channel, next_epoch_request(channel).epoch, offsets)
+        assert commit.started.wait(20)
+        driver.advance(100)
+        until = time.monotonic() + 20
+        while not driver.coordinator._committer._is_closing and time.monotonic() < until:
+            time.sleep(0.001)
+        assert driver._thread.is_alive()
+        commit.released.set()
+        assert str(driver.failure()).startswith(TIMEOUT_MESSAGE)
+        assert commit.ended.is_set(), "so another run may start"
+    finally:
+        commit.released.set()
+        driver.close()

@@ -1,0 +1,274 @@
+"""The driver's part of exactly-once delivery: its requests, their order, and what it rejects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from tests.unit.continuous.test_checkpoint_logs import FakeFileManager
+from tests.unit.producer.fake_coordinator import FakeTransactionalCluster
+
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.config.sink_options import parse_sink_options
+from pyspark_kafka_direct.continuous import sink_delivery
+from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, format_offset_entry
+from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointState
+from pyspark_kafka_direct.continuous.fencing_log import FencingLog
+from pyspark_kafka_direct.continuous.group_offsets import (
+    BEFORE_FIRST_EPOCH,
+    EpochMetadata,
+    EpochOffset,
+    parse_epoch_metadata,
+    reset_token,
+)
+from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriterFactory
+from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
+from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError, TransactionStateError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+A0, A1, MISSING = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("missing", 0)
+ID = UUID(int=5)
+BOTH_TASKS = [("InitProducerId", "p.cont.0", 60_000), ("InitProducerId", "p.cont.1", 60_000)]
+
+
+class FakeCluster:
+    """The cluster of the output, possibly another one for the input, and a checkpoint."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.cluster = FakeTransactionalCluster()
+        self.cluster.ids = {"a": ID}
+        self.other = FakeTransactionalCluster()
+        self.disk = FakeFileManager()
+        clusters = {"b": self.cluster, "o": self.other}
+        patch.setattr(sink_delivery, "ClusterClient", lambda settings: clusters[settings.bootstrap_servers[0][0]])
+
+    def options(self, servers: str = "b:1", **options: str) -> Any:
+        given = {
+            "kafka.bootstrap.servers": servers,
+            "topic": "out",
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": "p",
+            "kafka.transaction.timeout.ms": "60000",
+        }
+        return parse_sink_options(given | options, streaming=True)
+
+    def delivery(self, source: str = "", max_transaction_seconds: float = 10, **options: str) -> ExactlyOnceDelivery:
+        connection = self.options(source).connection if source else None
+        return ExactlyOnceDelivery(self.options(**options), connection, self.disk, max_transaction_seconds)
+
+    def commit(self, tp: TopicPartition, offset: int, epoch: int, query: str = "q") -> None:
+        self.cluster.committed_offsets[tp] = CommittedOffset(offset, EpochMetadata(query, epoch, ID).to_json())
+
+    def token(self, query: str) -> str:
+        """The value for ``resetTransactionState`` in the error message."""
+        found = {
+            tp: EpochOffset(each.offset, parse_epoch_metadata(each.metadata))
+            for tp, each in self.cluster.committed_offsets.items()
+        }
+        return reset_token(found, query)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    return FakeCluster(monkeypatch)
+
+
+def producer_ids(delivery: ExactlyOnceDelivery) -> tuple[ProducerIdAndEpoch, ...]:
+    sink = delivery.writer_factory()
+    assert isinstance(sink, ExactlyOnceKafkaWriterFactory)
+    return sink.producer_ids
+
+
+def test_ids_are_acquired_before_offsets_are_fetched(world: FakeCluster) -> None:
+    delivery = world.delivery()
+    delivery.prepare("q", [A0, A1], 2)
+    assert world.cluster.take_requests() == [
+        ("DescribeConfigs", "1"),
+        ("OffsetFetch", "p.cont", None, False),
+        *BOTH_TASKS,
+        ("OffsetFetch", "p.cont", None, True),
+        ("OffsetFetch", "p.cont", [("a", 0), ("a", 1)], True),
+    ]
+    sink = delivery.writer_factory()
+    assert isinstance(sink, ExactlyOnceKafkaWriterFactory)
+    assert (sink.query_id, sink.producer_ids, sink.topic_ids) == (
+        "q",
+        (ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 3)),
+        {"a": ID},
+    )
+    assert delivery.coalesces_epochs is True
+
+
+def test_a_run_of_fewer_tasks_acquires_all_ids(world: FakeCluster) -> None:
+    world.delivery().prepare("q", [A0], 2)
+    world.cluster.take_requests()
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert world.cluster.requests_for("InitProducerId") == BOTH_TASKS
+    assert producer_ids(delivery) == (ProducerIdAndEpoch(7, 4),)
+
+
+def test_the_cluster_is_checked_once(world: FakeCluster) -> None:
+    delivery = world.delivery("b:1")
+    for _ in range(2):
+        delivery.prepare("q", [A0], 1)
+    assert len(world.cluster.requests_for("DescribeConfigs")) == 1
+
+
+@pytest.mark.parametrize(("max_seconds", "rejected"), [(59.99, False), (60, True), (61, True)])
+def test_the_transaction_timeout_must_exceed_an_epoch(world: FakeCluster, max_seconds: float, rejected: bool) -> None:
+    if not rejected:
+        world.delivery(max_transaction_seconds=max_seconds)
+        return
+    with pytest.raises(
+        OptionError, match=rf"timeout\.ms is 60000, but a transaction can stay open for up to {max_seconds:g} s"
+    ):
+        world.delivery(max_transaction_seconds=max_seconds)
+
+
+def test_brokers_must_allow_the_transaction_timeout(world: FakeCluster) -> None:
+    world.cluster.configs = {"transaction.max.timeout.ms": "59999"}
+    with pytest.raises(OptionError, match="the brokers allow at most 59999"):
+        world.delivery().prepare("q", [A0], 1)
+    assert not world.cluster.requests_for("InitProducerId")
+
+
+def test_input_and_output_must_be_in_one_cluster(world: FakeCluster) -> None:
+    world.other.cluster_id = "not fetched yet"
+    world.other.refresh_brokers = lambda **_: setattr(world.other, "cluster_id", "d")  # type: ignore[method-assign]
+    with pytest.raises(OptionError, match="This query reads from d and writes to c"):
+        world.delivery("o:1").prepare("q", [A0], 1)
+    assert not world.cluster.requests_for("InitProducerId")
+    world.other.refresh_brokers = lambda **_: setattr(world.other, "cluster_id", "c")  # type: ignore[method-assign]
+    world.delivery("o:1").prepare("q", [A0], 1)
+
+
+def test_the_prefix_of_another_query_is_rejected_before_it_is_fenced(world: FakeCluster) -> None:
+    world.commit(A0, 5, 3, query="other")
+    with pytest.raises(TransactionStateError, match="offset 5 of a-0, which query other has committed in epoch 3"):
+        world.delivery().prepare("q", [A0], 1)
+    with pytest.raises(TransactionStateError):
+        world.delivery(resetTransactionState="1" * 8).prepare("q", [A0], 1)
+    assert not world.cluster.requests_for("InitProducerId")
+    assert world.disk.files == {}
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_the_prefix_of_another_query_can_be_reset(world: FakeCluster, level: int) -> None:
+    world.cluster.level = level
+    world.commit(A0, 5, 3, query="other")
+    world.commit(MISSING, 6, 3, query="other")
+    world.commit(A1, 7, 2)
+    others = {tp: each for tp, each in world.cluster.committed_offsets.items() if tp != A1}
+    token = reset_token(
+        {tp: EpochOffset(each.offset, EpochMetadata("other", 3, ID)) for tp, each in others.items()}, "q"
+    )
+    delivery = world.delivery(resetTransactionState=token)
+    delivery.prepare("q", [A0, A1], 2)
+    assert world.cluster.committed_offsets == {
+        A0: CommittedOffset(5, EpochMetadata("q", BEFORE_FIRST_EPOCH, ID).to_json()),
+        A1: CommittedOffset(7, EpochMetadata("q", 2, ID).to_json()),
+        MISSING: others[MISSING],
+    }
+    assert world.cluster.requests_for("EndTxn") == [("EndTxn", ("p.cont.0", 7, 3), "commit")]
+    assert producer_ids(delivery) == (ProducerIdAndEpoch(7, 3 if level < 2 else 4), ProducerIdAndEpoch(8, 3))
+    assert delivery.offsets_ahead(CheckpointState()) == {A1: 7}, "offsets of other queries do not count"
+
+
+def test_a_run_without_tasks_cannot_reset_a_prefix(world: FakeCluster) -> None:
+    world.commit(A0, 5, 3, query="other")
+    with pytest.raises(TransactionStateError, match="query other"):
+        world.delivery(resetTransactionState=world.token("q")).prepare("q", [], 0)
+    assert world.cluster.committed_offsets[A0].offset == 5
+
+
+def test_a_pending_offset_of_another_query_is_rejected(world: FakeCluster) -> None:
+    """The offset was pending when the group was fetched first."""
+    respond = world.cluster.respond
+
+    def respond_late(api: Any, values: Mapping[str, Any]) -> Any:
+        if api.name == "InitProducerId":
+            world.commit(A0, 5, 3, query="other")
+        return respond(api, values)
+
+    world.cluster.respond = respond_late  # type: ignore[method-assign]
+    with pytest.raises(TransactionStateError, match="query other"):
+        world.delivery().prepare("q", [A0], 1)
+
+
+def test_committed_offsets_take_precedence_over_the_logs(world: FakeCluster) -> None:
+    world.commit(A0, 50, 4)
+    world.commit(A1, 60, 3)
+    world.disk.files["offsets/3"] = format_offset_entry(OffsetLogEntry({A0: 40, A1: 60}))
+    delivery = world.delivery()
+    delivery.prepare("q", [A0, A1], 1)
+    assert delivery.offsets_ahead(CheckpointState()) == {A0: 50, A1: 60}
+    assert delivery.offsets_ahead(CheckpointState(committed=3)) == {A0: 50}
+
+
+def test_logs_that_contradict_the_transactions_are_rejected(world: FakeCluster) -> None:
+    world.commit(A0, 50, 3)
+    world.disk.files["offsets/3"] = format_offset_entry(OffsetLogEntry({A0: 40}))
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    with pytest.raises(TransactionStateError, match="offset 50 of a-0"):
+        delivery.offsets_ahead(CheckpointState(committed=3))
+
+
+def test_a_missing_topic_is_confirmed_by_other_brokers(world: FakeCluster) -> None:
+    world.commit(MISSING, 6, 3)
+    responses = iter([{}, {"a": ID}, {"a": ID, "missing": ID}])
+    cluster, topics = world.cluster, world.cluster.topics
+
+    def fetch_topics(names: Any, **keywords: Any) -> dict[str, Any]:
+        cluster.ids = next(responses)
+        return topics(names, **keywords)
+
+    cluster.topics = fetch_topics  # type: ignore[method-assign]
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert delivery.offsets_ahead(CheckpointState()) == {MISSING: 6}
+    assert (cluster.broker_switches, cluster.system.slept) == (2, [1.0, 1.0])
+
+
+def test_a_topic_is_missing_after_three_responses(world: FakeCluster) -> None:
+    world.commit(MISSING, 6, 3)
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert delivery.offsets_ahead(CheckpointState()) == {}
+    assert len(world.cluster.system.slept) == 2
+
+
+def test_existing_topics_are_fetched_once(world: FakeCluster) -> None:
+    world.delivery().prepare("q", [A0], 1)
+    assert world.cluster.requested_topics == ["a"]
+    assert world.cluster.system.slept == []
+
+
+def test_a_driver_that_is_fenced_while_it_prepares_fails(world: FakeCluster) -> None:
+    delivery = world.delivery()
+    respond = world.cluster.respond
+
+    def respond_late(api: Any, values: Mapping[str, Any]) -> Any:
+        if api.name == "InitProducerId":
+            FencingLog(world.disk, "successor").append("c", "p", 1)
+        return respond(api, values)
+
+    world.cluster.respond = respond_late  # type: ignore[method-assign]
+    with pytest.raises(CheckpointFencedError):
+        delivery.prepare("q", [A0], 1)
+
+
+def test_another_prefix_after_a_recovery(world: FakeCluster) -> None:
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    with pytest.raises(OptionError, match="transactionalIdPrefix"):
+        world.delivery(transactionalIdPrefix="r").prepare("q", [A0], 1)
+    delivery.record_recovery()
+    world.delivery(transactionalIdPrefix="r").prepare("q", [A0], 1)
+    assert world.cluster.requests_for("InitProducerId")[-1][1] == "r.cont.0"

@@ -1,0 +1,138 @@
+"""Runs that fail while they start release all resources, and wait for nothing that has not started."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.unit.continuous.coordinator_threads import A0, PLAN, TIMINGS
+
+from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.continuous import continuous_execution, query_run
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
+from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
+
+if TYPE_CHECKING:
+    import socket
+    import threading
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.client.system import WakeupSignal
+    from pyspark_kafka_direct.continuous.control_socket import ControlAddress
+
+
+class ExhaustedSystem(RealSystem):
+    """A machine without threads, and without descriptors after the listening socket unless ``descriptors``."""
+
+    def __init__(self, *, descriptors: bool = True) -> None:
+        self.listeners: list[socket.socket] = []
+        self.descriptors = descriptors
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        self.listeners.append(super().listen(host, port))
+        return self.listeners[-1]
+
+    def wakeup_signal(self) -> WakeupSignal:
+        if not self.descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().wakeup_signal()
+
+    def start_thread(self, run: Callable[[], None], name: str) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+        raise AssertionError("nothing has started")
+
+    @property
+    def closed(self) -> bool:
+        return [each.fileno() for each in self.listeners] == [-1]
+
+
+class Spark:
+    """A session whose driver listens on this machine."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []  # job groups
+        conf = {"spark.driver.host": "127.0.0.1"}
+        self.sparkContext: Any = SimpleNamespace(getConf=lambda: conf, cancelJobGroup=self.cancelled.append)
+
+
+def run_config(create_task_plan: Callable[[ControlAddress], Any]) -> RunConfig:
+    return RunConfig(
+        description="",
+        assignment=PLAN.assignment,
+        offsets=PLAN.offsets,
+        epoch=0,
+        coalesces_epochs=False,
+        timings=TIMINGS,
+        port=0,
+        create_task_plan=create_task_plan,
+    )
+
+
+def test_a_coordinator_without_a_wakeup_signal_stops_listening() -> None:
+    system = ExhaustedSystem(descriptors=False)
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        EpochCoordinator(PLAN, TIMINGS, lambda _: None, "127.0.0.1", system=system)
+    assert system.closed
+
+
+def test_a_run_without_a_task_plan_stops_listening() -> None:
+    def fail(_: ControlAddress) -> Any:
+        raise OptionError("no plan")
+
+    system = ExhaustedSystem()
+    with pytest.raises(OptionError, match="no plan"):
+        QueryRun(Spark(), run_config(fail), lambda _: None, system)  # type: ignore[arg-type]
+    assert system.closed
+
+
+def test_a_run_does_not_wait_for_a_job_that_was_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_run, "inheritable_thread_target", lambda _: lambda function: function)
+    spark, system = Spark(), ExhaustedSystem()
+    run = QueryRun(spark, run_config(lambda _: None), lambda _: None, system)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run.run()
+    assert spark.cancelled == []
+    assert system.closed
+
+
+def test_close_does_not_wait_for_a_commit_without_a_thread() -> None:
+    committer = EpochCommitter(lambda _: None, lambda: None, 60, ExhaustedSystem())
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        committer.submit(EpochResult(0, {}, 0, 0, 0, last=False))
+    committer.close()
+
+
+class StartingExecution(continuous_execution.ContinuousExecution):
+    """An execution that starts a run on a machine without threads."""
+
+    def __init__(self, run: QueryRun, system: ExhaustedSystem) -> None:
+        self._run_to_start = run
+        self._system = system
+        self._is_waiting_for_brokers = self._any_run_started = False
+        self._definition: Any = SimpleNamespace(read_options=None)
+        self._settings: Any = SimpleNamespace(discovery_interval=10)
+        self._planner: Any = SimpleNamespace(latest={})
+        self._state: Any = SimpleNamespace(set_status=lambda *_, **__: None, calling_on_stop=lambda _: nullcontext())
+
+    def _prepare(self) -> continuous_execution._RunStart:
+        return continuous_execution._RunStart(((A0,),), {A0: 0}, 0)
+
+    def _create_run(self, _: continuous_execution._RunStart) -> QueryRun:
+        return self._run_to_start
+
+
+def test_a_run_without_partition_discovery_stops_listening(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuous_execution, "KafkaOffsetReader", lambda *_: None)
+    system = ExhaustedSystem()
+    run = QueryRun(Spark(), run_config(lambda _: None), lambda _: None, system)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        StartingExecution(run, system)._run_once()
+    assert system.closed

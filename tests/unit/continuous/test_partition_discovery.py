@@ -1,0 +1,53 @@
+"""Partition discovery on a fake cluster."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tests.integration.waiting import wait_until
+from tests.unit.planning.fake_offset_reader import FakeOffsetReader
+
+from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+class FlakyCluster(FakeOffsetReader):
+    """A cluster that responds only while it is ``healthy``."""
+
+    healthy = True
+
+    def assigned(self, *, strict: bool) -> AssignedPartitions:
+        if not self.healthy:
+            raise BrokerTimeoutError("no response")
+        return super().assigned(strict=strict)
+
+
+def test_an_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
+    discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
+    discovery.start()
+    try:
+        wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
+        assert discovery.error is None
+        cluster.healthy = False
+        wait_until(lambda: "no response" in str(discovery.error), "an error")
+        refreshes = cluster.refreshes
+        cluster.healthy = True
+        wait_until(lambda: cluster.refreshes > refreshes + 1, "more checks")
+        assert discovery.error is None
+        assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+        assert not has_ended_run.is_set()
+        cluster.logs[A1] = (0, 1)
+        assert has_ended_run.wait(10)
+    finally:
+        discovery.close()

@@ -1,0 +1,133 @@
+"""The definition of a continuous query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.continuous import continuous_query
+from pyspark_kafka_direct.continuous.query_builder import _compose
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.continuous import ContinuousQueryBuilder
+
+
+class Conf:
+    """A session's configuration without values."""
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return default
+
+
+class Session:
+    conf = Conf()
+
+
+@pytest.fixture
+def new_builder() -> ContinuousQueryBuilder:
+    session: Any = Session()
+    return continuous_query(session).read({"kafka.bootstrap.servers": "broker:9092"}, subscribe="t")
+
+
+def test_each_step_is_a_new_builder(new_builder: ContinuousQueryBuilder) -> None:
+    one = new_builder.select("key")
+    two = new_builder.select("value").map_batches(lambda batch: batch)
+    assert (new_builder._columns, one._columns, two._columns) == (None, ("key",), ("value",))
+    assert (len(new_builder._functions), len(two._functions), len(two.map_batches(len)._functions)) == (0, 1, 2)
+    assert new_builder.to_kafka("out") is not new_builder
+    assert new_builder._output is None
+
+
+def test_secrets_do_not_show() -> None:
+    session: Any = Session()
+    options = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "u",
+        "kafka.sasl.password": "hunter2",
+    }
+    assert "hunter2" not in repr(continuous_query(session).read(options).to_kafka("out"))
+
+
+def test_topic_and_options_by_name(new_builder: ContinuousQueryBuilder) -> None:
+    for built in (
+        new_builder.to_kafka(topic="out", options={"kafka.linger.ms": 5}),
+        new_builder.to_kafka("out", {"TOPIC": "another"}),
+        new_builder.to_kafka(topic="out"),
+    ):
+        assert built._output is not None
+        assert built._output.description == "Kafka[topic out]"
+    by_column = new_builder.to_kafka()._output
+    assert by_column is not None
+    assert by_column.description == "Kafka[topics of the topic column]"
+
+
+def test_options_that_the_output_ignores_are_logged(
+    new_builder: ContinuousQueryBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
+    option_messages.warn_once.cache_clear()
+    new_builder.to_kafka("out", {"kafka.fetch.min.bytes": "5"})
+    assert "the option kafka.fetch.min.bytes is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ((), "select() needs column names"),
+        (("valeu",), "a record has no column 'valeu'; it has key, value, "),
+        (("valeu",), "did you mean 'value'?"),
+        (("leaderEpoch",), "has no column 'leaderEpoch'"),
+        (("key", "key"), "a column is repeated: key, key"),
+    ],
+)
+def test_invalid_columns(new_builder: ContinuousQueryBuilder, columns: tuple[str, ...], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        new_builder.select(*columns)
+    assert message in str(caught.value)
+
+
+def test_incomplete_definitions(new_builder: ContinuousQueryBuilder) -> None:
+    session: Any = Session()
+    empty = continuous_query(session)
+    with pytest.raises(OptionError, match=r"call read\(...\) before to_kafka"):
+        empty.to_kafka("out")
+    with pytest.raises(OptionError, match="the query has no output"):
+        new_builder.start(checkpointLocation="/c")
+    with pytest.raises(OptionError, match="the query has no input"):
+        empty.foreach_batch(lambda batch, epoch: None).start(checkpointLocation="/c")
+    with pytest.raises(OptionError, match=r"call read\(...\) before the output"):
+        new_builder.to_kafka("out").read(subscribe="t")
+    with pytest.raises(OptionError, match="checkpointLocation is missing"):
+        new_builder.to_kafka("out").start()
+    with pytest.raises(OptionError, match=r"has no parameter 'epochIntervall'; did you mean 'epochInterval'"):
+        new_builder.to_kafka("out").start(checkpointLocation="/c", epochIntervall=1)
+    wrong: Any = "text"
+    with pytest.raises(OptionError, match=r"map_batches\(\) needs a function, got str"):
+        new_builder.map_batches(wrong)
+    with pytest.raises(OptionError, match=r"foreach_batch\(\) needs a function, got str"):
+        new_builder.foreach_batch(wrong)
+    with pytest.raises(OptionError, match="is not a sink"):
+        new_builder.to(wrong)
+
+
+def test_functions_are_applied_in_order() -> None:
+    called: list[Any] = []
+
+    def keep(batch: Any) -> Any:
+        called.append(batch)
+        return f"{batch}+"
+
+    def drop(batch: Any) -> Any:
+        called.append(batch)
+
+    assert _compose(()) is None
+    assert _compose((keep,)) is keep
+    three: Any = _compose((keep, drop, keep))
+    assert three("it") is None
+    assert called == ["it", "it+"]
+    assert _compose((keep, keep))("it") == "it++"  # type: ignore[misc]

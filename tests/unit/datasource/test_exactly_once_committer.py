@@ -1,0 +1,130 @@
+"""Exactly-once writes in Spark's processes: the batch of a task, and the commit messages that are accepted."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
+from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
+from pyspark_kafka_direct.datasource.write_task import (
+    BatchWriteJob,
+    StagedCommitMessage,
+    StagingConfig,
+    WriteTaskContext,
+    resolve_attempt,
+)
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.producer.staging import FramesChecksum, StagedFile, StagedInline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark_kafka_direct.producer.staging import StagedOutput
+
+QUERY_ID, RUN_ID = str(uuid.uuid4()), str(uuid.uuid4())
+STREAM_TASK = WriteTaskContext(3, 1, QUERY_ID, 7, None, RUN_ID)
+BATCH_TASK = WriteTaskContext(3, 1, job_group="mine")
+
+
+def test_a_batch_is_identified_by_its_query_or_its_job() -> None:
+    assert resolve_attempt(STREAM_TASK, None) == BatchAttempt("stream", QUERY_ID, RUN_ID, 7)
+    assert resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=False)) == BatchAttempt(
+        "foreach", QUERY_ID, RUN_ID, 7
+    )
+    assert resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=True)) == BatchAttempt.of_job("x")
+    assert resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=False)) == BatchAttempt.of_job("x", named=False)
+
+
+def test_a_job_id_within_foreach_batch_is_rejected() -> None:
+    with pytest.raises(OptionError, match="jobId cannot be used within foreachBatch"):
+        resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=True))
+
+
+@pytest.mark.parametrize(
+    "group", [None, "mine", RUN_ID.upper(), f"{{{RUN_ID}}}"], ids=["none", "mine", "upper", "braces"]
+)
+def test_a_job_group_that_is_no_run_id_is_rejected(group: str | None) -> None:
+    task = WriteTaskContext(3, 1, QUERY_ID, 7, None, group)
+    for job in (None, BatchWriteJob("x", from_option=False)):
+        with pytest.raises(OptionError, match="setJobGroup"):
+            resolve_attempt(task, job)
+
+
+def test_a_stream_without_local_properties_is_an_error() -> None:
+    with pytest.raises(KafkaDirectError, match=r"sql\.streaming\.queryId"):
+        resolve_attempt(BATCH_TASK, None)
+
+
+def new_committer(location: str | None = None) -> ExactlyOnceCommitter:
+    # No broker listens on port 1, and these tests send no requests.
+    return ExactlyOnceCommitter(
+        connection=ConnectionSettings((("127.0.0.1", 1),)),
+        produce=ProducerSettings(),
+        staging=StagingConfig("p.sink", 1000, location),
+        prefix="p",
+        topic="t",
+        sink_state_topic="sink-state",
+        timeout_ms=1000,
+        reset_token=None,
+        checkpoint=None,
+    )
+
+
+def staged(attempt: BatchAttempt, output: StagedOutput | None = None) -> StagedCommitMessage:
+    return StagedCommitMessage(WriteTaskContext(), attempt, output or StagedInline(b"", FramesChecksum(), 0))
+
+
+BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7)
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], "0 of 0 tasks"),
+        ([staged(BATCH_7), None], "1 of 2 tasks"),
+        ([staged(BATCH_7), staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8))], "for 2 batches"),
+        (
+            [staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8))],
+            "Spark commits batch 7, but its tasks belong to batch 8",
+        ),
+    ],
+)
+def test_messages_that_are_not_one_complete_batch_are_rejected(messages: list[Any], message: str) -> None:
+    with pytest.raises(TransactionStateError, match=message):
+        new_committer().commit(messages, 7)
+
+
+def test_abort_deletes_only_files_that_messages_name(tmp_path: Path) -> None:
+    named, other = tmp_path / "p.sink" / "named.staged", tmp_path / "p.sink" / "other.staged"
+    named.parent.mkdir()
+    named.write_bytes(b"x")
+    other.write_bytes(b"x")
+    committer = new_committer(str(tmp_path))
+    committer.abort([None, staged(BATCH_7, StagedFile(str(named), FramesChecksum(), 1)), staged(BATCH_7)])
+    assert not named.exists()
+    assert other.exists()
+    committer.abort([None, None])
+    new_committer().abort([staged(BATCH_7)])
+
+
+def test_messages_and_committers_can_be_pickled() -> None:
+    message = staged(BATCH_7, StagedFile("x", FramesChecksum(1, 2), 3))
+    assert pickle.loads(pickle.dumps(message)) == message
+    committer = new_committer("topic:x")
+    assert pickle.dumps(committer) == pickle.dumps(committer)
+    assert pickle.loads(pickle.dumps(committer)) == committer
+
+
+def test_a_source_detects_that_it_was_unpickled() -> None:
+    # Spark plans with a new source and commits with an unpickled one, which does not repeat the checks.
+    source = KafkaSourceProvider({"a": "b"})
+    assert not source._unpickled
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy._unpickled
+    assert copy.options == {"a": "b"}

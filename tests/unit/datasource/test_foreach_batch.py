@@ -1,0 +1,81 @@
+"""``foreach_batch_writer``: where it writes, and where it raises an error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
+from pyspark_kafka_direct.errors import OptionError
+
+EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "shop"}
+
+
+class FakeFrame:
+    """A frame that only counts how often it was saved."""
+
+    def __init__(self, session: object) -> None:
+        self.sparkSession = session
+        self.saved = 0
+
+    @property
+    def write(self) -> FakeFrame:
+        return self
+
+    def format(self, name: str) -> FakeFrame:
+        assert name == "kafka-direct"
+        return self
+
+    def options(self, **_: str) -> FakeFrame:
+        return self
+
+    def mode(self, name: str) -> FakeFrame:
+        assert name == "append"
+        return self
+
+    def save(self) -> None:
+        self.saved += 1
+
+
+def frame_in_thread_of(batch: str | None) -> FakeFrame:
+    """Return a frame in a thread of a batch, or of none."""
+    context = SimpleNamespace(getLocalProperty={"streaming.sql.batchId": batch}.get)
+    return FakeFrame(SimpleNamespace(sparkContext=context))
+
+
+def connect_frame() -> FakeFrame:
+    return FakeFrame(SimpleNamespace())
+
+
+def write(frame: Any, **options: str) -> None:
+    foreach_batch_writer({"kafka.bootstrap.servers": "b:1", **options})(frame, 7)
+
+
+def test_exactly_once_is_written_in_the_thread_of_the_batch() -> None:
+    frame = frame_in_thread_of("7")
+    write(frame, **EXACTLY_ONCE)
+    assert frame.saved == 1
+
+
+@pytest.mark.parametrize(("batch", "description"), [(None, "no batch"), ("6", "batch 6")])
+def test_exactly_once_is_rejected_in_another_thread(batch: str | None, description: str) -> None:
+    """Its tasks cannot see the batch id, so a rerun after a restart would write again."""
+    frame = frame_in_thread_of(batch)
+    with pytest.raises(OptionError, match=f"batch 7 is written in a thread of {description}"):
+        write(frame, **EXACTLY_ONCE)
+    assert frame.saved == 0
+
+
+def test_exactly_once_is_rejected_over_spark_connect() -> None:
+    frame = connect_frame()
+    with pytest.raises(OptionError, match="is not supported in foreachBatch over Spark Connect"):
+        write(frame, **EXACTLY_ONCE)
+    assert frame.saved == 0
+
+
+@pytest.mark.parametrize("frame", [frame_in_thread_of(None), connect_frame()])
+def test_at_least_once_is_written_anywhere(frame: FakeFrame) -> None:
+    write(frame)
+    assert frame.saved == 1

@@ -1,0 +1,71 @@
+"""The columns of a query: those of Spark, or of a user's schema."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.records import arrow_schema
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+
+def struct(*fields: tuple[str, DataType] | tuple[str, DataType, bool]) -> StructType:
+    return StructType([StructField(*field) for field in fields])
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_the_full_schema_matches_the_decoder(include_headers: bool) -> None:
+    schema = kafka_schema(include_headers)
+    columns = read_schema(schema).columns
+    assert ("headers" in columns) is include_headers
+    assert to_arrow_schema(schema, timezone="UTC") == arrow_schema(columns)
+
+
+def test_a_schema_may_name_columns_in_any_order_and_case() -> None:
+    schema = struct(("OFFSET", LongType(), False), ("Value", BinaryType()), ("headers", HEADERS))
+    assert read_schema(schema).columns == ("offset", "value", "headers")
+
+
+def test_batches_get_the_names_of_the_users_schema() -> None:
+    schema = read_schema(struct(("Value", BinaryType()), ("offset", LongType(), False)))
+    batch = pa.RecordBatch.from_pydict({"value": [b"a"], "offset": [1]}, schema=arrow_schema(["value", "offset"]))
+    (renamed,) = schema.renamed(iter([batch]))
+    assert renamed.schema == to_arrow_schema(schema.schema, timezone="UTC")
+    assert renamed.to_pylist() == [{"Value": b"a", "offset": 1}]
+
+
+def test_batches_with_the_names_of_spark_are_not_changed() -> None:
+    schema = read_schema(struct(("value", BinaryType())))
+    batch = pa.RecordBatch.from_pydict({"value": [b"a"]}, schema=arrow_schema(["value"]))
+    (same,) = schema.renamed(iter([batch]))
+    assert same is batch
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (struct(("valeu", BinaryType())), r"no column 'valeu'.*Did you mean 'value'"),
+        (struct(("leaderEpoch", IntegerType())), r"no column 'leaderEpoch'"),
+        (struct(("value", StringType())), r"'value' is binary, not string.*cast it in the query"),
+        (struct(("offset", IntegerType())), r"'offset' is bigint, not int"),
+        (struct(("key", BinaryType()), ("KEY", BinaryType())), r"named twice"),
+        (struct(("headers", HEADERS, False)), r"may be null"),
+    ],
+)
+def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        read_schema(schema)

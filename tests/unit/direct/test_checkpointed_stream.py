@@ -1,0 +1,136 @@
+"""A direct stream and its copies restored from a checkpoint."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime
+from typing import Any
+
+import pytest
+from pyspark.cloudpickle import dumps
+
+from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream
+from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, find_stream
+from pyspark_kafka_direct.direct.direct_stream import BeginGeneration, ComputeKafkaRdd, EndGeneration
+from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
+
+TIME = datetime.fromtimestamp(1700000000.0)
+NO_RDD: Any = None  # not used
+T0 = TopicPartition("flights", 0)
+
+
+class NoLimits(PerPartitionConfig):
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
+        return 0
+
+
+class FakeContextBinding:
+    def __init__(self) -> None:
+        self.forgotten: list[list[int]] = []
+
+    def forget_generated_rdds(self, times_ms: list[int]) -> None:
+        self.forgotten.append(times_ms)
+
+
+def registered_stream(name: str) -> tuple[CheckpointedStream, Any]:
+    strategy = ConsumerStrategies.Subscribe(["flights"], {"bootstrap.servers": "localhost:1"})
+    stream = CheckpointedStream(name, StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0), None)
+    stream._state.start(StreamPosition({T0: 0}, {}))
+    binding: Any = FakeContextBinding()
+    stream.context_binding = binding
+    checkpointed_stream.register_stream(stream)
+    return stream, binding
+
+
+def plan(stream: CheckpointedStream, time_ms: int, until: int) -> None:
+    start = stream.current_offsets[T0]
+    stream._state.add_batch(time_ms, [OffsetRange("flights", 0, start, until)], {})
+
+
+def restored(function: Any) -> Any:
+    """As restored from Spark's checkpoint."""
+    return pickle.loads(dumps(function))  # type: ignore[no-untyped-call]
+
+
+def test_a_restored_copy_does_not_replace_the_running_stream() -> None:
+    stream, _ = registered_stream("runs")
+    begin = BeginGeneration(stream)
+    for _ in range(2):
+        copy = restored(begin)
+        assert copy._stream is not stream
+        assert find_stream("runs") is stream
+    begin(TIME, NO_RDD)
+    plan(stream, 1700000000_000, 5)
+    EndGeneration("runs")(TIME, NO_RDD)
+    assert stream.current_offsets == {T0: 5}
+    assert copy._stream.current_offsets == {T0: 0}
+
+
+def test_a_restored_copy_replaces_the_stream_when_spark_generates_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, binding = registered_stream("stopped")
+    copy = restored(BeginGeneration(stream))
+    monkeypatch.setattr("pyspark_kafka_direct.direct.direct_stream.bind_restored_stream", lambda stream, rdd: binding)
+    copy(TIME, NO_RDD)
+    assert find_stream("stopped") is copy._stream
+    assert copy._stream.context_binding is binding
+
+
+def test_a_generation_without_an_end_has_failed_when_the_next_starts() -> None:
+    stream, binding = registered_stream("fails")
+    stream.begin_generation(1000)
+    plan(stream, 1000, 5)
+    stream.begin_generation(2000)
+    assert binding.forgotten == [[1000]]
+    assert (stream.batch_ranges(1000), stream.current_offsets) == ((), {T0: 0})
+    plan(stream, 2000, 7)
+    stream.end_generation()
+    stream.begin_generation(3000)
+    assert binding.forgotten == [[1000]], "that generation has ended"
+
+
+def test_a_generation_without_an_end_has_failed_when_the_checkpoint_is_written() -> None:
+    """The rollback comes before the rest of the graph is pickled, which must not contain RDDs of the generation."""
+    stream, binding = registered_stream("pickled")
+    stream.begin_generation(1000)
+    plan(stream, 1000, 5)
+    copy = restored(BeginGeneration(stream))._stream
+    assert binding.forgotten == [[1000]]
+    assert (copy.batch_ranges(1000), copy.current_offsets) == ((), {T0: 0})
+    assert stream.current_offsets == {T0: 0}
+
+
+def test_a_failed_rollback_is_repeated() -> None:
+    stream, binding = registered_stream("stuck")
+    stream.begin_generation(1000)
+    plan(stream, 1000, 5)
+
+    def fail(times_ms: list[int]) -> None:
+        raise RuntimeError("no such field")
+
+    binding.forget_generated_rdds = fail
+    for time_ms in (2000, 3000):
+        with pytest.raises(RuntimeError, match="no such field"):
+            stream.begin_generation(time_ms)
+
+
+def test_functions_of_the_graph_contain_only_an_id() -> None:
+    for function in (ComputeKafkaRdd("id"), EndGeneration("id")):
+        assert len(dumps(function)) < 120  # type: ignore[no-untyped-call]
+
+
+def test_pickling_creates_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _ = registered_stream("closed")
+    monkeypatch.setattr("pyspark_kafka_direct.direct.checkpointed_stream.create_stream_client", None)
+    restored(BeginGeneration(stream))
+
+
+def test_a_checkpoint_is_rejected_without_pinned_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch would deadlock."""
+    pickled = dumps(registered_stream("pinned")[0])  # type: ignore[no-untyped-call]
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    with pytest.raises(OptionError, match="PYSPARK_PIN_THREAD=true"):
+        pickle.loads(pickled)

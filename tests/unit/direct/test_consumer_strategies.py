@@ -1,0 +1,146 @@
+"""The arguments of consumer strategies, and what is pickled of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+
+from pyspark_kafka_direct.direct import ConsumerStrategies, TopicPartition
+from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, find_stream
+from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
+from pyspark_kafka_direct.direct.location_strategies import LocationStrategies
+from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARAMS = {"bootstrap.servers": "localhost:1", "group.id": "g"}
+SECRET = "open-sesame"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="{SECRET}";'
+PLAIN = {**PARAMS, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+SECURE = {**PLAIN, "sasl.jaas.config": JAAS}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: ConsumerStrategies.Subscribe([], PARAMS), OptionError, "Subscribe"),
+        (lambda: ConsumerStrategies.Subscribe(["a b"], PARAMS), OptionError, "'a b' is not a valid topic name"),
+        (lambda: ConsumerStrategies.Subscribe([1], PARAMS), OptionError, "list of topic names"),  # type: ignore[list-item]
+        (lambda: ConsumerStrategies.Subscribe(None, PARAMS), OptionError, "list of topic names"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.Subscribe(["a,b"], PARAMS), OptionError, "list of topic names"),
+        (lambda: ConsumerStrategies.Subscribe(["a", ""], PARAMS), OptionError, "list of topic names"),
+        (lambda: ConsumerStrategies.Assign(None, PARAMS), OptionError, "list of topic-partitions"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, []), InvalidOffsetsError, "must map"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.Subscribe(["a"], "x"), OptionError, "must be a dict, or a function"),  # type: ignore[arg-type]
+        (lambda: ConsumerStrategies.SubscribePattern("(", PARAMS), OptionError, "SubscribePattern"),
+        (lambda: ConsumerStrategies.SubscribePattern(" ", PARAMS), OptionError, "regular expression"),
+        (lambda: ConsumerStrategies.Assign([], PARAMS), OptionError, "at least one topic-partition"),
+        (lambda: ConsumerStrategies.Assign(["a"], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
+        (lambda: ConsumerStrategies.Assign([("a", -1)], PARAMS), OptionError, "TopicPartition"),  # type: ignore[list-item]
+        (
+            lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, {TopicPartition("a", 0): -1}),
+            InvalidOffsetsError,
+            "of at least 0, got -1",
+        ),
+        (lambda: ConsumerStrategies.Subscribe(["a"], PARAMS, [1]), InvalidOffsetsError, "must map"),  # type: ignore[arg-type]
+    ],
+)
+def test_invalid_arguments_are_rejected(make: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "text"),
+    [
+        (None, OptionError, "on_start of Custom must return a dict.*it returned NoneType"),
+        ({"a": 0}, OptionError, "a topic-partition must be"),
+        ({("a", 0): "5"}, InvalidOffsetsError, "got '5'"),
+        ({("a", 0): -1}, InvalidOffsetsError, "got -1"),
+    ],
+)
+def test_the_result_of_a_custom_strategy_is_checked(result: Any, error: type[Exception], text: str) -> None:
+    class Custom:
+        executor_params = PARAMS
+
+        def on_start(self, cluster: Any, current_offsets: Any) -> Any:
+            return result
+
+    with pytest.raises(error, match=text):
+        requested_starting_offsets(Custom(), None)  # type: ignore[arg-type]
+    result = {("a", 0): 5, ("a", 1): None}
+    assert requested_starting_offsets(Custom(), None) == {TopicPartition("a", 0): 5, TopicPartition("a", 1): None}  # type: ignore[arg-type]
+
+
+def test_the_callers_dict_is_copied() -> None:
+    params: dict[str, object] = dict(PARAMS)
+    strategy = ConsumerStrategies.Subscribe(["a"], params)
+    params["group.id"] = "other"
+    assert strategy.executor_params["group.id"] == "g"
+
+
+def test_all_strategies_discover_partitions() -> None:
+    partition = TopicPartition("a", 0)
+    for strategy in (
+        ConsumerStrategies.Subscribe("a", PARAMS),
+        ConsumerStrategies.SubscribePattern("a.*", PARAMS),
+        ConsumerStrategies.Assign([partition, ("a", 0)], PARAMS),  # type: ignore[list-item]
+    ):
+        assert isinstance(strategy, DiscoversPartitions)
+        assert strategy.on_start(None, {partition: 7}) == {partition: 7}, "the offsets of a checkpoint take precedence"  # type: ignore[arg-type]
+
+
+def test_parameters_are_not_in_the_repr() -> None:
+    assert SECRET not in repr(ConsumerStrategies.Subscribe(["a"], SECURE))
+
+
+def stream_with(kafka_params: Any) -> CheckpointedStream:
+    strategy = ConsumerStrategies.Subscribe(["a"], kafka_params)
+    stream = CheckpointedStream(
+        "id-1", StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0), None
+    )
+    assert stream.client.parameters.group_id == "g"
+    return stream
+
+
+class NoLimits(PerPartitionConfig):
+    def maxRatePerPartition(self, topicPartition: TopicPartition) -> float:  # noqa: N803
+        return 0
+
+    def minRatePerPartition(self, topicPartition: TopicPartition) -> int:  # noqa: N803
+        return 1
+
+
+def dumps(stream: CheckpointedStream) -> bytes:
+    """As in Spark's checkpoint."""
+    return bytes(cloudpickle.dumps(stream))  # type: ignore[no-untyped-call]
+
+
+def test_parameters_returned_by_a_function_are_not_in_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("JAAS", JAAS)
+    stream = stream_with(lambda: {**PLAIN, "sasl.jaas.config": os.environ["JAAS"]})
+    pickled = dumps(stream)
+    assert SECRET.encode() not in pickled
+    assert "passwords in plain text" not in caplog.text
+    assert SECRET.encode() in dumps(stream_with(SECURE)), "a literal password is in the checkpoint"
+    assert "passwords in plain text" in caplog.text
+    caplog.clear()
+    dumps(stream_with(PARAMS))
+    assert caplog.text == "", "there is no password"
+    restored = cloudpickle.loads(pickled)
+    monkeypatch.delenv("JAAS")
+    with pytest.raises(KeyError):  # the function is called again, when the parameters are first needed
+        restored.client  # noqa: B018
+
+
+def test_a_stream_of_another_process_is_not_found() -> None:
+    with pytest.raises(OptionError, match="only be used on the driver"):
+        find_stream("unknown")

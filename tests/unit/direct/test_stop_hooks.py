@@ -1,0 +1,224 @@
+"""Stops of contexts and their streams, with fake contexts that have only ``stop``."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+from tests.unit.direct.fake_streams import FakeGroup, FakeStream, do_nothing
+
+from pyspark_kafka_direct.direct import stop_hooks
+from pyspark_kafka_direct.direct.stop_hooks import StopSignal, flush_commits, hook_stop
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+A = TopicPartition("t", 0)
+
+
+class FakeContext:
+    def __init__(self, sparkContext: Any = None) -> None:  # noqa: N803 (Spark's spelling)
+        self.sparkContext = sparkContext
+        self.stops: list[Any] = []
+
+    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:  # noqa: N803
+        self.stops.append((stopSparkContext, stopGraceFully))
+        if stopSparkContext and self.sparkContext is not None:
+            self.sparkContext.stop()
+
+
+@pytest.fixture
+def ssc() -> Any:
+    return FakeContext(FakeContext())
+
+
+def test_run_returns_the_result() -> None:
+    assert StopSignal().run(lambda: 5) == 5
+
+
+def test_run_raises_the_error() -> None:
+    def fail() -> None:
+        raise BrokerTimeoutError("no response", broker="b:1")
+
+    with pytest.raises(BrokerTimeoutError, match="no response"):
+        StopSignal().run(fail)
+
+
+def test_a_stop_ends_the_wait_for_a_response() -> None:
+    signal, requested, response = StopSignal(), threading.Event(), threading.Event()
+
+    def query() -> None:
+        requested.set()
+        assert response.wait(120)
+
+    def stop() -> None:
+        assert requested.wait(60)
+        signal.request_stop(0.05)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    started = time.monotonic()
+    with pytest.raises(KafkaDirectError, match=r"stopped while it waited for brokers.* Nothing is lost"):
+        signal.run(query)
+    assert time.monotonic() - started < 60
+    response.set()
+    stopper.join(30)
+
+
+def test_after_a_stop_planning_has_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_hooks, "_PLANNING_SECONDS", 0.05)
+    signal = StopSignal()
+    signal.request_stop(60)
+    assert signal.run(lambda: 5) == 5, "a graceful stop still plans batches"
+    signal.request_stop(0)
+    signal.request_stop(60)
+    with pytest.raises(KafkaDirectError, match="was stopped"):
+        signal.run(threading.Event().wait)
+
+
+def test_a_plan_that_starts_long_after_a_graceful_stop_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's timer continues for up to two intervals, which may be minutes, and Spark waits for the last batch."""
+    monkeypatch.setattr(stop_hooks, "_PLANNING_SECONDS", 60.0)
+    signal = StopSignal()
+    signal.request_stop(0)
+
+    def query() -> int:
+        time.sleep(0.05)
+        return 5
+
+    assert signal.run(query) == 5
+    assert signal.run(query) == 5
+
+
+def test_a_plan_in_progress_ends_with_the_time_of_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_hooks, "_PLANNING_SECONDS", 120.0)
+    signal, response = StopSignal(), threading.Event()
+    threading.Timer(0.1, signal.request_stop, [0.05]).start()
+    started = time.monotonic()
+    with pytest.raises(KafkaDirectError, match="was stopped"):
+        signal.run(lambda: response.wait(120))
+    assert time.monotonic() - started < 60
+    response.set()
+
+
+@pytest.mark.parametrize("arguments", [(True, True), (True, False), (False, True), (False, False), ()])
+def test_each_stop_of_the_streaming_context_sends_commits(ssc: Any, arguments: tuple[bool, ...]) -> None:
+    one, two = FakeGroup(), FakeGroup()
+    for group in (one, two):
+        hook_stop(ssc, FakeStream(group), do_nothing)
+    ssc.stop(*arguments)
+    assert ssc.stops == [arguments or (True, False)]
+    assert one.commits == two.commits == [{A: 5}]
+
+
+def test_a_stop_of_the_spark_context_alone_sends_commits(ssc: Any) -> None:
+    group = FakeGroup()
+    hook_stop(ssc, FakeStream(group), do_nothing)
+    ssc.sparkContext.stop()
+    assert ssc.sparkContext.stops == [(True, False)]
+    assert group.commits == [{A: 5}]
+
+
+def test_a_stopped_stream_is_notified_and_released_while_the_spark_context_runs(ssc: Any) -> None:
+    ended: list[str] = []
+    stream = FakeStream(FakeGroup())
+    reference = weakref.ref(stream)
+    hook_stop(ssc, stream, lambda: ended.append("first"))
+    other: Any = FakeContext(ssc.sparkContext)
+    hook_stop(other, FakeStream(FakeGroup()), lambda: ended.append("second"))
+    ssc.stop(False)
+    assert ended == ["first"]
+    del stream
+    gc.collect()
+    assert reference() is None
+    ssc.sparkContext.stop()
+    assert ended == ["first", "second"]
+
+
+def test_a_stop_that_fails_sends_commits() -> None:
+    class FailingContext(FakeContext):
+        def stop(self, *args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("the JVM has exited")
+
+    ssc: Any = FailingContext(FakeContext())
+    group = FakeGroup()
+    hook_stop(ssc, FakeStream(group), do_nothing)
+    with pytest.raises(RuntimeError, match="the JVM has exited"):
+        ssc.stop()
+    assert group.commits == [{A: 5}]
+
+
+def test_a_stop_that_spark_rejects_does_not_limit_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark rejects a stop within one of its listeners, and continues with its batches."""
+    monkeypatch.setattr(stop_hooks, "_PLANNING_SECONDS", 0.05)
+
+    class RejectingContext(FakeContext):
+        def stop(self, *args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("Cannot stop StreamingContext within listener bus thread.")
+
+    ssc: Any = RejectingContext(FakeContext())
+    stream = FakeStream(FakeGroup())
+    hook_stop(ssc, stream, do_nothing)
+    with pytest.raises(RuntimeError, match="within listener"):
+        ssc.stop()
+
+    def query() -> int:
+        time.sleep(0.3)
+        return 5
+
+    assert stream.stop_signal.run(query) == 5
+
+
+def test_planning_is_limited_before_spark_waits_for_it() -> None:
+    """A graceful stop leaves more time."""
+    remaining: list[float] = []
+
+    class ObservingContext(FakeContext):
+        def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:  # noqa: N803
+            remaining.append(stream.stop_signal._planning_deadline - time.monotonic())
+
+    for gracefully in (False, True):
+        ssc: Any = ObservingContext(FakeContext())
+        stream = FakeStream(FakeGroup())
+        hook_stop(ssc, stream, do_nothing)
+        ssc.stop(stopSparkContext=False, stopGraceFully=gracefully)
+    assert 0 < remaining[0] <= 3 < remaining[1] <= 10
+
+
+def test_an_unresponsive_coordinator_delays_no_other_group_and_only_one_stop(caplog: pytest.LogCaptureFixture) -> None:
+    unresponsive, responsive = FakeGroup(unresponsive=True), FakeGroup()
+    streams = [FakeStream(unresponsive), FakeStream(responsive)]
+    streams[0].commit_queue.send()
+    assert unresponsive.requested.wait(30)  # in flight, with a timeout of a minute
+    streams[0].commit_queue.add([OffsetRange("t", 0, 5, 6)])
+    flush_commits(streams, 2)
+    assert responsive.commits == [{A: 5}]
+    assert caplog.text.count("not committed before the timeout of the stop") == 1
+    started = time.monotonic()
+    flush_commits(streams, 60)
+    assert time.monotonic() - started < 30, "the SparkContext is stopped after the streaming context"
+
+
+EXITS = """
+from pyspark_kafka_direct.direct import checkpointed_stream
+from tests.unit.direct.fake_streams import FakeGroup, FakeStream
+
+class PrintingGroup(FakeGroup):
+    def commit(self, offsets, *, deadline=None):
+        print("committed", *offsets.values(), deadline.remaining() <= 5)
+
+stream = FakeStream(PrintingGroup())
+stream.stream_id = "id"
+checkpointed_stream.register_stream(stream)
+raise SystemExit(3)
+"""
+
+
+def test_an_application_that_exits_without_a_stop_sends_commits() -> None:
+    process = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=120, check=False)
+    assert (process.returncode, process.stdout) == (3, "committed 5 True\n"), process.stderr

@@ -1,0 +1,36 @@
+"""JVM names are resolved once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark_kafka_direct.direct.streaming_context import cache_jvm_names
+
+
+class FakeJvmNames:
+    """py4j's view of JVM names: an attribute that is not set yet is resolved in the JVM."""
+
+    def __init__(self, resolved: list[str], name: str = "") -> None:
+        self.resolved = resolved
+        self.name = name
+
+    def __getattr__(self, part: str) -> FakeJvmNames:
+        name = f"{self.name}.{part}".lstrip(".")
+        self.resolved.append(name)
+        return FakeJvmNames(self.resolved, name)
+
+
+def test_each_jvm_name_is_resolved_once() -> None:
+    resolved: list[str] = []
+    jvm: Any = FakeJvmNames(resolved)
+    cache_jvm_names(jvm)
+    assert "py4j.reflection.TypeUtil" in resolved
+    assert len(set(resolved)) == len(resolved)
+    resolved.clear()
+    assert jvm.py4j.reflection.TypeUtil.name == "py4j.reflection.TypeUtil"
+    assert jvm.org.apache.spark.streaming.Time.name == "org.apache.spark.streaming.Time"
+    assert jvm.PythonUtils.name == "PythonUtils"
+    cache_jvm_names(jvm)
+    assert resolved == []
+    assert jvm.org.apache.spark.streaming.StreamingContext.name == "org.apache.spark.streaming.StreamingContext"
+    assert resolved == ["org.apache.spark.streaming.StreamingContext"], "other names are resolved as before"

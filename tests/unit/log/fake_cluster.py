@@ -1,0 +1,228 @@
+"""A fake cluster with one topic and simulated time, and a worker that reads it without threads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.log.log_worker import LogWorker
+from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
+from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
+from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.records import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pyspark_kafka_direct.errors import KafkaDirectError
+
+TOPIC = "settings"
+
+
+def tp(number: int) -> TopicPartition:
+    return TopicPartition(TOPIC, number)
+
+
+END_OFFSET_REQUESTS = ["end", "topics"]
+"""The requests that fetch end offsets: the offsets, then the topic id, which must not have changed."""
+
+
+class FakeTime(FakeTimeSystem):
+    """Waiting for descriptors takes its full time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait_readable(self, descriptors: Collection[int], seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+class FakeCluster:
+    """A cluster with one topic.
+
+    Attributes:
+        starts: Log start offsets.
+        ends: High watermarks.
+        stable: Last stable offsets, if lower.
+        topic_id: ``None``: the topic does not exist.
+        failures: Each of the next requests raises one of them.
+        requests: The requests in order: "topics", "start", "end".
+        timeouts: The timeouts of the requests in seconds.
+        consumers: All that were opened.
+    """
+
+    def __init__(self, partitions: int = 1, *, start: int = 0) -> None:
+        self.settings = ConnectionSettings((("127.0.0.1", 1),))
+        self.system = FakeTime()
+        self.pool = SimpleNamespace(system=self.system)
+        self.starts = dict.fromkeys(map(tp, range(partitions)), start)
+        self.ends = dict(self.starts)
+        self.stable: dict[TopicPartition, int] = {}
+        self.topic_id: UUID | None = UUID(int=1)
+        self.failures: list[BaseException] = []
+        self.requests: list[str] = []
+        self.timeouts: list[float] = []
+        self.consumers: list[FakeLogConsumer] = []
+
+    def deadline(self, seconds: float) -> Deadline:
+        self.timeouts.append(seconds)
+        return Deadline.after(seconds, system=self.system)
+
+    def use_next_broker(self) -> None:
+        pass
+
+    def topics(self, names: Collection[str], *, deadline: Deadline) -> dict[str, Any]:
+        self._record_request("topics")
+        if self.topic_id is None:
+            return {}
+        partitions = {each.partition: None for each in self.ends}
+        return {TOPIC: SimpleNamespace(topic_id=self.topic_id, partitions=partitions)}
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted", deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        start = set(wanted.values()) == {EARLIEST}
+        self._record_request("start" if start else "end")
+        assert isolation_level == "read_uncommitted"
+        return {each: (self.starts if start else self.ends)[each] for each in wanted}
+
+    def _record_request(self, request: str) -> None:
+        self.requests.append(request)
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def write(self, count: int = 1, partition: int = 0) -> None:
+        self.ends[tp(partition)] += count
+
+    def recreate(self, partitions: int = 1) -> None:
+        assert self.topic_id is not None
+        self.topic_id = UUID(int=self.topic_id.int + 1)
+        self.starts = dict.fromkeys(map(tp, range(partitions)), 0)
+        self.ends = dict(self.starts)
+
+    def open_consumer(self, starts: Mapping[TopicPartition, int]) -> FakeLogConsumer:
+        self.consumers.append(FakeLogConsumer(self, starts))
+        return self.consumers[-1]
+
+
+class FakeLogConsumer:
+    """Returns at most ``max_records`` of each partition per poll.
+
+    Attributes:
+        failures: Each of the next polls raises one of them.
+        before_poll: Called at the beginning of each poll.
+    """
+
+    def __init__(self, cluster: FakeCluster, starts: Mapping[TopicPartition, int]) -> None:
+        self._cluster = cluster
+        self.topic_id = cluster.topic_id
+        self.positions: dict[TopicPartition, int] = dict(starts)
+        self.transient_errors: dict[TopicPartition, KafkaDirectError] = {}
+        self.failures: list[BaseException] = []
+        self.before_poll: Callable[[], None] = lambda: None
+        self.polls: list[float] = []
+        self.max_records = 1000
+        self.closed = False
+
+    def poll(self, seconds: float, wake: Collection[int] = ()) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+        assert not self.closed
+        self.polls.append(seconds)
+        self.before_poll()
+        if self.failures:
+            raise self.failures.pop(0)
+        found = []
+        for partition, position in self.positions.items():
+            readable = self._cluster.stable.get(partition, self._cluster.ends[partition])
+            until = min(readable, position + self.max_records)
+            if until > position:
+                found.append((partition, batch(range(position, until))))
+                self.positions[partition] = until
+        if not found:
+            self._cluster.system.now += seconds
+        return found
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.positions[partition] = offset
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def batch(offsets: range) -> pa.RecordBatch:
+    rows = [
+        {"key": b"k%d" % each, "value": b"v%d" % each, "offset": each, "timestamp": each * 1000, "headers": None}
+        for each in offsets
+    ]
+    return pa.RecordBatch.from_pylist(rows, arrow_schema(LOG_COLUMNS))
+
+
+class WorkerHarness:
+    """A worker whose iterations the test runs.
+
+    Attributes:
+        delivered: Partition and offset of the records that were delivered.
+    """
+
+    def __init__(
+        self, cluster: FakeCluster, partition_filter: Callable[[int], bool] | None = None, **callbacks: Any
+    ) -> None:
+        self.cluster = cluster
+        self.delivered: list[tuple[int, int]] = []
+        self.errors: list[BaseException] = []
+        self.resets: list[BaseException] = []
+        self.completed_count = 0
+        self.pending_reads = PendingReads()
+        given: dict[str, Any] = {
+            "on_record": lambda record: self.delivered.append((record.partition, record.offset)),
+            "on_error": self.errors.append,
+            "on_reset": self.resets.append,
+            **callbacks,
+        }
+        self.worker = LogWorker(
+            TOPIC,
+            cluster,  # type: ignore[arg-type]
+            partition_filter,
+            cluster.open_consumer,
+            LogCallbacks(**given),
+            self.pending_reads,
+            lambda: self.completed_count,
+        )
+
+    def read_to_end(self, sent_count: int = 0) -> LogFuture:
+        future = LogFuture(lambda: False)
+        self.pending_reads.add_read_to_end(future, sent_count)
+        return future
+
+    def add_read_past(self, offsets: Mapping[TopicPartition, int]) -> LogFuture:
+        future = LogFuture(lambda: False)
+        self.pending_reads.add_read_past(future, offsets)
+        return future
+
+    def run_times(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.worker.run_once()
+
+    def run_until_done(self, *futures: LogFuture, max_runs: int = 200) -> None:
+        for _ in range(max_runs):
+            if all(future.done() for future in futures):
+                return
+            self.worker.run_once()
+        raise AssertionError("not done")
+
+    @property
+    def consumer(self) -> FakeLogConsumer:
+        return self.cluster.consumers[-1]
+
+
+def read_five(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    cluster.write(5)
+    harness.run_until_done(harness.read_to_end())
+    harness.delivered.clear()

@@ -1,0 +1,112 @@
+"""End offsets in the checkpoint of a query, and batches of a direct stream that are contiguous or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.errors import InvalidOffsetsError
+from pyspark_kafka_direct.log.offset_store_batches import parse_end_offsets, process_and_save
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+
+
+def entry(*lines: str, version: str = "v1") -> str:
+    return "\n".join([version, METADATA, *lines])
+
+
+@pytest.mark.parametrize(
+    ("offset_log_entry", "end_offsets"),
+    [
+        (entry('{"a":{"0":5,"1":0},"b":{"0":7}}'), {A0: 5, A1: 0, B0: 7}),
+        (entry('{"a": {"0": 5}, "(start)": {}}'), {A0: 5}),
+        (entry('{"a":{"0":5}}', "-", '{"b":{"0":7}}'), {A0: 5, B0: 7}),
+        (entry('{"a":{"0":5,"1":2}}', '{"a":{"0":3,"1":4}}'), {A0: 3, A1: 2}),
+        (entry('{"logOffset":0}', "17", '{"0":{"value":1,"runTimeMs":2}}', '{"a":{"0":5}}', '"x"'), {A0: 5}),
+        (entry('{"sourceVersion":1,"reservoirId":"x"}', '{"a":{"0":5}}'), {A0: 5}),
+        (entry('0:{"a":{"0":5}}', '1:{"b":{"0":6}}', "2:-", version="v2"), {A0: 5, B0: 6}),
+        (entry('my source:{"a":{"0":5}}', version="v2"), {A0: 5}),
+    ],
+    ids=["one", "start", "no-offset", "lowest", "other-sources", "delta", "v2", "v2-named"],
+)
+def test_end_offsets_of_a_batch(offset_log_entry: str, end_offsets: dict[TopicPartition, int]) -> None:
+    assert parse_end_offsets(offset_log_entry, "offsets/7") == end_offsets
+
+
+@pytest.mark.parametrize(
+    ("offset_log_entry", "message"),
+    [
+        (entry('{"a":{"0":5}}', version="v3"), "offsets/7 has version 'v3', but only v1 and v2 are supported"),
+        ("", "offsets/7 has version ''"),
+        (entry('{"logOffset":0}', "-"), "offsets/7 has no offsets of a Kafka source"),
+        ("v1", "offsets/7 has no offsets of a Kafka source"),
+    ],
+    ids=["v3", "empty", "no-kafka", "truncated"],
+)
+def test_an_invalid_offset_log_entry_is_an_error(offset_log_entry: str, message: str) -> None:
+    with pytest.raises(InvalidOffsetsError, match=message):
+        parse_end_offsets(offset_log_entry, "offsets/7")
+
+
+class MemoryOffsetStore:
+    """An offset store that records its saves."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.saves: list[dict[TopicPartition, int]] = []
+
+    def load(self) -> dict[TopicPartition, int]:
+        return dict(self.offsets)
+
+    def save(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets.update(offsets)
+        self.saves.append(dict(offsets))
+
+
+class FakeKafkaRDD:
+    def __init__(self, *ranges: OffsetRange) -> None:
+        self._ranges = list(ranges)
+
+    def offsetRanges(self) -> list[Any]:
+        return self._ranges
+
+
+def test_contiguous_batches_are_saved() -> None:
+    store, processed = MemoryOffsetStore(), list[Any]()
+    process_and_save(store, processed.append, FakeKafkaRDD(OffsetRange("a", 0, 5, 8), OffsetRange("a", 1, 0, 0)))
+    process_and_save(
+        store,
+        processed.append,
+        FakeKafkaRDD(OffsetRange("a", 0, 8, 9), OffsetRange("a", 1, 0, 2), OffsetRange("b", 0, 0, 1)),
+    )
+    assert store.offsets == {A0: 9, A1: 2, B0: 1}
+    assert len(processed) == 2
+
+
+def test_start_offsets_are_saved_before_the_first_batch() -> None:
+    store = MemoryOffsetStore()
+
+    def fail(_: Any) -> None:
+        assert store.offsets == {A0: 5}
+        raise RuntimeError("died")
+
+    with pytest.raises(RuntimeError):
+        process_and_save(store, fail, FakeKafkaRDD(OffsetRange("a", 0, 5, 8)))
+    assert store.offsets == {A0: 5}
+
+
+def test_a_batch_after_a_failed_one_is_rejected() -> None:
+    """Otherwise its end would be saved and the failed batch lost."""
+    store, processed = MemoryOffsetStore(), list[Any]()
+    store.offsets = {A0: 5, A1: 1}
+    with pytest.raises(InvalidOffsetsError, match=r"starts at offset 8, but the offset store is at 5") as caught:
+        process_and_save(store, processed.append, FakeKafkaRDD(OffsetRange("a", 1, 1, 2), OffsetRange("a", 0, 8, 9)))
+    assert (caught.value.topic, caught.value.partition) == A0
+    assert not processed
+    assert not store.saves

@@ -1,0 +1,108 @@
+"""Pending reads of a log, and how many of its sent records are completed."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from tests.unit.log.fake_cluster import tp
+
+from pyspark_kafka_direct.errors import IllegalLogStateError
+from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, SendTracker, lower_end_offsets
+
+
+def new_future() -> LogFuture:
+    return LogFuture(lambda: False)
+
+
+def test_sends_are_completed_up_to_the_first_in_flight() -> None:
+    tracker = SendTracker()
+    futures: list[Future[Any]] = [Future() for _ in range(4)]
+    notified: list[int] = []
+    for each in futures:
+        tracker.track(each, notified.append)
+    assert (tracker.sent_count, tracker.completed_count) == (4, 0)
+    futures[1].set_result(None)
+    futures[2].set_exception(ValueError())  # failed counts as completed
+    assert (tracker.completed_count, notified) == (0, [])
+    futures[0].set_result(None)
+    assert (tracker.completed_count, notified) == (3, [3])
+    futures[3].set_result(None)
+    assert (tracker.completed_count, notified) == (4, [3, 4])
+
+
+def test_the_callback_of_a_send_runs_before_the_record_counts_as_completed() -> None:
+    """So a read to the end completes after the callbacks of earlier tracker."""
+    tracker = SendTracker()
+    done: Future[Any] = Future()
+    done.set_result(None)
+    later: Future[Any] = Future()
+    failing: Future[Any] = Future()
+    seen: list[int] = []
+    notified: list[int] = []
+
+    def record(_: Future[Any]) -> None:
+        seen.append(tracker.completed_count)
+
+    def fail(_: Future[Any]) -> None:
+        raise ValueError
+
+    tracker.track(done, notified.append, record)
+    tracker.track(later, notified.append, record)
+    tracker.track(failing, notified.append, fail)
+    later.set_result(None)
+    failing.set_result(None)  # the future logs the error of its callback; the record counts as completed
+    assert (seen, notified) == ([0, 1], [1, 2, 3])
+
+
+def test_a_read_can_be_activated_once_enough_sends_completed() -> None:
+    pending_reads = PendingReads()
+    pending_reads.add_read_to_end(new_future(), sent_count=3)
+    assert [pending_reads.can_activate(completed_count) for completed_count in (2, 3, 4)] == [False, True, True]
+    assert pending_reads.activate(3)
+    assert not pending_reads.can_activate(3)
+
+
+def test_removed_reads_are_no_longer_pending() -> None:
+    pending_reads = PendingReads()
+    first, second, third = new_future(), new_future(), new_future()
+    pending_reads.add_read_to_end(first)
+    pending_reads.activate(0)
+    pending_reads.add_read_to_end(second)
+    pending_reads.add_read_past(third, {tp(0): 3})
+    assert pending_reads.missing_offsets({tp(0): 1}) == {tp(0): 3}
+    for each in (first, second, third):
+        assert pending_reads.has_pending
+        pending_reads.remove(each)
+    assert not pending_reads.has_pending
+    assert pending_reads.missing_offsets({}) == {}
+
+
+def test_missing_offsets() -> None:
+    pending_reads = PendingReads()
+    pending_reads.add_read_past(new_future(), {tp(0): 3, tp(1): 1})
+    pending_reads.add_read_past(new_future(), {tp(0): 5})
+    pending_reads.add_read_to_end(new_future())
+    pending_reads.activate(0)
+    pending_reads.ends = {tp(0): 4, tp(2): 2}
+    assert pending_reads.missing_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
+    assert pending_reads.pop_reached({tp(0): 3, tp(1): 1, tp(2): 2}) != []
+    assert pending_reads.missing_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
+
+
+def test_truncated_ends() -> None:
+    assert lower_end_offsets({}, {tp(0): 0}) == {}
+    assert lower_end_offsets({tp(0): 5, tp(1): 5}, {tp(0): 5, tp(1): 4, tp(2): 0}) == {tp(1): 4}
+
+
+def test_a_future_rejects_waiting_in_its_own_thread() -> None:
+    own_thread_future = LogFuture(lambda: True)
+    assert not own_thread_future.cancel()
+    with pytest.raises(IllegalLogStateError):
+        own_thread_future.result()
+    with pytest.raises(IllegalLogStateError):
+        own_thread_future.exception()
+    own_thread_future.complete(None)
+    own_thread_future.complete(ValueError())  # already completed
+    assert own_thread_future.exception() is None

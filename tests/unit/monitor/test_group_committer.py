@@ -1,0 +1,365 @@
+"""commitGroupId: the offsets that are committed, and when; errors do not affect the query."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.config.read_options import parse_stream_options
+from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.monitor.consumer_lag import SourceBatch
+from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.spark.commit_offer import accept_commit_offer, commit_group
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitGroup
+    from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+OPTIONS = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitgroupid": "shop"}
+
+
+Sources = list[tuple[SourceBatch, Mapping[str, str]]]
+
+
+def sources_ending_at(*ends: Mapping[TopicPartition, int], options: Mapping[str, str] = OPTIONS) -> Sources:
+    """A batch with one source for each of the end offsets."""
+    return [(SourceBatch(f"source {number}", 0, 1, 1, {}, end, end), options) for number, end in enumerate(ends)]
+
+
+class FakeGroup:
+    """The offsets of a group; accepts commits while ``open`` is set."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.commit_requested = threading.Event()
+        self.failing = False
+        self.connections = 0
+        self.attempts: list[Mapping[TopicPartition, int]] = []
+        self.commits: list[Mapping[TopicPartition, int]] = []
+        self.offsets: dict[TopicPartition, int] = {}
+
+    def connect(self, options: Mapping[str, str], group: str) -> FakeGroup:
+        self.connections += 1
+        assert (options, group) == (OPTIONS, "shop")
+        return self
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: offset for tp, offset in self.offsets.items() if tp in partitions}
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: object = None) -> None:
+        self.attempts.append(offsets)
+        self.commit_requested.set()
+        assert self.open.wait(30)
+        if self.failing:
+            raise BrokerTimeoutError("no response")
+        self.commits.append(offsets)
+        self.offsets.update(offsets)
+
+
+@pytest.fixture
+def group() -> FakeGroup:
+    return FakeGroup()
+
+
+@pytest.fixture
+def committer(group: FakeGroup, tmp_path: Path) -> GroupCommitter:
+    return GroupCommitter(tmp_path, group.connect)
+
+
+Start = Callable[..., "AcceptedCommitOffer | None"]
+
+
+@pytest.fixture
+def start(committer: GroupCommitter, tmp_path: Path) -> Start:
+    """Starts a run as Spark does: it notifies the listener, and then creates the planner."""
+
+    def start(run_id: str = "run", options: Mapping[str, str] = OPTIONS) -> AcceptedCommitOffer | None:
+        committer.query_started(run_id, [options])
+        commit_group_key = commit_group(parse_stream_options(options))
+        return None if commit_group_key is None else accept_commit_offer(tmp_path, commit_group_key)
+
+    return start
+
+
+def test_nothing_is_committed_without_the_option(group: FakeGroup, committer: GroupCommitter, start: Start) -> None:
+    options = {name: value for name, value in OPTIONS.items() if name != "commitgroupid"}
+    start(options=options)
+    committer.batch_ended("run", sources_ending_at({A: 5}, options=options))
+    assert committer.flush(30)
+    assert group.connections == 0
+
+
+def test_every_batch_is_committed_over_one_connection(
+    group: FakeGroup, committer: GroupCommitter, start: Start
+) -> None:
+    start()
+    for end in (5, 7):
+        committer.batch_ended("run", sources_ending_at({A: end, B: 1}))
+        assert committer.flush(30)
+    assert group.commits == [{A: 5, B: 1}, {A: 7, B: 1}], (
+        "all partitions, because Kafka deletes offsets that are not committed for long"
+    )
+    assert group.connections == 1
+
+
+def test_a_query_with_invalid_options_gets_no_offer(committer: GroupCommitter, tmp_path: Path) -> None:
+    committer.query_started("run", [{**OPTIONS, "startingoffsets": "somewhere"}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_planner_that_starts_after_the_first_batch_accepts_the_offer(
+    group: FakeGroup, committer: GroupCommitter, start: Start, tmp_path: Path
+) -> None:
+    """Spark may rerun the first batch without the planners of sources that have no records in it."""
+    commit_group_key = commit_group(parse_stream_options(OPTIONS))
+    assert commit_group_key is not None
+    assert start() is not None
+    committer.batch_ended("run", sources_ending_at({A: 5}, {B: 1}))
+    assert accept_commit_offer(tmp_path, commit_group_key) is not None, "the planner of the second source"
+    committer.batch_ended("run", sources_ending_at({A: 7}, {B: 2}))
+    assert accept_commit_offer(tmp_path, commit_group_key) is None, "a planner of another query"
+    assert committer.flush(30)
+    assert group.commits[-1] == {A: 7, B: 2}
+
+
+def test_the_offer_stays_open_after_a_first_batch_without_records_of_the_group(
+    group: FakeGroup, committer: GroupCommitter, tmp_path: Path
+) -> None:
+    """Spark reruns such a batch too; it had only records of a source without a group."""
+    commit_group_key = commit_group(parse_stream_options(OPTIONS))
+    assert commit_group_key is not None
+    committer.query_started("run", [OPTIONS])
+    committer.batch_ended("run", sources_ending_at({A: 5}))
+    assert accept_commit_offer(tmp_path, commit_group_key) is not None
+    committer.batch_ended("run", sources_ending_at({A: 7}))
+    assert committer.flush(30)
+    assert group.commits == [{A: 7}]
+
+
+def test_an_idle_query_closes_its_offer(committer: GroupCommitter, start: Start, tmp_path: Path) -> None:
+    commit_group_key = commit_group(parse_stream_options(OPTIONS))
+    assert commit_group_key is not None
+    start()
+    committer.query_idle("run")
+    assert accept_commit_offer(tmp_path, commit_group_key) is None
+
+
+def test_a_late_report_does_not_set_back_commits_of_the_planner(group: FakeGroup, committer: GroupCommitter) -> None:
+    """The planner found no offer, so only the planner commits."""
+    committer.query_started("run", [OPTIONS])
+    group.offsets = {A: 7, B: 3}  # the start of the batch after the next
+    for end in ({A: 5, B: 3}, {A: 7, B: 3}, {A: 7, B: 4}):
+        committer.batch_ended("run", sources_ending_at(end))
+        assert committer.flush(30)
+    assert group.commits == []
+
+
+def test_the_planner_commits_if_the_query_started_before_the_listener(
+    group: FakeGroup, committer: GroupCommitter
+) -> None:
+    committer.batch_ended("run", sources_ending_at({A: 5}))
+    committer.query_idle("run")
+    committer.query_ended("run")
+    assert committer.flush(30)
+    assert group.connections == 0
+
+
+def test_a_stalled_commit_of_the_listener_does_not_set_the_group_back(
+    group: FakeGroup, committer: GroupCommitter, start: Start
+) -> None:
+    """A stalled commit once overwrote the offsets that the planner had committed in the meantime."""
+    planner = start()
+    assert planner is not None
+    group.open.clear()
+    committer.batch_ended("run", sources_ending_at({A: 2}))
+    assert group.commit_requested.wait(30)
+    for end in range(2, 9, 2):
+        planner.commit_async({A: end})
+        planner.wait_for_commit()
+        committer.batch_ended("run", sources_ending_at({A: end + 2}))
+    assert group.offsets == {}, "there is no commit in the meantime"
+    group.open.set()
+    assert committer.flush(30)
+    assert group.commits == [{A: 2}, {A: 10}]
+
+
+def test_an_ended_run_does_not_set_the_group_back(group: FakeGroup, committer: GroupCommitter, start: Start) -> None:
+    start("one")
+    group.open.clear()
+    for end in (5, 7):
+        committer.batch_ended("one", sources_ending_at({A: end}))
+        assert group.commit_requested.wait(30)
+    committer.query_ended("one")
+    start("two")
+    committer.batch_ended("two", sources_ending_at({A: 9}))
+    group.open.set()
+    assert committer.flush(30)
+    assert group.commits == [{A: 5}, {A: 9}]
+    assert group.connections == 2, "the options may differ"
+
+
+def test_an_ended_run_of_another_session_does_not_set_the_group_back(group: FakeGroup, tmp_path: Path) -> None:
+    groups: dict[CommitGroup, GroupOffsetCommitter] = {}
+    one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
+    commit_group_key = commit_group(parse_stream_options(OPTIONS))
+    assert commit_group_key is not None
+    group.open.clear()
+    for session, run_id, end in ((one, "one", 5), (two, "two", 9)):
+        session.query_started(run_id, [OPTIONS])
+        assert accept_commit_offer(tmp_path, commit_group_key) is not None
+        session.batch_ended(run_id, sources_ending_at({A: end}))
+        session.query_ended(run_id)
+        assert group.commit_requested.wait(30)
+    assert not two.flush(0.2)
+    assert len(group.attempts) == 1, "one commit at a time"
+    group.open.set()
+    assert two.flush(30)
+    assert group.commits == [{A: 5}, {A: 9}]
+
+
+def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: FakeGroup, tmp_path: Path) -> None:
+    """At the exit of a program the sessions wait one after the other."""
+    groups: dict[CommitGroup, GroupOffsetCommitter] = {}
+    one, two = (GroupCommitter(tmp_path, group.connect, groups) for _ in range(2))
+    commit_group_key = commit_group(parse_stream_options(OPTIONS))
+    assert commit_group_key is not None
+    group.open.clear()
+    one.query_started("one", [OPTIONS])
+    assert accept_commit_offer(tmp_path, commit_group_key) is not None
+    one.batch_ended("one", sources_ending_at({A: 5}))
+    assert not one.flush(0)
+    assert two.flush(0)
+    group.open.set()
+    assert one.flush(30)
+
+
+def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
+    group: FakeGroup, committer: GroupCommitter, start: Start
+) -> None:
+    for run_id, ends in (("one", (5, 9)), ("two", (3, 6))):
+        start(run_id)
+        for end in ends:
+            committer.batch_ended(run_id, sources_ending_at({A: end}))
+            assert committer.flush(30)
+        committer.query_ended(run_id)
+    assert group.commits == [{A: 5}, {A: 9}, {A: 3}, {A: 6}]
+
+
+def test_a_resumed_query_without_new_records_commits_its_start_offsets(
+    group: FakeGroup, committer: GroupCommitter, start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = start()
+    assert planner is not None
+    committer.query_idle("run")
+    assert committer.flush(30)
+    assert group.commits == []
+    planner.commit_async({A: 5}, resumed_from={A: 5})
+    for _ in range(2):
+        committer.query_idle("run")
+        assert committer.flush(30)
+    assert group.commits == [{A: 5}]
+    assert "this query has read t before, but the group 'shop' (commitGroupId) has no offsets of it" in caplog.text
+    committer.batch_ended("run", sources_ending_at({A: 7}))
+    committer.query_idle("run")
+    committer.query_ended("run")
+    assert committer.flush(30)
+    assert group.commits == [{A: 5}, {A: 7}], "its start offsets are outdated"
+    assert list(tmp_path.iterdir()) == [], "the files of the run are deleted"
+
+
+def test_a_query_that_ends_immediately_commits_its_start_offsets(
+    group: FakeGroup, committer: GroupCommitter, start: Start
+) -> None:
+    planner = start()
+    assert planner is not None
+    planner.commit_async({A: 5}, resumed_from={A: 5})
+    committer.query_ended("run")
+    assert committer.flush(30)
+    assert group.commits == [{A: 5}]
+
+
+def test_the_last_batch_is_committed(group: FakeGroup, committer: GroupCommitter, start: Start) -> None:
+    start()
+    group.open.clear()
+    committer.batch_ended("run", sources_ending_at({A: 5}))
+    committer.query_ended("run")
+    assert not committer.flush(0)
+    group.open.set()
+    assert committer.flush(30)
+    assert group.commits == [{A: 5}]
+
+
+def test_a_slow_broker_delays_no_query_and_gets_the_newest_offsets(
+    group: FakeGroup, committer: GroupCommitter, start: Start
+) -> None:
+    start()
+    group.open.clear()
+    committer.batch_ended("run", sources_ending_at({A: 0}))
+    assert group.commit_requested.wait(30)
+    for end in range(1, 100):
+        committer.batch_ended("run", sources_ending_at({A: end}))
+    assert not committer.flush(0)
+    group.open.set()
+    assert committer.flush(30)
+    assert group.commits == [{A: 0}, {A: 99}]
+
+
+def test_errors_and_the_recovery_are_logged_once(
+    group: FakeGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    start()
+    for end, failing in enumerate((True, True, False)):
+        group.failing = failing
+        committer.batch_ended("run", sources_ending_at({A: end}))
+        assert committer.flush(30)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "cannot commit offsets of the group shop (commitGroupId); the query continues: no response",
+        "offsets of the group shop are committed again",
+    ]
+
+
+def test_a_topic_with_two_readers_has_the_lower_offset(
+    group: FakeGroup, committer: GroupCommitter, start: Start
+) -> None:
+    start()
+    for one, two in ((5, 4), (9, 7)):
+        committer.batch_ended("run", sources_ending_at({A: one}, {A: two}))
+        assert committer.flush(30)
+    assert group.commits == [{A: 4}, {A: 7}]
+
+
+def test_two_queries_with_one_group_are_logged(
+    group: FakeGroup, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    start("first")
+    committer.batch_ended("first", sources_ending_at({A: 5}))
+    start("restarted")  # Spark reports the end of the first run later
+    start("other")
+    committer.query_ended("first")
+    committer.batch_ended("restarted", sources_ending_at({A: 6}))
+    assert caplog.text == ""
+    for end in (2, 3):
+        committer.batch_ended("other", sources_ending_at({A: end}))
+    assert committer.flush(30)
+    assert caplog.text.count("two queries commit to the group shop") == 1
+
+
+def test_threads_end_with_their_query(committer: GroupCommitter, start: Start) -> None:
+    before = set(threading.enumerate())
+    start()
+    committer.batch_ended("run", sources_ending_at({A: 5}))
+    committer.query_ended("run")
+    assert committer.flush(30)
+    for worker in set(threading.enumerate()) - before:
+        worker.join(30)
+        assert not worker.is_alive()

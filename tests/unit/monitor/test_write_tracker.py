@@ -1,0 +1,81 @@
+"""What queries have written: the last batch, and totals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pyspark_kafka_direct.monitor.query_monitor import Monitor
+from pyspark_kafka_direct.monitor.query_status import SinkTotal, WriteTracker
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.spark.listener_files import save_write_report
+from pyspark_kafka_direct.spark.write_report import BatchWriteReport, PartitionWriteReport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def written(query_id: str | None, batch_id: int | None, *partitions: TopicPartition) -> BatchWriteReport:
+    return BatchWriteReport(query_id, batch_id, dict.fromkeys(partitions, PartitionWriteReport(5, 8, 3, 30)))
+
+
+def test_the_last_batch_by_id_and_name_and_of_batch_queries(tmp_path: Path) -> None:
+    tracker = WriteTracker(tmp_path)
+    first, second, batch_query = written("q", 0, A0), written("q", 1, A0, B0), written(None, None, A1)
+    assert tracker.last_batch() is None
+    save_write_report(first, "q", tmp_path)
+    assert tracker.last_batch("q") == first  # immediately, before Spark's report arrives
+    save_write_report(second, "q", tmp_path)
+    tracker.batch_ended("q", "delays", 1)
+    assert tracker.last_batch("q") == tracker.last_batch("delays") == second
+    save_write_report(batch_query, "", tmp_path)
+    assert tracker.last_batch() == batch_query
+
+
+def test_totals_include_each_reported_batch(tmp_path: Path) -> None:
+    tracker = WriteTracker(tmp_path)
+    for number, partitions in enumerate([(A0, A1), (A0,), (), (B0,)]):
+        if partitions:
+            save_write_report(written("q", number, *partitions), "q", tmp_path)
+        tracker.batch_ended("q", "delays", number)
+    save_write_report(written("r", 7, A0), "r", tmp_path)
+    tracker.batch_ended("r", None, 7)
+    assert tracker.totals == (
+        SinkTotal("delays", "a", 9, 90),
+        SinkTotal("delays", "b", 3, 30),
+        SinkTotal("r", "a", 3, 30),
+    )
+
+
+def test_the_totals_in_prometheus(tmp_path: Path) -> None:
+    tracker = WriteTracker(tmp_path)
+    save_write_report(written("q", 0, A0, A1), "q", tmp_path)
+    tracker.batch_ended("q", "delays", 0)
+    registry = CollectorRegistry()
+    Monitor(write_tracker=tracker).register_metrics(registry)
+    labels = {"query": "delays", "topic": "a"}
+    assert registry.get_sample_value("kafka_direct_sink_records_total", labels) == 6
+    assert registry.get_sample_value("kafka_direct_sink_bytes_total", labels) == 60
+
+
+def test_queries_with_the_same_name_are_one_series(tmp_path: Path) -> None:
+    """A query that restarts without its checkpoint has another id."""
+    tracker = WriteTracker(tmp_path)
+    for query_id in ("q", "r"):
+        save_write_report(written(query_id, 0, A0), query_id, tmp_path)
+        tracker.batch_ended(query_id, "delays", 0)
+    registry = CollectorRegistry()
+    Monitor(write_tracker=tracker).register_metrics(registry)
+    metrics = generate_latest(registry).decode()
+    assert metrics.count('kafka_direct_sink_records_total{query="delays",topic="a"}') == 1
+    assert registry.get_sample_value("kafka_direct_sink_records_total", {"query": "delays", "topic": "a"}) == 6
+
+
+def test_without_a_folder_nothing_is_known() -> None:
+    tracker = WriteTracker(None)
+    tracker.batch_ended("q", None, 0)
+    assert tracker.last_batch("q") is None
+    assert tracker.totals == ()

@@ -1,0 +1,61 @@
+"""Which errors end a continuous query, and the restart backoff after others."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    CheckpointFencedError,
+    DataLossError,
+    KafkaDirectError,
+    OptionError,
+    ProducerFencedError,
+    QueryRunError,
+    TaskStartTimeoutError,
+    TruncatedError,
+)
+from pyspark_kafka_direct.planning.continuous_epochs import final_error, restart_backoff
+
+
+def task_error(cause_class: str | None) -> QueryRunError:
+    error = QueryRunError("Task 0 failed", topic="t", partition=1)
+    error.cause_class = cause_class
+    return error
+
+
+@pytest.mark.parametrize(
+    "error_class", [AuthorizationError, CheckpointFencedError, DataLossError, ProducerFencedError, OptionError]
+)
+def test_an_error_that_a_restart_cannot_resolve_is_final(error_class: type[KafkaDirectError]) -> None:
+    error = error_class("message")
+    assert final_error(error) is error
+
+
+@pytest.mark.parametrize(
+    "error", [BrokerTimeoutError("late"), TaskStartTimeoutError("late"), ValueError("x"), task_error(None)]
+)
+def test_an_error_that_a_restart_may_resolve_is_not_final(error: Exception) -> None:
+    assert final_error(error) is None
+
+
+@pytest.mark.parametrize(
+    "cause_class", ["ZeroDivisionError", "TopicNotFoundError", "TopicRecreatedError", "BrokerError"]
+)
+def test_an_error_of_a_task_that_a_restart_may_resolve_is_not_final(cause_class: str) -> None:
+    assert final_error(task_error(cause_class)) is None
+
+
+def test_a_final_error_of_a_task_gets_its_own_class() -> None:
+    error = final_error(task_error("TruncatedError"))
+    assert type(error) is TruncatedError
+    assert (error.topic, error.partition, error.message) == ("t", 1, "Task 0 failed")
+    assert isinstance(error.__cause__, QueryRunError)
+
+
+def test_the_backoff_grows_up_to_a_maximum() -> None:
+    backoffs = [restart_backoff(restart) for restart in range(1, 12)]
+    assert backoffs[:3] == [0.1, 0.2, 0.4]
+    assert backoffs == sorted(backoffs)
+    assert backoffs[-1] == restart_backoff(10_000) == 10.0

@@ -1,0 +1,205 @@
+"""A fake Kafka with one transactional id, and drivers that commit batches to it one step at a time."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.errors import BrokerTimeoutError, OutcomeUnknownError, ProducerFencedError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.batch_producer import WrittenRange
+from pyspark_kafka_direct.producer.sink_state_store import SinkStateRecord, SinkStateStore, StoredSinkState
+from pyspark_kafka_direct.records import EncodedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SINK_STATE_TOPIC = "m"
+
+
+class FakeTransactionLog:
+    """One transactional id, its transactions, and the sink state topic.
+
+    Attributes:
+        data: The committed records, in order.
+        log: The sink state topic: value and state of each record; control records have no value.
+        step: Called before each step of a driver.
+        outcome_unknown: Returns None if a commit is confirmed, else whether the unconfirmed commit succeeds.
+        lag: Returns the number of records that the responding broker lacks.
+    """
+
+    def __init__(self) -> None:
+        self.data: list[str] = []
+        self.log: list[tuple[bytes | None, str]] = []
+        self.step: Callable[[str], None] = lambda _: None
+        self.outcome_unknown: Callable[[], bool | None] = lambda: None
+        self.lag: Callable[[], int] = lambda: 0
+        self._epoch = 0
+        self._sent: list[str] = []
+        self._state_offset: int | None = None
+
+    def acquire(self) -> int:
+        self._end("aborted")
+        self._epoch += 1
+        return self._epoch
+
+    def append(self, epoch: int, topic: str, value: bytes) -> int:
+        self._check(epoch)
+        if topic != SINK_STATE_TOPIC:
+            self._sent.append(value.decode())
+            return 0
+        self._state_offset = len(self.log)
+        self.log.append((value, "open"))
+        return self._state_offset
+
+    def end(self, epoch: int, *, commit: bool) -> None:
+        self._check(epoch)
+        if commit:
+            self.data += self._sent
+        self._end("committed" if commit else "aborted")
+
+    def _end(self, state: str) -> None:
+        if self._state_offset is not None:
+            self.log[self._state_offset] = (self.log[self._state_offset][0], state)
+            self.log.append((None, "end"))
+        self._sent, self._state_offset = [], None
+
+    def _check(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            raise ProducerFencedError("Another producer acquired the transactional id.")
+
+
+class FakeTransactionalProducer:
+    """Stands in for a ``TransactionalProducer``."""
+
+    def __init__(self, log: FakeTransactionLog) -> None:
+        self._log = log
+        self._epoch = 0
+        self._offset = -1
+        self._is_open = False
+
+    def __enter__(self) -> FakeTransactionalProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to release."""
+
+    def init_transactions(self) -> None:
+        self._log.step("init_transactions")
+        self._epoch, self._is_open = self._log.acquire(), False
+
+    def send(self, topic: str, batch: EncodedBatch, *, more_follows: bool = False) -> None:
+        self._log.step("send")
+        self._is_open = True
+        self._offset = self._log.append(self._epoch, topic, bytes(batch.data))
+
+    def flush(self) -> dict[TopicPartition, WrittenRange]:
+        self._log.step("flush")
+        return {TopicPartition(SINK_STATE_TOPIC, 0): WrittenRange(self._offset, self._offset + 1, 1, 1)}
+
+    def commit(self) -> None:
+        self._log.step("commit")
+        committed, self._is_open = self._log.outcome_unknown(), False
+        if committed is not False:
+            self._log.end(self._epoch, commit=True)
+        if committed is not None:
+            self._log.step("outcome_unknown")
+            raise OutcomeUnknownError("There was no response.")
+
+    def abort(self) -> None:
+        self._log.step("abort")
+        if self._is_open:
+            self._log.end(self._epoch, commit=False)
+
+
+class FakeSinkStateStore(SinkStateStore):
+    """Reads sink state records from the fake log, possibly from a broker that lags."""
+
+    def __init__(self, log: FakeTransactionLog) -> None:
+        super().__init__(fake_cluster(), SINK_STATE_TOPIC)
+        self._transaction_log = log
+
+    def read_newest(self, key: str, deadline: object = None) -> StoredSinkState:
+        self._transaction_log.step("read_newest")
+        end = max(0, len(self._transaction_log.log) - self._transaction_log.lag())
+        if end and self._transaction_log.log[end - 1][0] is not None:
+            raise BrokerTimeoutError("a transaction is open")
+        values = [value for value, state in self._transaction_log.log[:end] if state == "committed"]
+        return StoredSinkState(values[-1] if values else None, end)
+
+    def _find_newest(self, key: bytes, first: int, until: int, *_: object, **__: object) -> SinkStateRecord | None:
+        values = [value for value, _ in self._transaction_log.log[first:until] if value is not None]
+        return SinkStateRecord(values[-1]) if values else None
+
+    def encode(self, key: str, value: bytes | None) -> EncodedBatch:
+        return single_record_batch(value or b"")
+
+
+def fake_cluster() -> Any:
+    return SimpleNamespace(pool=SimpleNamespace(system=FakeTimeSystem()), deadline=lambda: None)
+
+
+def single_record_batch(value: bytes) -> EncodedBatch:
+    return EncodedBatch(0, 1, len(value), bytearray(value))
+
+
+class Killed(BaseException):
+    """The driver was killed."""
+
+
+class SteppedDriver:
+    """Runs in its own thread, one step at a time."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.done = False
+        self._killed = False
+        self._mine, self._others = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
+        self._thread.start()
+
+    def step_once(self, *, kill: bool = False) -> None:
+        """Let the driver do its next step, or kill it before."""
+        self._killed = kill
+        self._mine.release()
+        self._others.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def pause(self) -> None:
+        """Wait in the driver's thread for the next step."""
+        self._others.release()
+        self._mine.acquire()
+        if self._killed:
+            raise Killed
+
+    def is_here(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _run(self, run: Callable[[], None]) -> None:
+        self._mine.acquire()
+        try:
+            run()
+        except Killed:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.done = True
+            self._others.release()
+
+
+def interleaved(log: FakeTransactionLog, runs: Iterable[Callable[[], None]]) -> list[SteppedDriver]:
+    """Return drivers whose steps on Kafka wait for ``step_once``."""
+    drivers = [SteppedDriver(run) for run in runs]
+
+    def step(_: str) -> None:
+        for driver in drivers:
+            if driver.is_here():
+                driver.pause()
+
+    log.step = step
+    return drivers

@@ -1,0 +1,370 @@
+"""The partition and record batch of single records, when they are sent, and their outcomes."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
+from tests.unit.producer.test_batch_producer import scripted
+
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.errors import (
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    KafkaDirectError,
+    ProtocolError,
+    RecordTooLargeError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.producer.accumulator import DeliveryReport, PendingRecord, RecordAccumulator
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.records import create_decoder, create_encoder, partition_for_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOT_WRITTEN = " The records were not written."
+MAY_BE_WRITTEN = " The records may have been written."
+
+
+@pytest.fixture(autouse=True)
+def _ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter(range(100, 10_000))
+    monkeypatch.setattr(
+        "pyspark_kafka_direct.producer.producer_id_manager.request_producer_id",
+        lambda *_: ProducerIdAndEpoch(next(ids), 0),
+    )
+
+
+class AccumulatorHarness:
+    """An accumulator of a fake cluster, and the outcome of each record."""
+
+    def __init__(self, cluster: FakeCluster, *, linger: float = 0.0, **settings: Any) -> None:
+        self.cluster = cluster
+        self.outcomes: dict[bytes, tuple[int, int] | KafkaDirectError] = {}
+        self.aborted: set[bytes] = set()
+        how = ProducerSettings(**settings)
+        self.accumulator = RecordAccumulator(cluster, how, self._on_delivery, self._claim, linger)  # type: ignore[arg-type]
+
+    def append(self, *values: bytes, flush_now: bool = False, poll: bool = True, **more: Any) -> None:
+        records = [self.record(value, **more) for value in values]
+        self.accumulator.append(records, flush_now=flush_now)
+        if poll:
+            self.accumulator.poll([])
+
+    def record(
+        self, value: bytes, key: bytes | None = b"k", topic: str = "t", size: int = 100, **more: Any
+    ) -> PendingRecord:
+        created_at = more.get("created_at", self.cluster.system.now)
+        future: Future[Any] = Future()
+        index = more.get("partition")
+        return PendingRecord(topic, key, value, more.get("headers", ()), index, 1_000, created_at, size, future)
+
+    def poll_until(self, *values: bytes) -> None:
+        for _ in range(1_000):
+            if all(value in self.outcomes for value in values):
+                return
+            self.accumulator.poll([])
+        raise AssertionError(self.outcomes)
+
+    def error(self, value: bytes) -> KafkaDirectError:
+        error = self.outcomes[value]
+        assert isinstance(error, KafkaDirectError)
+        return error
+
+    def sent(self) -> list[dict[int, list[bytes]]]:
+        """The values of each request, by partition."""
+        return [{number: _values(data) for number, data in each.batches.items()} for each in self.cluster.sent]
+
+    def _on_delivery(self, report: DeliveryReport) -> None:
+        for index, record in enumerate(report.records):
+            value = record.value or b""
+            assert value not in self.outcomes
+            if report.error is None:
+                assert record.partition is not None
+                self.outcomes[value] = (record.partition, report.base_offset + index)
+            else:
+                assert isinstance(report.error, KafkaDirectError)
+                self.outcomes[value] = report.error
+
+    def _claim(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
+        return [each for each in records if each.value not in self.aborted]
+
+
+def _rows(data: bytes) -> Any:
+    decoder = create_decoder(
+        topic="t", partition=0, from_offset=0, until_offset=99_999, columns=("key", "value", "headers", "timestamp")
+    )
+    decoder.feed(memoryview(data))
+    return decoder.read()
+
+
+def _values(data: bytes) -> list[bytes]:
+    return list(_rows(data).column("value").to_pylist())
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def test_records_that_arrive_while_requests_are_in_flight_share_a_batch() -> None:
+    harness = AccumulatorHarness(FakeCluster(lambda _: FakeResponse(1.0)), max_in_flight=2)
+    harness.append(b"first", poll=False)
+    harness.accumulator._send_ready_records()
+    for value in numbered(6):
+        harness.append(value, poll=False)
+        harness.accumulator._send_ready_records()
+    harness.poll_until(*numbered(6))
+    assert harness.sent() == [{0: [b"first"]}, {0: [b"0"]}, {0: numbered(5, 1)}]
+    assert harness.outcomes == {b"first": (0, 0), **{b"%d" % number: (0, number + 1) for number in range(6)}}
+
+
+def test_record_contents_are_unchanged() -> None:
+    harness = AccumulatorHarness(FakeCluster())
+    headers = (("one", b"1"), ("none", None), ("one", b""))
+    first = harness.record(b"v", key=None, headers=headers)
+    second = harness.record(b"", key=b"\0\xff")
+    second.value = None
+    harness.accumulator.append([first, second])
+    harness.poll_until(b"v", b"")
+    (data,) = harness.cluster.sent[0].batches.values()
+    one, other = _rows(data).to_pylist()
+    assert (one["key"], one["value"], other["key"], other["value"]) == (None, b"v", b"\0\xff", None)
+    assert [(each["key"], each["value"]) for each in one["headers"]] == list(headers)
+    assert not other["headers"]
+
+
+def test_keys_select_the_same_partitions_as_in_java() -> None:
+    cluster = FakeCluster()
+    cluster.partitions = {"t": 7}
+    harness = AccumulatorHarness(cluster)
+    for key in numbered(50):
+        harness.append(b"v" + key, key=key)
+    harness.poll_until(*(b"v" + key for key in numbered(50)))
+    assert {key: harness.outcomes[b"v" + key][0] for key in numbered(50)} == {  # type: ignore[index]
+        key: partition_for_key(key, 7) for key in numbered(50)
+    }
+
+
+@pytest.mark.parametrize("how", [{"key": None}, {"key": b"k", "ignore_keys": True}])
+def test_records_without_keys_stick_to_a_partition_until_a_batch_is_full(how: dict[str, Any]) -> None:
+    cluster = FakeCluster()
+    cluster.partitions = {"t": 3}
+    harness = AccumulatorHarness(cluster, batch_bytes=300, ignore_keys=how.pop("ignore_keys", False))
+    for value in numbered(12):
+        harness.append(value, **how)
+    harness.poll_until(*numbered(12))
+    places = [harness.outcomes[value][0] for value in numbered(12)]  # type: ignore[index]
+    assert places == [0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0]
+
+
+def test_a_missing_partition_fails_its_record_only() -> None:
+    cluster = FakeCluster()
+    harness = AccumulatorHarness(cluster)
+    records = [harness.record(b"good"), harness.record(b"bad", partition=5), harness.record(b"too", partition=0)]
+    harness.accumulator.append(records)
+    harness.poll_until(b"good", b"bad", b"too")
+    assert (harness.outcomes[b"good"], harness.outcomes[b"too"]) == ((0, 0), (0, 1))
+    error = harness.error(b"bad")
+    assert type(error) is TopicNotFoundError
+    assert (error.topic, error.partition) == ("t", 5)
+    assert error.message == f"The topic has no such partition; it has 1.{NOT_WRITTEN}"
+    cluster.partitions = {"t": 6}
+    harness.append(b"now", partition=5)
+    harness.poll_until(b"now")
+    assert harness.outcomes[b"now"] == (5, 0)
+
+
+def test_a_missing_topic_fails_its_records_only() -> None:
+    cluster = FakeCluster()
+    cluster.partitions = {"t": 1, "topic": 1}
+    harness = AccumulatorHarness(cluster)
+    harness.accumulator.append(
+        [harness.record(b"1", topic="topix"), harness.record(b"2"), harness.record(b"3", topic="topix")]
+    )
+    harness.poll_until(b"1", b"2", b"3")
+    assert harness.outcomes[b"2"] == (0, 0)
+    assert type(harness.error(b"1")) is type(harness.error(b"3")) is TopicNotFoundError
+    assert "did you mean 'topic'" in harness.error(b"3").message
+    assert harness.error(b"3").message.endswith(NOT_WRITTEN)
+    assert cluster.requested_topics.count("topix") == 5, "5 responses confirm it, once for both records"
+    cluster.partitions["topix"] = 1
+    harness.append(b"4", topic="topix")
+    harness.poll_until(b"4")
+    assert harness.outcomes[b"4"] == (0, 1)
+
+
+def test_partition_counts_are_refreshed_after_metadata_max_age() -> None:
+    cluster = FakeCluster(metadata_max_age_ms=5_000)
+    harness = AccumulatorHarness(cluster)
+    harness.append(b"1", b"2")
+    harness.poll_until(b"1", b"2")
+    assert cluster.requested_topics == ["t"]
+    cluster.system.now += 5
+    original_topics = cluster.topics
+
+    def unreachable(*_: object, **__: object) -> Any:
+        raise BrokerUnreachableError("unreachable")
+
+    cluster.topics = unreachable  # type: ignore[method-assign]
+    harness.append(b"3")
+    harness.poll_until(b"3")
+    assert harness.outcomes[b"3"] == (0, 2), "the number of partitions does not decrease"
+    cluster.topics = original_topics  # type: ignore[method-assign]
+    cluster.system.now += 5
+    harness.append(b"4")
+    assert cluster.requested_topics == ["t", "t"]
+
+
+def test_an_unreachable_cluster_fails_the_records() -> None:
+    cluster = FakeCluster()
+
+    def unreachable(*_: object, **__: object) -> Any:
+        raise BrokerUnreachableError("unreachable")
+
+    cluster.topics = unreachable  # type: ignore[method-assign]
+    harness = AccumulatorHarness(cluster)
+    harness.append(b"1")
+    assert harness.error(b"1").message == f"unreachable{NOT_WRITTEN}"
+
+
+def test_records_linger_for_the_configured_time() -> None:
+    cluster = FakeCluster()
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, linger=2.0)
+    harness.append(b"1", poll=False)
+    cluster.system.now += 1.5
+    harness.append(b"2")
+    harness.poll_until(b"1", b"2")
+    assert [each.at - start for each in cluster.sent] == [2.0]
+    assert harness.sent() == [{0: [b"1", b"2"]}]
+
+
+def test_records_do_not_linger_for_a_flush_or_a_full_batch() -> None:
+    cluster = FakeCluster()
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, linger=2.0, batch_bytes=300)
+    harness.append(*numbered(3))
+    harness.poll_until(*numbered(3))
+    harness.append(b"last", flush_now=True)
+    harness.poll_until(b"last")
+    assert [round(each.at - start, 2) for each in cluster.sent] == [0, 0.01]
+
+
+def test_batches_are_filled_up_to_their_size() -> None:
+    harness = AccumulatorHarness(FakeCluster(), batch_bytes=350)
+    harness.append(*numbered(8))
+    harness.poll_until(*numbered(8))
+    assert [each[0] for each in harness.sent()] == [numbered(3), numbered(3, 3), numbered(2, 6)]
+    harness.append(b"large", size=10_000)
+    harness.poll_until(b"large")
+    assert harness.sent()[-1] == {0: [b"large"]}
+
+
+def test_queued_records_have_their_own_delivery_timeout() -> None:
+    cluster = FakeCluster()
+    cluster.leader = None
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, delivery_timeout_ms=10_000)
+    harness.append(b"head")
+    cluster.system.now = start + 4
+    harness.append(b"behind", b"beside")
+    harness.poll_until(b"head")
+    assert cluster.system.now - start == pytest.approx(10, abs=1.5)
+    assert set(harness.outcomes) == {b"head"}
+    harness.poll_until(b"behind", b"beside")
+    assert cluster.system.now - start == pytest.approx(14, abs=1.5)
+    assert all(type(error) is BrokerTimeoutError for error in harness.outcomes.values())
+    assert all(harness.error(value).message.endswith(NOT_WRITTEN) for value in harness.outcomes)
+
+
+def test_old_and_new_records_do_not_share_a_batch() -> None:
+    """A batch has the delivery timeout of its oldest record."""
+    cluster = FakeCluster(lambda _: FakeResponse(1.0))
+    harness = AccumulatorHarness(cluster)
+    now = cluster.system.now
+    old, young = harness.record(b"old", created_at=now - 50), harness.record(b"young", created_at=now)
+    harness.accumulator.append([old, young])
+    harness.poll_until(b"old", b"young")
+    assert harness.sent() == [{0: [b"old"]}, {0: [b"young"]}]
+
+
+def test_records_that_expire_in_the_queue_were_not_written() -> None:
+    cluster = FakeCluster(scripted(FakeResponse(), FakeResponse(None)), request_timeout_ms=30_000)
+    harness = AccumulatorHarness(cluster, delivery_timeout_ms=10_000, max_in_flight=1)
+    harness.append(b"0")
+    harness.poll_until(b"0")
+    start = cluster.system.now
+    harness.append(b"in flight", poll=False)
+    harness.accumulator._send_ready_records()
+    harness.append(b"next", poll=False)
+    harness.accumulator._send_ready_records()
+    harness.append(b"waits", poll=False)
+    harness.poll_until(b"in flight", b"next", b"waits")
+    assert cluster.system.now - start < 21
+    assert harness.error(b"in flight").message.endswith(MAY_BE_WRITTEN)
+    assert harness.error(b"waits").message.endswith(NOT_WRITTEN)
+    assert "Records waited 10 s (kafka.delivery.timeout.ms)" in harness.error(b"waits").message
+    harness.append(b"later")
+    harness.poll_until(b"later")
+    assert isinstance(harness.outcomes[b"later"], tuple)
+
+
+def test_a_rejected_record_is_left_out() -> None:
+    cluster = FakeCluster(scripted(FakeResponse(), FakeResponse(code=ErrorCode.INVALID_RECORD)))
+    harness = AccumulatorHarness(cluster)
+    for value in (b"1", b"bad", b"2"):
+        harness.append(value)
+        harness.poll_until(value)
+    assert (harness.outcomes[b"1"], harness.outcomes[b"2"]) == ((0, 0), (0, 1))
+    assert harness.error(b"bad").message.endswith(NOT_WRITTEN)
+
+
+def test_after_a_general_error_another_producer_continues() -> None:
+    cluster = FakeCluster(lambda _: FakeResponse(1.0))
+    cluster.partitions = {"t": 2}
+    harness = AccumulatorHarness(cluster, max_in_flight=1)
+    harness.append(b"done", partition=0)
+    harness.poll_until(b"done")
+    for value in (b"in flight", b"ready", b"waits"):
+        harness.append(value, partition=0, poll=False)
+        harness.accumulator._send_ready_records()
+    original_leaders = cluster.leaders
+
+    def broken(*_: object, **__: object) -> Any:
+        cluster.leaders = original_leaders  # type: ignore[method-assign]
+        raise ProtocolError("nonsense")
+
+    cluster.leaders = broken  # type: ignore[method-assign]
+    harness.append(b"other", partition=1)
+    harness.poll_until(b"waits")
+    assert harness.error(b"in flight").message == f"nonsense{MAY_BE_WRITTEN}"
+    assert harness.error(b"ready").message == harness.error(b"other").message == f"nonsense{NOT_WRITTEN}"
+    assert harness.outcomes[b"waits"] == (0, 2), "the fake broker appended the batch in flight"
+
+
+def test_records_that_cannot_be_encoded_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(**_: object) -> Any:
+        raise RecordTooLargeError("There is not enough memory.")
+
+    harness = AccumulatorHarness(FakeCluster())
+    monkeypatch.setattr("pyspark_kafka_direct.producer.accumulator.create_encoder", no_memory)
+    harness.append(b"1", b"2")
+    harness.poll_until(b"1", b"2")
+    assert harness.error(b"2").message == f"There is not enough memory.{NOT_WRITTEN}"
+    monkeypatch.setattr("pyspark_kafka_direct.producer.accumulator.create_encoder", create_encoder)
+    harness.append(b"3")
+    harness.poll_until(b"3")
+    assert harness.outcomes[b"3"] == (0, 0)
+
+
+def test_aborted_records_are_not_sent() -> None:
+    harness = AccumulatorHarness(FakeCluster())
+    harness.aborted = {b"1", b"3"}
+    harness.append(b"1", b"2", b"3")
+    harness.append(b"3")
+    harness.poll_until(b"2")
+    assert harness.sent() == [{0: [b"2"]}]

@@ -1,0 +1,41 @@
+"""The connection of a producer to one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.client.fake_broker import VERSIONS, FakeBroker
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.metadata import Node
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.errors import UnsupportedBrokerError
+from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
+from pyspark_kafka_direct.protocol.messages import PRODUCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def pool() -> Iterator[ConnectionPool]:
+    pool = ConnectionPool()
+    yield pool
+    pool.close()
+
+
+def test_a_connection_to_a_broker_without_zstd_is_released(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, PRODUCE.key, (0, 6))
+    with FakeBroker() as broker:
+        for _ in range(3):
+            settings = ProducerSettings(codec="zstd")
+            node = Node(1, "127.0.0.1", broker.port)
+            link = BrokerChannel(ClusterClient(broker.settings, pool=pool), node, settings, None, adds_partitions=True)
+            with pytest.raises(UnsupportedBrokerError, match="zstd"):
+                link.connect()
+            link.close()
+        assert broker.connections == 1, "the released connection is reused"

@@ -1,0 +1,164 @@
+"""The commit step against a fake Kafka: interleaved drivers, kills, unknown outcomes and stale leaders."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.producer.fake_transactions import (
+    FakeSinkStateStore,
+    FakeTransactionalProducer,
+    FakeTransactionLog,
+    fake_cluster,
+    interleaved,
+    single_record_batch,
+)
+
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.errors import (
+    BrokerUnreachableError,
+    KafkaDirectError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+)
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.producer import exactly_once
+from pyspark_kafka_direct.producer.exactly_once import CommitResult, ExactlyOnceOptions, commit_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BATCHES = 4
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> FakeTransactionLog:
+    log = FakeTransactionLog()
+    monkeypatch.setattr(exactly_once, "TransactionalProducer", lambda *_: FakeTransactionalProducer(log))
+    return log
+
+
+def commit(log: FakeTransactionLog, batch: int, run: str = "run-1") -> CommitResult:
+    attempt = BatchAttempt("stream", "query", run, batch, f"offsets of {batch}")
+    batches = [("t", single_record_batch(b"%d-%d" % (batch, part))) for part in range(2)]
+    return commit_batch(
+        fake_cluster(), ProducerSettings(), FakeSinkStateStore(log), ExactlyOnceOptions("p"), attempt, lambda: batches
+    )
+
+
+def records_of(batches: int) -> list[str]:
+    return [f"{batch}-{part}" for batch in range(batches) for part in range(2)]
+
+
+def in_turn(*values: object) -> Callable[[], object]:
+    """Return a function that returns these values in turn, then always the last one."""
+    left = list(values)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_each_batch_is_sent_once(log: FakeTransactionLog) -> None:
+    for batch in range(3):
+        assert commit(log, batch).newly_committed
+    assert not commit(log, 2, "run-2").newly_committed
+    assert log.data == records_of(3)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_sink_state_resolves_an_unknown_outcome(log: FakeTransactionLog, committed: bool) -> None:
+    log.outcome_unknown = in_turn(committed, None)  # type: ignore[assignment]
+    assert commit(log, 0).newly_committed
+    assert log.data == records_of(1)
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3, 4])
+def test_a_sink_state_record_missing_on_a_stale_leader_is_detected(log: FakeTransactionLog, missing: int) -> None:
+    """The stale leader lacks the newest record, or the control record that commits it."""
+    commit(log, 0)
+    commit(log, 1)
+    log.lag = lambda: missing
+    with pytest.raises(KafkaDirectError):
+        commit(log, 1, "run-2")  # the sink state record of batch 0 alone would allow it
+    with pytest.raises(KafkaDirectError):
+        commit(log, 0, "run-2")
+    log.lag = lambda: 0
+    assert not commit(log, 1, "run-2").newly_committed
+    assert log.data == records_of(2)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_two_drivers_and_their_successors(log: FakeTransactionLog, seed: int) -> None:
+    """With a shared checkpoint, each batch in it is in Kafka exactly once and in order."""
+    chance = random.Random(seed)
+    log.outcome_unknown = lambda: chance.choice([None, None, None, True, False])
+    log.lag = lambda: chance.choice([0, 0, 0, 0, 1, 2, 3])
+    checkpoint: set[int] = set()
+    runs = iter(range(1_000))
+
+    def drive() -> None:
+        while len(checkpoint) < BATCHES:
+            run = f"run-{next(runs)}"
+            try:
+                for batch in range(len(checkpoint), BATCHES):
+                    commit(log, batch, run)
+                    log.step("checkpoint")
+                    checkpoint.add(batch)
+            except KafkaDirectError:
+                log.step("restart")
+
+    drivers = interleaved(log, [drive, drive, drive])
+    for _ in range(5_000):
+        alive = [driver for driver in drivers if not driver.done]
+        if not alive:
+            break
+        kill = len(alive) > 1 and chance.random() < 0.01
+        chance.choice(alive).step_once(kill=kill)
+        assert log.data == records_of(len(log.data) // 2)
+        assert len(checkpoint) <= len(log.data) // 2
+    assert log.data == records_of(BATCHES)
+
+
+@pytest.mark.parametrize("later", ["init_transactions", "read_newest"])
+def test_an_outcome_that_stays_unknown_is_not_reported_as_a_failure(log: FakeTransactionLog, later: str) -> None:
+    """After a failure, users may send the batch again."""
+    log.outcome_unknown = lambda: True
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        if name == later and "outcome_unknown" in steps:
+            raise BrokerUnreachableError("unreachable")
+        steps.append(name)
+
+    log.step = step
+    with pytest.raises(OutcomeUnknownError, match="unreachable"):
+        commit(log, 0)
+    assert log.data == records_of(1)
+
+
+def test_an_error_after_the_outcome_was_resolved_is_a_failure(log: FakeTransactionLog) -> None:
+    log.outcome_unknown = in_turn(False, None)  # type: ignore[assignment]
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        if name == "send" and "outcome_unknown" in steps:
+            raise BrokerUnreachableError("unreachable")
+        steps.append(name)
+
+    log.step = step
+    with pytest.raises(BrokerUnreachableError):
+        commit(log, 0)
+    assert log.data == []
+
+
+def test_fencing_is_reported_while_the_outcome_is_unknown(log: FakeTransactionLog) -> None:
+    log.outcome_unknown = lambda: True
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        if name == "init_transactions" and "outcome_unknown" in steps:
+            raise ProducerFencedError("fenced")
+        steps.append(name)
+
+    log.step = step
+    with pytest.raises(ProducerFencedError):
+        commit(log, 0)

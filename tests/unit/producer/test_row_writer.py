@@ -1,0 +1,168 @@
+"""Encoding of rows: topics, order, memory limits and errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.records.encoding import HEADERS
+
+from pyspark_kafka_direct.client.cluster_client import TopicMetadata
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.errors import ColumnError, TopicNotFoundError
+from pyspark_kafka_direct.producer.row_writer import RowWriter
+from pyspark_kafka_direct.records import EncodedBatch, create_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Topics:
+    """A cluster with topics and partitions, which records the requested topics."""
+
+    def __init__(self, **partitions: int) -> None:
+        self.partitions = partitions
+        self.requested_topics: list[str] = []
+
+    def topics(self, names: Iterable[str]) -> dict[str, Any]:
+        self.requested_topics += names
+        return {name: self._metadata(name) for name in self.requested_topics if name in self.partitions}
+
+    def all_topics(self) -> dict[str, Any]:
+        return {name: self._metadata(name) for name in self.partitions}
+
+    def _metadata(self, name: str) -> TopicMetadata:
+        partitions: dict[int, Any] = dict.fromkeys(range(self.partitions[name]))
+        return TopicMetadata(name, None, False, partitions)
+
+
+class SentBatches(list[tuple[str, EncodedBatch]]):
+    """Collects what is sent."""
+
+    def send(self, topic: str, batch: EncodedBatch) -> None:
+        self.append((topic, batch))
+
+    def values(self, topic: str, partition: int | None = None) -> list[bytes]:
+        found: list[bytes] = []
+        for to, batch in self:
+            if to == topic and partition in (None, batch.partition):
+                decoder = create_decoder(
+                    topic=to, partition=batch.partition, from_offset=0, until_offset=batch.records, columns=("value",)
+                )
+                decoder.feed(bytes(batch.data))
+                while (rows := decoder.read()) is not None:
+                    found += rows.column(0).to_pylist()
+        return found
+
+
+def writer(sent: SentBatches, topics: Topics, topic: str | None = None, sticky: int = 0, **settings: Any) -> RowWriter:
+    cluster: Any = topics
+    return RowWriter(cluster, ProducerSettings(**settings), sent.send, topic=topic, first_sticky_partition=sticky)
+
+
+def rows(values: Sequence[bytes], **more: Any) -> pa.RecordBatch:
+    times = pa.array([1_700_000_000_000] * len(values), pa.int64())
+    return pa.record_batch({"value": pa.array(values, pa.binary()), "timestamp": times, **more})
+
+
+def test_all_rows_of_one_topic() -> None:
+    sent, topics = SentBatches(), Topics(t=1)
+    row_writer = writer(sent, topics, "t")
+    row_writer.write(rows([b"a", b"b"]))
+    row_writer.write(rows([b"c"]))
+    assert sent == []
+    row_writer.flush()
+    assert sent.values("t") == [b"a", b"b", b"c"]
+    assert [batch.records for _, batch in sent] == [3]
+    assert topics.requested_topics == ["t"]
+
+
+def test_batches_are_sent_as_soon_as_they_are_full() -> None:
+    sent = SentBatches()
+    row_writer = writer(sent, Topics(t=1), "t", batch_bytes=300)
+    row_writer.write(rows([b"v" * 100] * 5))
+    assert [batch.records for _, batch in sent] == [2, 2]
+    row_writer.flush()
+    assert sum(batch.records for _, batch in sent) == 5
+
+
+def test_rows_keep_their_order_in_each_topic() -> None:
+    sent, topics = SentBatches(), Topics(a=1, b=1, c=1)
+    row_writer = writer(sent, topics)
+    names = ["b", "a", "b", "c", "a", "b"] * 50
+    values = [b"%d" % number for number in range(len(names))]
+    row_writer.write(rows(values, topic=pa.array(names)))
+    row_writer.write(rows([b"last"], topic=pa.array(["a"])))
+    row_writer.flush()
+    expected = {name: [value for value, to in zip(values, names, strict=True) if to == name] for name in "abc"}
+    expected["a"].append(b"last")
+    assert {name: sent.values(name) for name in "abc"} == expected
+    assert topics.requested_topics == ["b", "a", "c"]
+
+
+def test_rows_keep_their_other_columns() -> None:
+    sent = SentBatches()
+    row_writer = writer(sent, Topics(a=3, b=3))
+    headers = pa.array([[{"key": "h", "value": b"x"}], None, []], HEADERS)
+    partitions, keys = pa.array([2, 1, 0], pa.int32()), pa.array([b"k", None, b"l"])
+    given = rows([b"1", b"2", b"3"], topic=pa.array(["a", "b", "a"]), partition=partitions, key=keys, headers=headers)
+    row_writer.write(given)
+    row_writer.flush()
+    assert {(to, batch.partition, *sent.values(to, batch.partition)) for to, batch in sent} == {
+        ("a", 2, b"1"),
+        ("a", 0, b"3"),
+        ("b", 1, b"2"),
+    }
+
+
+def test_a_null_topic() -> None:
+    row_writer = writer(SentBatches(), Topics(a=1))
+    row_writer.write(rows([b"1", b"2"], topic=pa.array(["a", "a"])))
+    with pytest.raises(ColumnError, match=r"contains a null topic\. Use the `topic` option .*: row 3 of the task$"):
+        row_writer.write(rows([b"3", b"4"], topic=pa.array(["a", None])))
+
+
+def test_an_unknown_topic_fails_and_is_not_created() -> None:
+    topics = Topics(delays=1)
+    row_writer = writer(SentBatches(), topics, "delay")
+    with pytest.raises(TopicNotFoundError, match=r"'delay' does not exist, and writing .*; did you mean 'delays'"):
+        row_writer.write(rows([b"1"]))
+
+
+def test_without_rows_no_metadata_is_requested() -> None:
+    topics = Topics()
+    row_writer = writer(SentBatches(), topics, "unreachable")
+    row_writer.flush()
+    assert topics.requested_topics == []
+
+
+def test_open_batches_use_at_most_half_the_buffer() -> None:
+    sent = SentBatches()
+    row_writer = writer(sent, Topics(t=1000), "t", batch_bytes=100_000, buffer_bytes=200_000)
+    partitions = pa.array([number % 1000 for number in range(2000)], pa.int32())
+    max_waiting = 0
+    for start in range(0, 2000, 50):
+        row_writer.write(rows([b"v" * 500] * 50, partition=partitions.slice(start, 50)))
+        waiting = (start + 50 - sum(batch.records for _, batch in sent)) * 500
+        max_waiting = max(max_waiting, waiting)
+    assert 50_000 < max_waiting <= 100_000
+    row_writer.flush()
+    assert sum(batch.records for _, batch in sent) == 2000
+
+
+@pytest.mark.parametrize(("sticky", "partition"), [(0, 0), (2, 2), (5, 2)])
+def test_tasks_start_with_different_partitions(sticky: int, partition: int) -> None:
+    sent = SentBatches()
+    row_writer = writer(sent, Topics(t=3), "t", sticky)
+    row_writer.write(rows([b"v"]))
+    row_writer.flush()
+    assert [batch.partition for _, batch in sent] == [partition]
+
+
+def test_the_settings_reach_the_encoder() -> None:
+    sent = SentBatches()
+    row_writer = writer(sent, Topics(t=9), "t", 4, codec="gzip", ignore_keys=True)
+    row_writer.write(rows([b"v" * 10_000] * 2, key=pa.array([b"k", b"l"])))
+    row_writer.flush()
+    assert [(batch.partition, batch.records, len(batch.data) < 1000) for _, batch in sent] == [(4, 2, True)]

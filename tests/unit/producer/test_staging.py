@@ -1,0 +1,287 @@
+"""Staged record batches: they are read back completely or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.errors import CorruptRecordError, OptionError
+from pyspark_kafka_direct.producer.staging import (
+    FramesChecksum,
+    StagedBatches,
+    StagedFile,
+    StagedInline,
+    StagingWriter,
+    decode_frames,
+    encode_frame,
+)
+from pyspark_kafka_direct.producer.staging_location import (
+    ORPHAN_RETENTION_SECONDS,
+    SUPERSEDED_RETENTION_SECONDS,
+    FileStagingLocation,
+    TopicStagingLocation,
+    open_staging_location,
+)
+from pyspark_kafka_direct.records import EncodedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Pair = tuple[str, EncodedBatch]
+
+batches = st.builds(
+    EncodedBatch,
+    st.integers(0, 2**31 - 1),
+    st.integers(1, 2**31 - 1),
+    st.integers(0, 2**40),
+    st.binary(max_size=300).map(bytearray),
+)
+pairs = st.lists(st.tuples(st.text(min_size=1, max_size=20), batches), max_size=6)
+
+
+def staged_pair(number: int, size: int = 100) -> Pair:
+    return "flights", EncodedBatch(number, 3, size, bytearray(bytes([number]) * size))
+
+
+def checksum_of(frames: Iterable[bytes]) -> FramesChecksum:
+    total = FramesChecksum()
+    for each in frames:
+        total = total.add(each)
+    return total
+
+
+def split_at(data: bytes, positions: Iterable[int]) -> list[bytes]:
+    edges = [0, *sorted(position % (len(data) + 1) for position in positions), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@given(pairs, st.lists(st.integers(0, 10_000), max_size=8))
+def test_frames_are_decoded_from_chunks_of_any_size(expected: list[Pair], positions: list[int]) -> None:
+    frames = [encode_frame(*each) for each in expected]
+    assert list(decode_frames(split_at(b"".join(frames), positions), checksum_of(frames), "here")) == expected
+
+
+@given(pairs.filter(bool), st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_byte_is_detected(expected: list[Pair], position: int, change: int) -> None:
+    frames = [encode_frame(*each) for each in expected]
+    data = bytearray(b"".join(frames))
+    data[position % len(data)] ^= change
+    with pytest.raises(CorruptRecordError):
+        list(decode_frames([bytes(data)], checksum_of(frames), "here"))
+
+
+@given(pairs.filter(bool), st.integers(1, 10_000))
+def test_a_lost_end_is_detected(expected: list[Pair], lost: int) -> None:
+    """Also if whole frames are lost."""
+    frames = [encode_frame(*each) for each in expected]
+    data = b"".join(frames)
+    with pytest.raises(CorruptRecordError, match="incomplete or damaged: here has"):
+        list(decode_frames([data[: max(0, len(data) - lost)]], checksum_of(frames), "here"))
+
+
+def test_a_replaced_frame_is_detected() -> None:
+    first, second = encode_frame(*staged_pair(1)), encode_frame(*staged_pair(2))
+    for damaged in (second + first, first + first):
+        with pytest.raises(CorruptRecordError, match="incomplete or damaged: here has"):
+            list(decode_frames([damaged], checksum_of([first, second]), "here"))
+
+
+def test_bytes_after_the_end_are_detected() -> None:
+    data = encode_frame(*staged_pair(1))
+    with pytest.raises(CorruptRecordError):
+        list(decode_frames([data + data], checksum_of([data]), "here"))
+
+
+def test_damage_is_detected_before_everything_is_in_memory() -> None:
+    """The size field of a frame is four gigabytes, or a lot of data follows the end."""
+    data = encode_frame(*staged_pair(1))
+    for damaged in (b"\xff" * 4 + data[4:], data):
+        rest = iter([bytes(1 << 20)] * 50)
+        with pytest.raises(CorruptRecordError, match="damaged"):
+            list(decode_frames(itertools.chain([damaged], rest), checksum_of([data]), "here"))
+        assert len(list(rest)) >= 49
+
+
+def test_small_batches_stay_in_the_message() -> None:
+    writer = StagingWriter(1000, None)
+    for number in range(3):
+        writer.add(*staged_pair(number))
+    staged = writer.finish()
+    assert isinstance(staged, StagedInline)
+    assert staged.records == 9
+    assert len(staged.data) == staged.checksum.size <= 1000
+    assert list(StagedBatches([staged], None)) == [staged_pair(0), staged_pair(1), staged_pair(2)]
+
+
+def test_a_task_without_records_has_a_message() -> None:
+    staged = StagingWriter(0, None).finish()
+    assert staged.records == 0
+    assert list(StagedBatches([staged, staged], None)) == []
+
+
+def test_more_than_the_threshold_requires_a_staging_location() -> None:
+    writer = StagingWriter(300, None)
+    writer.add(*staged_pair(0))
+    writer.add(*staged_pair(1))
+    with pytest.raises(OptionError, match=r"more than 300 bytes .*stagingThreshold.*stagingLocation"):
+        writer.add(*staged_pair(2))
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> FileStagingLocation:
+    location = FileStagingLocation(str(tmp_path / "staging"), "p.sink", "run-1")
+    location.prepare()
+    return location
+
+
+def files(tmp_path: Path) -> set[str]:
+    return {path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix == ".staged"}
+
+
+def staged_by(location: FileStagingLocation, name: str, *numbers: int) -> StagedFile:
+    writer = StagingWriter(0, lambda: location.open_spill(name))
+    for number in numbers:
+        writer.add(*staged_pair(number))
+    staged = writer.finish()
+    assert isinstance(staged, StagedFile)
+    return staged
+
+
+def test_above_the_threshold_everything_is_in_a_file(location: FileStagingLocation, tmp_path: Path) -> None:
+    writer = StagingWriter(300, lambda: location.open_spill("5-0-17"))
+    for number in range(5):
+        writer.add(*staged_pair(number))
+    staged = writer.finish()
+    assert isinstance(staged, StagedFile)
+    assert files(tmp_path) == {"run-1.5-0-17.staged"}
+    assert os.stat(staged.path).st_size == staged.checksum.size
+    all_staged = StagedBatches(
+        [staged, StagedInline(encode_frame(*staged_pair(9)), checksum_of([encode_frame(*staged_pair(9))]), 3)], location
+    )
+    assert list(all_staged) == list(all_staged) == [staged_pair(number) for number in (0, 1, 2, 3, 4, 9)]
+    assert (all_staged.records, all_staged.bytes) == (18, staged.checksum.size + len(encode_frame(*staged_pair(9))))
+
+
+def test_a_failed_attempt_leaves_no_file(location: FileStagingLocation, tmp_path: Path) -> None:
+    writer = StagingWriter(0, lambda: location.open_spill("5-0-17"))
+    writer.add(*staged_pair(0))
+    assert len(files(tmp_path)) == 1
+    writer.abort()
+    assert files(tmp_path) == set()
+    StagingWriter(0, None).abort()
+
+
+def test_only_files_named_by_messages_are_deleted(location: FileStagingLocation, tmp_path: Path) -> None:
+    first, other = staged_by(location, "5-0-1", 0), staged_by(location, "5-0-2", 1)
+    StagedBatches([first, StagedInline(b"", FramesChecksum(), 0)], location).delete()
+    assert files(tmp_path) == {"run-1.5-0-2.staged"}
+    StagedBatches([first], location).delete()  # once more does no harm
+    assert list(StagedBatches([other], location)) == [staged_pair(1)]
+
+
+def test_a_missing_truncated_or_changed_file_is_an_error(location: FileStagingLocation) -> None:
+    missing, truncated, changed = (staged_by(location, f"5-{number}-1", number, number) for number in range(3))
+    os.remove(missing.path)
+    os.truncate(truncated.path, truncated.checksum.size // 2)
+    content = bytearray(Path(changed.path).read_bytes())
+    content[-1] ^= 1
+    Path(changed.path).write_bytes(content)
+    with pytest.raises(CorruptRecordError, match="Staged records are missing"):
+        list(location.read(missing))
+    for each in (truncated, changed):
+        with pytest.raises(CorruptRecordError):
+            list(location.read(each))
+
+
+def test_an_executor_with_another_folder_is_detected(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    probe = FileStagingLocation(str(there), "p.sink", "run-1").prepare()
+    FileStagingLocation(str(there), "p.sink", "run-2", probe).open_spill("5-0-1").abort()
+    with pytest.raises(OptionError, match="not the same folder on this executor and on the driver"):
+        FileStagingLocation(str(here), "p.sink", "run-1", probe).open_spill("5-0-1")
+    FileStagingLocation(str(here), "p.sink", "run-1").prepare()  # as its driver did once
+    with pytest.raises(OptionError, match="not the same folder on this executor and on the driver"):
+        FileStagingLocation(str(here), "p.sink", "run-1", probe).open_spill("5-0-1")
+
+
+def test_a_folder_retains_its_probe(tmp_path: Path) -> None:
+    probes = {FileStagingLocation(str(tmp_path), "p.sink", run).prepare() for run in ("run-1", "run-2")}
+    assert len(probes) == 1
+
+
+def test_an_unusable_location_is_rejected_at_the_start(tmp_path: Path) -> None:
+    for bad in ("relative/path", "nosuch://bucket/x"):
+        with pytest.raises(OptionError, match="stagingLocation"):
+            FileStagingLocation(bad, "p.sink", "run-1")
+    blocked = tmp_path / "a-file"
+    blocked.write_bytes(b"")
+    with pytest.raises(OptionError, match="cannot be written to"):
+        FileStagingLocation(str(blocked), "p.sink", "run-1").prepare()
+
+
+def test_special_characters_in_names_are_escaped(tmp_path: Path) -> None:
+    for run in ("job.1", "job/1", "../job", "job 1"):
+        location = FileStagingLocation(str(tmp_path), "../a/b", run)
+        location.prepare()
+        assert list(location.read(staged_by(location, "0-0-1", 1))) == [staged_pair(1)]
+    assert len(files(tmp_path)) == 4
+    assert {path.parent for path in tmp_path.rglob("*.staged")} == {tmp_path / "..%2Fa%2Fb"}
+
+
+def age(path: str | Path, seconds: float, now: float) -> None:
+    os.utime(path, (now - seconds, now - seconds))
+
+
+def test_old_files_are_deleted_by_age_and_run(tmp_path: Path) -> None:
+    system = FakeTimeSystem(now=2_000_000_000.0)
+    expected_files: set[str] = set()
+    for run in ("run-0", "run-1", "run-2", "run-x"):
+        location = FileStagingLocation(str(tmp_path), "p.sink", run)
+        location.prepare()
+        for name, seconds in (
+            ("new", 60.0),
+            ("old", SUPERSEDED_RETENTION_SECONDS + 60),
+            ("older", ORPHAN_RETENTION_SECONDS + 60),
+        ):
+            age(staged_by(location, name, 1).path, seconds, system.now)
+            if name == "new" or (name == "old" and run in ("run-2", "run-x")):
+                expected_files.add(f"{run}.{name}.staged")
+    foreign = tmp_path / "p.sink" / "not-ours.txt"
+    foreign.write_bytes(b"")
+    age(foreign, ORPHAN_RETENTION_SECONDS * 2, system.now)
+    other = FileStagingLocation(str(tmp_path), "q.sink", "run-0")
+    other.prepare()
+    age(staged_by(other, "older", 1).path, ORPHAN_RETENTION_SECONDS * 2, system.now)
+    (probe,) = (tmp_path / "p.sink").glob("*.probe")
+    age(probe, ORPHAN_RETENTION_SECONDS * 2, system.now)
+    here = FileStagingLocation(str(tmp_path), "p.sink", "run-2", probe.read_text())
+    assert here.delete_expired(("run-0", "run-1", "run-2"), system) == 6
+    assert files(tmp_path / "p.sink") == expected_files
+    assert files(tmp_path / "q.sink") == {"run-0.older.staged"}
+    assert foreign.exists()
+    here.check()
+    assert FileStagingLocation(str(tmp_path / "nothing"), "p.sink", "r").delete_expired((), system) == 0
+
+
+def test_values_of_staging_location() -> None:
+    cluster = ClusterClient(ConnectionSettings((("h", 1),)))
+    location = open_staging_location("topic:staging", cluster, transactional_id="p.sink", run="r")
+    assert isinstance(location, TopicStagingLocation)
+    assert location.topic == "staging"
+    assert isinstance(open_staging_location("/tmp/x", cluster, transactional_id="p.sink", run="r"), FileStagingLocation)
+    assert isinstance(
+        open_staging_location("file:///tmp/x", cluster, transactional_id="p.sink", run="r"), FileStagingLocation
+    )
+    with pytest.raises(OptionError, match="topic:NAME"):
+        open_staging_location("topic:", cluster, transactional_id="p.sink", run="r")

@@ -1,0 +1,160 @@
+"""Generated values for message schemas, and the same values as objects of two libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib
+import typing
+import uuid
+from typing import Any
+
+from hypothesis import strategies as st
+from kafka.protocol import admin, consumer, metadata, producer, sasl
+from kio.schema.errors import ErrorCode
+
+from pyspark_kafka_direct.protocol.schema import (
+    ApiMessageType,
+    ArrayType,
+    FieldSpec,
+    StructSpec,
+)
+
+_SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def values(of: StructSpec, version: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy for all values that a struct can have in a version, as a mapping."""
+    return st.fixed_dictionaries(
+        {each.name: _values_of(each, version) for each in of.fields if each.versions.has(version)}
+    )
+
+
+def plain(value: Any) -> Any:
+    """Convert named tuples and other objects to mappings, and arrays to lists, for comparison."""
+    if hasattr(value, "_asdict"):
+        return {name: plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def complete(of: StructSpec, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with defaults for missing fields, at every depth."""
+    return {each.name: _completed(each, given.get(each.name, each.default)) for each in of.fields}
+
+
+def kafka_python(api: ApiMessageType, side: str) -> Any:
+    """Return kafka-python's class."""
+    name = f"{api.name}{side}"
+    return next(
+        getattr(module, name) for module in (admin, consumer, metadata, producer, sasl) if hasattr(module, name)
+    )
+
+
+def as_kafka_python(data_class: Any, of: StructSpec, given: dict[str, Any], version: int) -> Any:
+    """Return an object of kafka-python with these values."""
+    fields = {}
+    for each in of.fields:
+        default_tag = each.tag is not None and each.is_default(given.get(each.name, each.default))
+        if each.name in given and not default_tag and not _is_bit_field(each):
+            value = given[each.name]
+            if isinstance(each.type, ArrayType) and isinstance(each.type.of, StructSpec) and value is not None:
+                inner = data_class._struct.fields[each.name].data_class
+                value = [as_kafka_python(inner, each.type.of, one, version) for one in value]
+            elif isinstance(each.type, StructSpec):
+                value = as_kafka_python(data_class._struct.fields[each.name].data_class, each.type, value, version)
+            fields[each.name] = value
+    return data_class(version=version, **fields)
+
+
+def kio(api: ApiMessageType, side: str, version: int) -> Any:
+    """Return kio's class, or ``None`` if it does not have the version."""
+    package = "".join("_" + character.lower() if character.isupper() else character for character in api.name).lstrip(
+        "_"
+    )
+    try:
+        module = importlib.import_module(f"kio.schema.{package}.v{version}.{side.lower()}")
+    except ModuleNotFoundError:
+        return None
+    return getattr(module, f"{api.name}{side}")
+
+
+def as_kio(data_class: Any, given: dict[str, Any]) -> Any:
+    """Return an object of kio with these values."""
+    types = typing.get_type_hints(data_class)
+    fields = {}
+    for each in dataclasses.fields(data_class):
+        name = each.name if each.name in given else f"{each.name}_ms"
+        value = given[name]
+        kafka_type = each.metadata.get("kafka_type", "")
+        if kafka_type == "error_code":
+            value = ErrorCode(value)
+        elif kafka_type.startswith("timedelta"):
+            value = datetime.timedelta(milliseconds=value)
+        elif kafka_type.startswith("datetime"):
+            value = datetime.datetime.fromtimestamp(value / 1000, datetime.UTC)
+        elif isinstance(value, dict):
+            value = as_kio(types[each.name], value)
+        elif kafka_type == "uuid":
+            value = None if value == uuid.UUID(int=0) else value
+        elif isinstance(value, list | tuple):
+            inner = next((arg for arg in _arguments(types[each.name]) if dataclasses.is_dataclass(arg)), None)
+            value = tuple(value if inner is None else (as_kio(inner, one) for one in value))
+        fields[each.name] = value
+    return data_class(**fields)
+
+
+def _values_of(field: FieldSpec, version: int) -> st.SearchStrategy[Any]:
+    result = _non_null_values(field, version)
+    return st.none() | result if field.nullable.has(version) else result
+
+
+def _non_null_values(field: FieldSpec, version: int) -> st.SearchStrategy[Any]:
+    if isinstance(field.type, ArrayType):
+        of = field.type.of
+        inner = values(of, version) if isinstance(of, StructSpec) else _primitive(of)
+        return st.lists(inner, max_size=3)
+    if isinstance(field.type, StructSpec):
+        return values(field.type, version)
+    if _is_bit_field(field):
+        return st.just(field.default)
+    if field.name.endswith("error_code"):
+        return st.sampled_from([0, 3, 16, 58])  # kio has only known codes
+    if field.name.endswith("_ms"):
+        return st.integers(0, 2**31 - 1)
+    return _primitive(field.type)
+
+
+def _is_bit_field(field: FieldSpec) -> bool:
+    """Whether it is a number here, but a set of operations with another name in kafka-python."""
+    return field.name.endswith("authorized_operations") and field.type == "int32"
+
+
+def _primitive(kafka_type: str) -> st.SearchStrategy[Any]:
+    if kafka_type in _SIZES:
+        limit = 1 << (_SIZES[kafka_type] - 1)
+        return st.integers(-limit, limit - 1)
+    if kafka_type == "bool":
+        return st.booleans()
+    if kafka_type == "uuid":
+        return st.uuids() | st.just(uuid.UUID(int=0))
+    return st.text(max_size=200) if kafka_type == "string" else st.binary(max_size=300)
+
+
+def _completed(field: FieldSpec, value: Any) -> Any:
+    if isinstance(field.type, ArrayType) and value is not None:
+        of = field.type.of
+        return [complete(of, each) if isinstance(of, StructSpec) else each for each in value]
+    if isinstance(field.type, StructSpec):
+        return complete(field.type, plain(value))
+    return value
+
+
+def _arguments(annotation: Any) -> list[Any]:
+    result = [annotation]
+    for each in typing.get_args(annotation):
+        result += _arguments(each)
+    return result

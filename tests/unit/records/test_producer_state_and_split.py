@@ -1,0 +1,194 @@
+"""Writing the producer state into a batch, and splitting a batch."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import random
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.records.batches import CODECS, crc
+from tests.unit.records.encoding import (
+    HEADER,
+    SET_PRODUCER_STATE,
+    SPLIT_BATCH,
+    Row,
+    decode,
+    encode,
+    some_rows,
+    without_offsets,
+)
+
+both = pytest.mark.parametrize("implementation", sorted(SET_PRODUCER_STATE))
+every_codec = pytest.mark.parametrize("codec", CODECS)
+
+ROWS = [Row(b"value %d" % number, b"key", (("n", b"%d" % number),), None, 1000 - number) for number in range(101)]
+
+
+@both
+@every_codec
+@pytest.mark.parametrize("transactional", [False, True])
+def test_set_producer_state(implementation: str, codec: str, transactional: bool) -> None:
+    (batch,) = encode(implementation, ROWS, codec=codec)
+    expected = bytearray(batch.data)
+    struct.pack_into(">h", expected, 21, CODECS[codec] | 0x10 * transactional)
+    struct.pack_into(">qhi", expected, 43, 1 << 40, 77, 1_000_000)
+    struct.pack_into(">I", expected, 17, crc(bytes(expected[21:])))
+    SET_PRODUCER_STATE[implementation](batch.data, 1 << 40, 77, 1_000_000, transactional=transactional)
+    assert batch.data == expected
+    assert decode(batch.data) == without_offsets(ROWS)
+
+
+@both
+@settings(deadline=None)
+@given(
+    rows=some_rows().filter(bool),
+    stamps=st.lists(
+        st.tuples(
+            st.integers(-1, (1 << 63) - 1),
+            st.integers(-1, (1 << 15) - 1),
+            st.integers(-1, (1 << 31) - 1),
+            st.booleans(),
+        ),
+        max_size=3,
+    ),
+)
+def test_last_producer_state_wins(
+    implementation: str, rows: list[Row], stamps: list[tuple[int, int, int, bool]]
+) -> None:
+    (batch,) = encode(implementation, rows, codec="zstd")
+    original = bytes(batch.data)
+    for producer_id, epoch, sequence, transactional in stamps:
+        SET_PRODUCER_STATE[implementation](batch.data, producer_id, epoch, sequence, transactional=transactional)
+        assert struct.unpack_from(">qhi", batch.data, 43) == (producer_id, epoch, sequence)
+        assert bool(batch.data[22] & 0x10) == transactional
+        assert struct.unpack_from(">I", batch.data, 17) == (crc(bytes(batch.data[21:])),)
+    SET_PRODUCER_STATE[implementation](batch.data, -1, -1, -1, transactional=False)
+    assert batch.data == original
+
+
+@both
+@pytest.mark.parametrize("values", [0, 1, 5, 63, 1000, 70_000])
+def test_producer_state_does_not_hide_damage(implementation: str, values: int) -> None:
+    (batch,) = encode(implementation, [Row(b"v" * values)])
+    damaged = bytearray(batch.data)
+    damaged[-2] ^= 1
+    expected = bytearray(batch.data)
+    for data in (damaged, expected):
+        SET_PRODUCER_STATE[implementation](data, 9, 9, 9, transactional=True)
+    expected[-2] ^= 1
+    assert damaged == expected
+    assert struct.unpack_from(">I", damaged, 17) != (crc(bytes(damaged[21:])),)
+
+
+@both
+def test_producer_state_of_too_few_bytes(implementation: str) -> None:
+    with pytest.raises(ValueError, match="60 bytes are too short for a record batch"):
+        SET_PRODUCER_STATE[implementation](bytearray(60), 1, 1, 1, transactional=False)
+
+
+@both
+@every_codec
+def test_split(implementation: str, codec: str) -> None:
+    (batch,) = encode(implementation, ROWS, codec=codec)
+    SET_PRODUCER_STATE[implementation](batch.data, 5, 5, 5, transactional=True)
+    stamped = bytes(batch.data)
+    halves = SPLIT_BATCH[implementation](batch.data)
+    for half, rows in zip(halves, (ROWS[:51], ROWS[51:]), strict=True):
+        assert decode(half) == without_offsets(rows)
+        (alone,) = encode(implementation, rows, codec=codec)
+        assert half == alone.data
+    assert batch.data == stamped
+
+
+@both
+@settings(deadline=None)
+@given(rows=some_rows().filter(lambda rows: len(rows) > 1), codec=st.sampled_from(sorted(CODECS)))
+def test_repeated_split(implementation: str, rows: list[Row], codec: str) -> None:
+    (batch,) = encode(implementation, rows, codec=codec)
+    left = [batch.data]
+    while any(len(decode(data)) > 1 for data in left):
+        left = [
+            half for data in left for half in (SPLIT_BATCH[implementation](data) if len(decode(data)) > 1 else (data,))
+        ]
+    assert decode(*left) == without_offsets(rows)
+    assert left == [encode(implementation, [row], codec=codec)[0].data for row in rows]
+
+
+@both
+def test_timestamps_that_wrap_survive_a_split(implementation: str) -> None:
+    rows = [replace(ROWS[0], timestamp=stamp) for stamp in ((1 << 63) - 1, -(1 << 63), 0, 5)]
+    (batch,) = encode(implementation, rows)
+    halves = SPLIT_BATCH[implementation](memoryview(bytes(batch.data)))
+    assert list(halves) == [encode(implementation, pair)[0].data for pair in (rows[:2], rows[2:])]
+
+
+@both
+def test_one_record_cannot_be_split(implementation: str) -> None:
+    (batch,) = encode(implementation, [Row()])
+    with pytest.raises(ValueError, match="one record"):
+        SPLIT_BATCH[implementation](batch.data)
+
+
+@pytest.mark.skipif(len(SPLIT_BATCH) < 2, reason="the native encoder was not built (no Rust toolchain)")
+def test_implementations_detect_the_same_damage() -> None:
+    """For any bytes, both return the same two batches, or a ValueError."""
+    rng = random.Random(int(os.environ.get("RECORD_FUZZ_SEED") or 7))
+    outcome_counts = collections.Counter[bool]()
+    for _ in range(3000):
+        rows = [Row(rng.randbytes(rng.randrange(90)), timestamp=rng.randrange(99)) for _ in range(5)]
+        data = encode("python", rows)[0].data
+        damage(rng, data, rng.choice([21, HEADER]))
+        if len(data) >= HEADER:
+            struct.pack_into(">i", data, 8, len(data) - 12)
+            struct.pack_into(">I", data, 17, crc(bytes(data[21:])))
+        found: dict[str, tuple[bytearray, bytearray] | None] = {}
+        for name, cut in SPLIT_BATCH.items():
+            try:
+                found[name] = cut(data)
+            except ValueError:
+                found[name] = None
+        if data[22] & 7:  # codec libraries may differ on such bytes
+            continue
+        assert found["native"] == found["python"], data.hex()
+        outcome_counts[found["python"] is None] += 1
+    assert min(outcome_counts.values()) > 100, outcome_counts
+
+
+def damage(rng: random.Random, data: bytearray, start: int) -> None:
+    at = rng.randrange(start, len(data))
+    match rng.randrange(4):
+        case 0:
+            data[at] ^= 1 << rng.randrange(8)
+        case 1:
+            data[at] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+        case 2:
+            del data[at : at + rng.randrange(20)]
+        case _:
+            data[at:at] = rng.randbytes(5)
+
+
+@both
+@every_codec
+def test_split_does_not_hide_damage(implementation: str, codec: str) -> None:
+    (batch,) = encode(implementation, ROWS, codec=codec)
+    rng = random.Random(3)
+    for data in (batch.data[:60], batch.data[:-1], batch.data + b"\0"):
+        with pytest.raises(ValueError, match=r"too short for a record batch|damaged"):
+            SPLIT_BATCH[implementation](data)
+    for right_crc in (False, True):
+        for _ in range(50):
+            data = bytearray(batch.data)
+            data[rng.randrange(HEADER, len(data))] ^= 1 << rng.randrange(8)
+            if right_crc:
+                struct.pack_into(">I", data, 17, crc(bytes(data[21:])))
+                with contextlib.suppress(ValueError):  # changed bytes of a value are not detectable
+                    SPLIT_BATCH[implementation](data)
+            else:
+                with pytest.raises(ValueError, match="damaged"):
+                    SPLIT_BATCH[implementation](data)

@@ -1,0 +1,79 @@
+"""Each test is in one shard, and the Makefile runs every shard."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.shards.assignment import SHARDS, of_part, of_shard, shard_of
+
+MAKEFILE = Path(__file__).parents[3] / "Makefile"
+
+
+def item(file: str, *fixtures: str, marked: bool = False, module: Any = None) -> Any:
+    """As much of a test as is looked at."""
+    return SimpleNamespace(
+        path=Path(file),
+        fixturenames=fixtures,
+        module=module,
+        get_closest_marker=lambda name: name if marked and name == "spark_app" else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("test", "shard"),
+    [
+        (item("a", "kafka", "make_topic"), "plain"),
+        (item("a"), "plain"),
+        (item("a", "kafka", "spark", "make_spark"), "spark"),
+        (item("a", "make_spark"), "spark"),
+        (item("integration/direct/a", "make_spark"), "direct"),
+        (item("integration/direct/a", "kafka"), "plain"),
+        (item("a", "kafka", marked=True), "apps"),
+        (item("a", "make_spark", marked=True), "apps"),
+    ],
+)
+def test_the_shard_of_a_test(test: Any, shard: str) -> None:
+    assert shard_of(test) == shard
+
+
+def test_modules_with_special_sessions_come_last() -> None:
+    own_fixture = SimpleNamespace(spark=None)
+    special = [item("b", "spark", "make_spark", module=own_fixture), item("c", "make_spark")]
+    plain = [item("a", "spark", "make_spark"), item("d", "spark", "make_spark"), item("e", "kafka")]
+    first, second = special
+    mixed = item("c", "kafka")
+    assert of_shard([plain[0], first, second, mixed, plain[1], plain[2]], None) == [*plain, first, second, mixed]
+
+
+def test_parts_share_the_modules() -> None:
+    items = [item("a"), item("b"), item("b"), item("c"), item("d")]
+    a, b, again, c, d = items
+    assert of_part(items, None) == items
+    assert [of_part(items, f"{number}/2") for number in (1, 2)] == [[a, c], [b, again, d]]
+    assert [of_part(items, f"{number}/3") for number in (1, 2, 3)] == [[a, d], [b, again], [c]]
+
+
+def test_both_parts_are_checked() -> None:
+    text = MAKEFILE.read_text("utf-8")
+    assert "@$(SHARDS) lint unit-1 unit-2\n" in text
+    assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --part $*/2 tests/unit\n" in text
+
+
+def test_each_part_of_each_shard_is_run() -> None:
+    text = MAKEFILE.read_text("utf-8")
+    for target in ("test", "integration"):
+        recipe = re.search(rf"^{target}: .*\n\t(.*)$", text, re.MULTILINE)
+        assert recipe is not None
+        assert "$(SHARDS) $(INTEGRATION)" in recipe[1]
+    variable = re.search(r"^INTEGRATION := (.*)$", text, re.MULTILINE)
+    assert variable is not None
+    parts: dict[str, list[tuple[int, int]]] = {}
+    for shard, part, of in re.findall(r"\bshard-([a-z]+)(?:-(\d)-(\d))?", variable[1]):
+        parts.setdefault(shard, []).append((int(part or 1), int(of or 1)))
+    assert sorted(parts) == sorted(SHARDS)
+    for found in parts.values():
+        assert sorted(found) == [(number, len(found)) for number in range(1, len(found) + 1)]

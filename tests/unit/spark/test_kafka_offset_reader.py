@@ -1,0 +1,57 @@
+"""The access of a stream planner to a cluster whose brokers disagree."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
+
+from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.config.read_options import parse_stream_options
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+import pytest
+
+LOG = logging.getLogger("pyspark_kafka_direct.datasource")
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[FakeBroker]]:
+    with FakeBroker() as one, FakeBroker() as two:
+        one.leaders = two.leaders = [(1, one), (2, two)]
+        yield [one, two]
+    POOL.clear()
+
+
+def test_a_retry_uses_another_broker(brokers: list[FakeBroker]) -> None:
+    """A broker with stale metadata would return the same response each time, and three of them count as confirmed."""
+    settings = brokers[0].settings
+    servers = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
+    options = parse_stream_options(
+        {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "fetchoffset.retryintervalms": "0"}
+    )
+    offset_reader = KafkaOffsetReader(replace(options, connection=settings), LOG)
+    offset_reader.assigned(strict=False)
+    before = [broker.request_counts["Metadata"] for broker in brokers]
+    for _ in range(2):
+        offset_reader.assigned(strict=False)
+        offset_reader.wait()
+    assert [broker.request_counts["Metadata"] for broker in brokers] == [count + 1 for count in before]
+
+
+def test_end_offsets_follow_the_isolation_level(brokers: list[FakeBroker]) -> None:
+    broker = brokers[0]
+    broker.leaders, broker.stable = [(1, broker)], 40
+    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+    fetch = FetchSettings(isolation_level="read_committed")
+    offset_reader = KafkaOffsetReader(replace(options, connection=broker.settings, fetch=fetch), LOG)
+    assert offset_reader.offsets({PARTITION: LATEST}) == {PARTITION: 40}
+    assert offset_reader.high_watermarks([PARTITION]) == {PARTITION: 42}
+    assert broker.connections == 1

@@ -1,0 +1,151 @@
+"""Conversion of Spark's Arrow batches to rows for the producer."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafka_direct.spark.write_rows import (
+    HEADERS,
+    append_headers,
+    split_rows,
+    to_producer_rows,
+)
+from pyspark_kafka_direct.spark.write_schema import WriteSchema
+
+NOW = 1_700_000_000_000
+STAMP = {"a": b"1", "b": b""}
+US = pa.timestamp("us", "UTC")
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def times(*micros: int | None) -> list[int]:
+    rows_in = batch(value=pa.array([b"v"] * len(micros)), at=pa.array(micros, pa.int64()).cast(US))
+    timestamps: list[int] = to_producer_rows(rows_in, WriteSchema(0, timestamp=1), NOW).column("timestamp").to_pylist()
+    return timestamps
+
+
+def test_other_columns_are_dropped() -> None:
+    rows = to_producer_rows(batch(other=pa.array([1, 2]), text=pa.array(["x", None])), WriteSchema(1), NOW)
+    assert rows.schema == pa.schema([("value", pa.binary()), ("timestamp", pa.int64())])
+    assert rows.to_pydict() == {"value": [b"x", None], "timestamp": [NOW, NOW]}
+
+
+def test_every_column() -> None:
+    rows_in = batch(
+        topic=pa.array(["t", "u"]),
+        partition=pa.array([None, 3], pa.int32()),
+        key=pa.array(["k", None]),
+        headers=pa.array([[{"key": "h", "value": b"x"}], None], HEADERS),
+        value=pa.array([b"\xff", b""]),
+        timestamp=pa.array([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), None], US),
+    )
+    schema = WriteSchema(value=4, key=2, topic=0, headers=3, partition=1, timestamp=5)
+    assert to_producer_rows(rows_in, schema, NOW).to_pydict() == {
+        "value": [b"\xff", b""],
+        "key": [b"k", None],
+        "topic": ["t", "u"],
+        "partition": [None, 3],
+        "headers": [[{"key": "h", "value": b"x"}], None],
+        "timestamp": [1_767_225_600_000, NOW],
+    }
+
+
+@pytest.mark.parametrize("arrow_type", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_strings_become_bytes(arrow_type: pa.DataType) -> None:
+    rows_in = batch(value=pa.array(["žluť", None, ""], pa.string()).cast(arrow_type))
+    rows = to_producer_rows(rows_in.slice(1), WriteSchema(0, key=0), NOW)
+    assert rows.schema.field("value").type == rows.schema.field("key").type == pa.binary()
+    assert rows.column("value").to_pylist() == [None, b""]
+    whole = to_producer_rows(rows_in, WriteSchema(0), NOW)
+    assert whole.column("value").to_pylist() == ["žluť".encode(), None, b""]
+
+
+def test_strings_are_not_copied() -> None:
+    value = pa.array(["abc", "def"])
+    rows = to_producer_rows(batch(value=value), WriteSchema(0), NOW)
+    assert rows.column("value").buffers()[2].address == value.buffers()[2].address
+
+
+def test_large_headers_types() -> None:
+    large = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+    rows_in = batch(value=pa.array([b""]), headers=pa.array([[("h", b"x")]], large))
+    rows = to_producer_rows(rows_in, WriteSchema(0, headers=1), NOW)
+    assert rows.schema.field("headers").type == HEADERS
+    assert rows.column("headers").to_pylist() == [[{"key": "h", "value": b"x"}]]
+
+
+def test_times_are_truncated_to_milliseconds_as_in_spark() -> None:
+    assert times(1_999, 2_000, None, 0) == [1, 2, NOW, 0]
+    assert times(-1_999, -2_000) == [-1, -2]
+
+
+def test_doubles_are_seconds() -> None:
+    rows_in = batch(value=pa.array([b""] * 5), at=pa.array([1.5, None, float("nan"), float("inf"), -0.25]))
+    timestamps = to_producer_rows(rows_in, WriteSchema(0, timestamp=1), NOW).column("timestamp").to_pylist()
+    assert timestamps == [1500, NOW, NOW, NOW, -250]
+
+
+def test_doubles_out_of_range_saturate() -> None:
+    """Like Java's cast. Milliseconds or microseconds instead of seconds must not become times before 1970."""
+    rows_in = batch(value=pa.array([b""] * 4), at=pa.array([1.7e12, 1.7e15, 1e308, -1e308]))
+    timestamps = to_producer_rows(rows_in, WriteSchema(0, timestamp=1), NOW).column("timestamp").to_pylist()
+    latest = (2**63 - 1024) // 1000
+    assert timestamps == [1_700_000_000_000_000, latest, latest, -latest]
+
+
+def header_lists(headers: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
+    rows: list[Any] = headers.to_pylist()
+    return [None if row is None else [(each["key"], each["value"]) for each in row] for row in rows]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_times_of_any_unit(unit: str, zone: str | None) -> None:
+    at = pa.array([1_700_000_000, None], pa.timestamp("s", zone)).cast(pa.timestamp(unit, zone))
+    rows = to_producer_rows(batch(value=pa.array([b"v"] * 2), at=at), WriteSchema(0, timestamp=1), NOW + 1)
+    assert rows.column("timestamp").to_pylist() == [1_700_000_000_000, NOW + 1]
+
+
+def test_large_types_are_cast() -> None:
+    header = pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])
+    headers = pa.array([[{"key": "h", "value": b"x"}]], pa.large_list(header))
+    rows_in = batch(value=pa.array(["v"], pa.large_string()), headers=headers, topic=pa.array(["t"], pa.large_string()))
+    rows = to_producer_rows(rows_in, WriteSchema(0, headers=1, topic=2), NOW)
+    assert [rows.column(name).type for name in ("value", "headers", "topic")] == [pa.binary(), HEADERS, pa.string()]
+    assert rows.to_pylist()[0]["headers"] == [{"key": "h", "value": b"x"}]
+
+
+def test_a_stamp_follows_the_headers_of_the_row() -> None:
+    own = pa.array([[("x", b"y"), ("x", None)], None, [], [("z", b"")]], HEADERS)
+    stamps = [("a", b"1"), ("b", b"")]
+    expected = [[("x", b"y"), ("x", None), *stamps], stamps, stamps, [("z", b""), *stamps]]
+    assert header_lists(append_headers(own, 4, STAMP)) == expected
+    assert header_lists(append_headers(own.slice(2), 2, STAMP)) == expected[2:]
+    assert header_lists(append_headers(None, 2, STAMP)) == [stamps, stamps]
+    assert append_headers(own, 4, STAMP).type == HEADERS
+
+
+def test_rows_get_the_stamp() -> None:
+    rows = to_producer_rows(batch(value=pa.array([b"v"])), WriteSchema(0), NOW, STAMP)
+    assert header_lists(rows.column("headers")) == [[("a", b"1"), ("b", b"")]]
+
+
+def test_slices_have_some_mib_and_at_least_one_row() -> None:
+    small = batch(value=pa.array([b"v"] * 10_000))
+    assert [each.num_rows for each in split_rows(small)] == [10_000]
+    large = batch(value=pa.array([b"v" * 100_000] * 100))
+    slices = list(split_rows(large))
+    assert [each.num_rows for each in slices] == [20, 20, 20, 20, 20]
+    assert pa.Table.from_batches(slices).combine_chunks() == pa.Table.from_batches([large]).combine_chunks()
+    huge = batch(value=pa.array([b"v" * (5 << 20)] * 2))
+    assert [each.num_rows for each in split_rows(huge)] == [1, 1]
+    assert list(split_rows(small.slice(0, 0))) == []
+    assert [each.num_rows for each in split_rows(large.slice(50, 20))] == [20]
+    assert list(split_rows(large.slice(50, 0))) == []
