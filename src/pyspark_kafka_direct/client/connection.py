@@ -54,13 +54,14 @@ _MAX_RESPONSE_SIZE = 64 << 20
 _MAX_UNAUTHENTICATED_RESPONSE_SIZE = 64 << 10
 _UNAUTHENTICATED_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 
-_INITIAL_BUFFER_SIZE = 64 << 10
+_INITIAL_BUFFER_SIZE = 64 << 10  # most responses without records fit
 _MIN_BUFFER_GROWTH = 1 << 20
 _MIN_RETAINED_BUFFER_SIZE = 4 << 20
-_LARGE_PART_SIZE = 16 << 10
+_LARGE_PART_SIZE = 16 << 10  # parts of a request from this size on are sent without a copy
 _PREFIX = struct.Struct(">ii")  # size and correlation id
 _SIZE = struct.Struct(">i")
-_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID_SIZE = 4  # counts towards the frame size
+_HEADER = struct.Struct(">hhih")  # API key, API version, correlation id, length of the client id
 
 # Java re-authenticates at a random point between 85% and 95% of the session's lifetime (SaslClientAuthenticator); the
 # lower bound leaves most time for a slow call. A broker rejects a second login within a second of the first (KIP-368).
@@ -96,7 +97,7 @@ class Connection:
         self._authenticating = False
         self._connecting = True
         self.timed_out = False  # whether it was closed because a response did not arrive in time
-        self.last_used = self.system.monotonic()
+        self.last_response_at = self.system.monotonic()  # before any response: when it was opened
 
     @classmethod
     def open(cls, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Self:
@@ -194,8 +195,10 @@ class Connection:
             self._read_frame(sock, limit)
         self._outstanding_requests.popleft()
         self._answered_requests.add(name)
-        self.last_used = self.system.monotonic()
-        size, self._frame_size, self._frame_filled = self._frame_size, None, 0
+        self.last_response_at = self.system.monotonic()
+        size = self._frame_size
+        self._frame_size = None
+        self._frame_filled = 0
         # The next `receive` or `complete` overwrites the buffer.
         return memoryview(self._buffer)[:size].toreadonly()
 
@@ -376,9 +379,9 @@ class Connection:
     def _check_prefix(self) -> int:
         size, received_id = _PREFIX.unpack(self._prefix)
         correlation_id, name = self._outstanding_requests[0]
-        if not _SIZE.size <= size < max_response_size(name) or (
-            not self._answered_requests and looks_like_tls(self._prefix)
-        ):
+        is_valid_size = _CORRELATION_ID_SIZE <= size < max_response_size(name)
+        is_first_response = not self._answered_requests
+        if not is_valid_size or (is_first_response and looks_like_tls(self._prefix)):
             raise not_kafka_error(self._request_context(name), bytes(self._prefix))
         if received_id != correlation_id:
             raise ProtocolError(
@@ -386,7 +389,7 @@ class Connection:
                 "responses no longer match.",
                 broker=self.broker,
             )
-        return int(size) - _SIZE.size
+        return int(size) - _CORRELATION_ID_SIZE
 
     def _read_into(self, sock: socket.socket, view: memoryview, limit: Deadline | None) -> None:
         # With TLS each call returns one record, 16 KiB at most, so this loop runs hundreds of times per frame. The

@@ -26,11 +26,24 @@ if TYPE_CHECKING:
 _MAX_IDLE_PER_BROKER = 4
 _MAX_IDLE = 64
 
+# How often a timeout or a backoff doubles; far above its maximum, which is applied afterwards.
+_MAX_DOUBLINGS = 16
+
 
 class _PoolKey(NamedTuple):
     settings: ConnectionSettings
     host: str
     port: int
+
+
+class _IdleConnection(NamedTuple):
+    key: _PoolKey
+    connection: Connection
+    idle_since: float  # monotonic time of its release
+
+    def is_expired(self, now: float) -> bool:
+        limit_ms = self.key.settings.connections_max_idle_ms
+        return limit_ms >= 0 and now - self.idle_since > limit_ms / 1000
 
 
 class _BrokerFailures(NamedTuple):
@@ -51,7 +64,7 @@ class ConnectionPool:
         self.rotation = system.random()
         self.idle_producers = IdleProducerPool()
         self._lock = threading.Lock()
-        self._idle: OrderedDict[int, tuple[_PoolKey, Connection]] = OrderedDict()  # by id(connection), oldest use first
+        self._idle: OrderedDict[int, _IdleConnection] = OrderedDict()  # by id(connection), longest idle first
         self._failures: dict[tuple[str, int], _BrokerFailures] = {}
         self._closed = False
 
@@ -69,19 +82,19 @@ class ConnectionPool:
         address = (connection.host, connection.port)
         # After a timeout, close all idle connections to the broker: they look open, but would time out one by one.
         if connection.timed_out:
-            self._failures[address] = _BrokerFailures(
-                self._failures_of(address).failed_connects, self.system.monotonic()
-            )
+            failed_connects = self._failures_of(address).failed_connects
+            self._failures[address] = _BrokerFailures(failed_connects, self.system.monotonic())
             self._close_idle(address)
         if not connection.idle:
             connection.close()
             return
-        if self._failures_of(address).last_at < connection.last_used:
+        # If the broker has responded since its last failure, it works again.
+        if connection.last_response_at > self._failures_of(address).last_at:
             self._failures.pop(address, None)
         key = _PoolKey(connection.settings, *address)
-        connection.last_used = self.system.monotonic()
+        idle = _IdleConnection(key, connection, self.system.monotonic())
         with self._lock:
-            surplus = [connection] if self._closed else self._add_idle(key, connection)
+            surplus = [connection] if self._closed else self._add_idle(idle)
         for surplus_connection in surplus:
             surplus_connection.close()
 
@@ -99,38 +112,36 @@ class ConnectionPool:
         """Close all idle connections, and drop the failures and the producer ids."""
         self.idle_producers = IdleProducerPool()
         with self._lock:
-            idle = [connection for _, connection in self._idle.values()]
+            connections = [idle.connection for idle in self._idle.values()]
             self._idle.clear()
             self._failures.clear()
-        for connection in idle:
+        for connection in connections:
             connection.close()
 
     def after_fork(self) -> None:
         """Reset the pool in a forked child: the sockets are the parent's, and the lock may be held."""
-        inherited_connections = self._idle
+        inherited = self._idle
         self.__init__(self.system)  # type: ignore[misc]
-        for _, connection in inherited_connections.values():
-            connection.close()  # closes the child's descriptor only
+        for idle in inherited.values():
+            idle.connection.close()  # closes the child's descriptor only
 
     def _take_idle(self, key: _PoolKey) -> Connection | None:
         with self._lock:
             expired = self._take_expired()
-            idle_id = next(
-                (idle_id for idle_id, (idle_key, _) in reversed(self._idle.items()) if idle_key == key), None
-            )
-            connection = None if idle_id is None else self._idle.pop(idle_id)[1]
+            newest_id = next((idle_id for idle_id, idle in reversed(self._idle.items()) if idle.key == key), None)
+            connection = None if newest_id is None else self._idle.pop(newest_id).connection
         for expired_connection in expired:
             expired_connection.close()
         return connection
 
-    def _add_idle(self, key: _PoolKey, connection: Connection) -> list[Connection]:
-        """Add a connection as the newest idle one, and return the surplus connections, to be closed."""
-        self._idle[id(connection)] = (key, connection)
-        ids_of_key = [idle_id for idle_id, (idle_key, _) in self._idle.items() if idle_key == key]
-        surplus_ids = ids_of_key[: max(0, len(ids_of_key) - _MAX_IDLE_PER_BROKER)]
-        surplus = [self._idle.pop(idle_id)[1] for idle_id in surplus_ids]
+    def _add_idle(self, newest: _IdleConnection) -> list[Connection]:
+        """Add the newest idle connection, and return the surplus connections, to be closed."""
+        self._idle[id(newest.connection)] = newest
+        ids_of_key = [idle_id for idle_id, idle in self._idle.items() if idle.key == newest.key]
+        surplus = [self._idle.pop(idle_id).connection for idle_id in ids_of_key[:-_MAX_IDLE_PER_BROKER]]
         while len(self._idle) > _MAX_IDLE:
-            surplus.append(self._idle.popitem(last=False)[1][1])
+            _, longest_idle = self._idle.popitem(last=False)
+            surplus.append(longest_idle.connection)
         return surplus + self._take_expired()
 
     def _failures_of(self, address: tuple[str, int]) -> _BrokerFailures:
@@ -138,26 +149,26 @@ class ConnectionPool:
 
     def _close_idle(self, address: tuple[str, int]) -> None:
         with self._lock:
-            idle_ids = [idle_id for idle_id, (key, _) in self._idle.items() if (key.host, key.port) == address]
-            unresponsive = [self._idle.pop(idle_id)[1] for idle_id in idle_ids]
+            idle_ids = [idle_id for idle_id, idle in self._idle.items() if (idle.key.host, idle.key.port) == address]
+            unresponsive = [self._idle.pop(idle_id).connection for idle_id in idle_ids]
         for connection in unresponsive:
             connection.close()
 
     def _take_expired(self) -> list[Connection]:
         now = self.system.monotonic()
-        expired_ids = [
-            idle_id for idle_id, (key, connection) in self._idle.items() if _is_expired(key, connection, now)
-        ]
-        return [self._idle.pop(idle_id)[1] for idle_id in expired_ids]
+        expired_ids = [idle_id for idle_id, idle in self._idle.items() if idle.is_expired(now)]
+        return [self._idle.pop(idle_id).connection for idle_id in expired_ids]
 
     def _open(self, key: _PoolKey, deadline: Deadline) -> Connection:
-        settings, address = key.settings, (key.host, key.port)
+        settings = key.settings
+        address = (key.host, key.port)
         failures = self._failures_of(address)
         timeout_ms = settings.connect_timeout_ms
         if failures.failed_connects:
             self._wait_before_reconnecting(settings, failures, deadline)
-            backoff_ms = settings.connect_timeout_ms << min(failures.failed_connects, 16)
-            timeout_ms = max(timeout_ms, min(backoff_ms, settings.connect_timeout_max_ms))
+            # As in Java's client, the timeout doubles with each failed connect (KIP-601).
+            doubled_ms = timeout_ms << min(failures.failed_connects, _MAX_DOUBLINGS)
+            timeout_ms = max(timeout_ms, min(doubled_ms, settings.connect_timeout_max_ms))
         try:
             connection = Connection.open(settings, *address, deadline.limited_to(timeout_ms / 1000))
         except TransientBrokerError as error:
@@ -176,9 +187,9 @@ class ConnectionPool:
     def _wait_before_reconnecting(
         self, settings: ConnectionSettings, failures: _BrokerFailures, deadline: Deadline
     ) -> None:
-        backoff = settings.reconnect_backoff_ms << min(failures.failed_connects - 1, 16)
+        backoff_ms = settings.reconnect_backoff_ms << min(failures.failed_connects - 1, _MAX_DOUBLINGS)
         # Jitter prevents all tasks of a cluster from connecting to a restarted broker at once (KIP-144).
-        pause = with_jitter(min(backoff, settings.reconnect_backoff_max_ms) / 1000, self.system)
+        pause = with_jitter(min(backoff_ms, settings.reconnect_backoff_max_ms) / 1000, self.system)
         remaining = failures.last_at + pause - self.system.monotonic()
         if remaining > 0:
             self.system.sleep(min(remaining, deadline.remaining()))
@@ -186,8 +197,3 @@ class ConnectionPool:
 
 POOL = ConnectionPool()
 os.register_at_fork(after_in_child=POOL.after_fork)
-
-
-def _is_expired(key: _PoolKey, connection: Connection, now: float) -> bool:
-    limit = key.settings.connections_max_idle_ms
-    return limit >= 0 and now - connection.last_used > limit / 1000

@@ -255,7 +255,7 @@ def test_connections_are_released(bench: Workbench) -> None:
     client_id = f"consumer-{time.monotonic_ns()}"
 
     def idle() -> int:
-        return sum(key.settings.client_id == client_id for key, _ in POOL._idle.values())
+        return sum(each.key.settings.client_id == client_id for each in POOL._idle.values())
 
     with PollingConsumer(bench, {topic: 0}, client_id=client_id) as consumer:
         consumer.until_position(3)

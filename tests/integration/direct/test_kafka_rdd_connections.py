@@ -45,9 +45,7 @@ def reader(bench: Workbench) -> Iterator[RangeTaskReader]:
 
 def pooled(reader: RangeTaskReader) -> list[Connection]:
     """The idle connections of the test's tasks."""
-    return [
-        connection for key, connection in POOL._idle.values() if key.settings.client_id == reader.settings.client_id
-    ]
+    return [idle.connection for idle in POOL._idle.values() if idle.key.settings.client_id == reader.settings.client_id]
 
 
 @contextlib.contextmanager
@@ -119,7 +117,7 @@ def test_workers_reuse_their_connections_between_jobs(spark: SparkSession, bench
         from pyspark_kafka_direct.client.connection_pool import POOL
 
         record_count = len(list(records))
-        connections = {id(connection) for key, connection in POOL._idle.values() if key.settings.client_id == client}
+        connections = {id(idle.connection) for idle in POOL._idle.values() if idle.key.settings.client_id == client}
         yield os.getpid(), connections, record_count
 
     params = {"bootstrap.servers": bench.bootstrap_servers, "client.id": client}

@@ -7,14 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.pooled_connections import pooled_connection
-from tests.unit.client.fake_systems import NoSleepSystem
+from tests.unit.client.fake_systems import FakeTimeSystem, NoSleepSystem
 
 from pyspark_kafka_direct.client import connection_pool as pool_module
 from pyspark_kafka_direct.client.connection import Connection
@@ -170,16 +169,19 @@ def test_idle_connections_are_limited(pool: ConnectionPool, monkeypatch: pytest.
     assert sum(not connection.closed for connection in same) == 2
 
 
-def test_connections_unused_for_too_long_are_closed(pool: ConnectionPool) -> None:
+def test_connections_unused_for_too_long_are_closed(brokers: Brokers) -> None:
+    system = FakeTimeSystem()
+    pool = ConnectionPool(system)
     short = replace(SETTINGS, connections_max_idle_ms=1)
     forever = replace(SETTINGS, connections_max_idle_ms=-1)
     old, kept = acquire(pool, short), acquire(pool, forever)
     pool.release(old)
     pool.release(kept)
-    old.last_used = kept.last_used = time.monotonic() - 1000
+    system.now += 1000
     pool.release(acquire(pool))  # any use of the pool closes expired connections
     assert old.closed
     assert not kept.closed
+    pool.close()
 
 
 def test_reconnects_to_failed_broker_back_off(brokers: Brokers) -> None:
@@ -240,6 +242,20 @@ def test_request_timeout_closes_idle_connections_of_broker(pool: ConnectionPool,
     fresh = acquire(pool)  # without backoff: no connection attempt has failed
     assert pool.last_failure_time(("broker", 9092)) == 0.0
     pool.release(fresh)
+
+
+def test_only_a_response_after_a_failure_clears_it(pool: ConnectionPool) -> None:
+    unused, slow = acquire(pool), acquire(pool)
+    slow.send(1, 4, "Fetch", b"", flexible=False, deadline=Deadline.after(20))
+    with pytest.raises(BrokerTimeoutError):
+        slow.receive(Deadline.after(0.01))
+    pool.release(slow)
+    failed_at = pool.last_failure_time(("broker", 9092))
+    for _ in range(2):  # the second time, it was released after the failure, but still without a response
+        pool.release(unused)
+        assert acquire(pool) is unused
+    assert pool.last_failure_time(("broker", 9092)) == failed_at > 0.0
+    pool.release(unused)
 
 
 def test_many_threads_share_the_pool(pool: ConnectionPool) -> None:

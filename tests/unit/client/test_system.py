@@ -73,7 +73,7 @@ def pool(system: RedirectingSystem) -> Iterator[ConnectionPool]:
 def test_connection_uses_system_of_its_deadline(system: RedirectingSystem) -> None:
     connection = Connection.open(SETTINGS, "broker.nowhere", 9092, Deadline.after(60, system=system))
     assert system.resolved_hosts == ["broker.nowhere"]
-    assert (connection.system, connection.last_used) == (system, system.now)
+    assert (connection.system, connection.last_response_at) == (system, system.now)
     connection.close()
 
 
