@@ -45,13 +45,14 @@ if TYPE_CHECKING:
 
 _FEATURE = "transaction.version"
 _TRANSACTION_V2: Final = 2  # transaction.version
-_END_TXN_V1_VERSION = 4
-_END_TXN_V1: Final = END_TXN.with_max_version(_END_TXN_V1_VERSION)
+
+# From request version 5 on, EndTxn increments the producer epoch: only transaction.version 2 allows that.
+_END_TXN_BEFORE_V2: Final = END_TXN.with_max_version(4)
 
 # Since Kafka 2.5 brokers report fencing explicitly (KIP-360). Since Kafka 3.6 they check that writes belong to an open
 # transaction (KIP-890): before, a late write could leave a hanging transaction, which blocks read_committed consumers.
-_OLDEST_INIT_PRODUCER_ID = 3
-_CHECKED_ADD_PARTITIONS = 4
+_INIT_PRODUCER_ID_OF_KAFKA_2_5 = 3
+_ADD_PARTITIONS_OF_KAFKA_3_6 = 4
 
 # Errors that mean that EndTxn was not applied. After other errors, the coordinator may have started to end the
 # transaction.
@@ -168,12 +169,12 @@ def check_supports_transactions(connection: Connection) -> str | None:
     """Reject a broker that is too old for transactions; return a warning if it is older than Kafka 3.6."""
     versions = connection.api_versions
     release = f"it appears to be Kafka {kafka_release(versions)}"
-    if versions.get(INIT_PRODUCER_ID.key, (0, -1))[1] < _OLDEST_INIT_PRODUCER_ID:
+    if versions.get(INIT_PRODUCER_ID.key, (0, -1))[1] < _INIT_PRODUCER_ID_OF_KAFKA_2_5:
         raise UnsupportedBrokerError(
             f"The broker is too old for transactions ({release}): exactly-once delivery requires Kafka 2.5 or newer.",
             broker=connection.broker,
         )
-    if versions.get(ADD_PARTITIONS_TO_TXN.key, (0, -1))[1] >= _CHECKED_ADD_PARTITIONS:
+    if versions.get(ADD_PARTITIONS_TO_TXN.key, (0, -1))[1] >= _ADD_PARTITIONS_OF_KAFKA_3_6:
         return None
     return (
         f"The broker {connection.broker} is older than Kafka 3.6 ({release}): a late write can leave a hanging "
@@ -187,7 +188,7 @@ class _EndTxnCall:
     def __init__(self, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool, transaction_v2: bool) -> None:
         self._operation = f"{'committing' if commit else 'aborting'} a transaction of {transactional_id!r}"
         self._producer = producer
-        self._api = END_TXN if transaction_v2 else _END_TXN_V1
+        self._api = END_TXN if transaction_v2 else _END_TXN_BEFORE_V2
         self._request: dict[str, Any] = {
             "transactional_id": transactional_id,
             "producer_id": producer.id,
@@ -198,7 +199,7 @@ class _EndTxnCall:
 
     def call(self, connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
         earlier_reason = self.unknown_outcome_reason
-        self.unknown_outcome_reason = "no response arrived"
+        self.unknown_outcome_reason = "no response arrived"  # remains true if the call raises
         response = connection.call(self._api, self._request, limit)
         code = response.error_code
         if code in _NOT_APPLIED_ERRORS:

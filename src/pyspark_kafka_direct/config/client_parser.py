@@ -5,7 +5,7 @@ It does not access the network or files. Import it on the driver only; the typed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
 from pyspark_kafka_direct.config.config_option import ConfigSource
@@ -92,7 +92,8 @@ def _is_idempotent(parsed: ParsedConfig, acks: int, max_in_flight: int, warnings
     if not parsed.get_boolean("enable.idempotence"):
         return False
     if acks != -1:
-        acks_name, given_acks = parsed.name_of("acks"), parsed.get_string("acks")
+        acks_name = parsed.name_of("acks")
+        given_acks = parsed.get_string("acks")
         if "enable.idempotence" in parsed.given_names:
             raise OptionError(f"{name}=true requires {acks_name}=all, got {given_acks}; remove one of them")
         warnings.append(
@@ -112,13 +113,13 @@ def _compression_level(parsed: ParsedConfig, codec: str) -> int | None:
     option = parsed.table.by_name.get(f"compression.{codec}.level")
     if option is None:
         return None
-    level, minus_1_is_default = parsed.get_optional_int(option.name), codec == "gzip"
-    if level is None and (common_level := parsed.strings.get("compression.level")) is not None:
-        # librdkafka's name for all codecs, where -1 is the default of each.
-        minus_1_is_default = True
-        level = (
-            -1
-            if common_level.strip() == "-1"
-            else int(str(parse_value(option, common_level, parsed.name_of("compression.level"))))
-        )
-    return None if level == -1 and minus_1_is_default else level
+    level = parsed.get_optional_int(option.name)
+    if level is not None:
+        # In Java -1 is gzip's default level (Deflater.DEFAULT_COMPRESSION), but one of zstd's negative, fast levels.
+        return None if codec == "gzip" and level == -1 else level
+    # librdkafka's option for all codecs, in which -1 is the default level of each.
+    common_level = parsed.strings.get("compression.level")
+    if common_level is None or common_level.strip() == "-1":
+        return None
+    # The value was parsed with the limits of all codecs; here those of the codec in use apply.
+    return cast("int", parse_value(option, common_level, parsed.name_of("compression.level")))

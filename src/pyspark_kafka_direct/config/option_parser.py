@@ -82,7 +82,7 @@ class ParsedConfig:
         return cast("tuple[str, ...]", self.values.get(option_name, ()))
 
     def fields_for(self, settings_class: type, *, roles: Collection[Role]) -> dict[str, Any]:
-        """Return the fields of a dataclass whose value is that of one option; only options with one of the roles."""
+        """Return the values of those fields of a dataclass that each hold the value of one option with these roles."""
         field_names = {field.name for field in dataclasses.fields(settings_class)}
         return {
             option.field: self.values.get(option.name)
@@ -109,9 +109,11 @@ def parse_config(
     for given_name, given_value in given_options.items():
         if given_value is None:
             continue
-        name, value = _check_name(given_name), _as_string(given_name, given_value)
+        name = _check_name(given_name)
+        value = _as_string(given_name, given_value)
         match = table.find(source, name)
-        option, display_name = match.option, match.display_name
+        option = match.option
+        display_name = match.display_name
         if option is not None and option.client and not value.strip() and option.apis.get(api) is None:
             continue  # as in a template that is not filled in
         if match.canonical_name in first_given:

@@ -61,16 +61,17 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     connection, client_warnings = parse_connection(parsed)
     warnings = [*parsed.warnings, *client_warnings]
     produce = parse_producer(parsed, warnings)
-    ignored_names: tuple[str, ...]
+    ignored: dict[str, str] = {}  # names of options to the reasons
     if parsed.get_string("deliveryGuarantee") == "exactly-once":
         _check_exactly_once(parsed, produce)
         _check_async_progress(options)
-        ignored_names, reason = (("jobId",) if streaming else ()), "a streaming query is identified by its query id"
+        if streaming:
+            ignored["jobId"] = "a streaming query is identified by its query id"
     else:
-        ignored_names, reason = _EXACTLY_ONCE_OPTIONS, "deliveryGuarantee is not exactly-once"
+        ignored = dict.fromkeys(_EXACTLY_ONCE_OPTIONS, "deliveryGuarantee is not exactly-once")
     warnings += [
         option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)
-        for name in ignored_names
+        for name, reason in ignored.items()
         if name in parsed.given_names
     ]
     return SinkOptions(

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafka_direct.consumer.fetch_response import concerns_partition, topic_error
+from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
@@ -50,8 +51,8 @@ class FetcherManager:
         self._fetchers: dict[Node, BrokerFetcher] = {}
         self._assigned: dict[TopicPartitionState, BrokerFetcher] = {}  # without partitions whose leader is unknown
         self._metadata_in_flight = False
-        self._max_age = cluster.settings.metadata_max_age_ms / 1000
-        self._refresh_at = self._system.monotonic() + self._max_age
+        self._metadata_max_age = cluster.settings.metadata_max_age_ms / 1000
+        self._refresh_at = self._system.monotonic() + self._metadata_max_age
 
     def completed(self) -> Iterator[BrokerFetcher]:
         """Yield the fetchers whose responses can be handled now."""
@@ -125,15 +126,16 @@ class FetcherManager:
         """Assign a partition to the leader that a response named (KIP-951), else find it after a backoff."""
         self.unassign(partition)
         node = None if current_leader is None else self._cluster.nodes.get(current_leader.leader_id)
-        if (
-            current_leader is not None
-            and node is not None
-            and current_leader.leader_epoch > partition.leader_epoch >= 0
-        ):
-            partition.transient_error = error
-            self._assign(partition, node, current_leader.leader_epoch)
-        else:
+        if current_leader is None or node is None:
             self.retry_later(partition, error)
+            return
+        # If the epoch of the last leader is unknown, the broker may have named an older leader.
+        is_newer = partition.leader_epoch != UNKNOWN_EPOCH and current_leader.leader_epoch > partition.leader_epoch
+        if not is_newer:
+            self.retry_later(partition, error)
+            return
+        partition.transient_error = error
+        self._assign(partition, node, current_leader.leader_epoch)
 
     def remove_fetcher(self, fetcher: BrokerFetcher, error: KafkaDirectError) -> None:
         """Close a fetcher after an error; the leaders of its partitions are searched again."""
@@ -250,7 +252,7 @@ class FetcherManager:
         """Check the leaders periodically: one that is cut off from the cluster may still respond, without records."""
         if now < self._refresh_at or self._metadata_in_flight:
             return
-        self._refresh_at = now + self._max_age
+        self._refresh_at = now + self._metadata_max_age
         assigned = dict(self._assigned)
         topic_names = {partition.tp.topic for partition in assigned}
         if not topic_names:
@@ -275,7 +277,9 @@ class FetcherManager:
         if topic is None or topic_error(partition.tp, partition.topic_id, topic) is not None:
             return True
         metadata = topic.partitions[partition.tp.partition]
-        return metadata.leader not in (None, fetcher.node.id) and metadata.leader_epoch >= partition.leader_epoch
+        is_another_leader = metadata.leader not in (None, fetcher.node.id)
+        is_outdated = metadata.leader_epoch < partition.leader_epoch  # the broker that responded lags behind
+        return is_another_leader and not is_outdated
 
     def _fetch_metadata(self, topic_names: Collection[str]) -> dict[str, TopicMetadata]:
         """Fetch metadata without retries: the partitions back off themselves."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage, WrittenCommitMessage
+from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage
 from pyspark_kafka_direct.errors import TransactionStateError
 
 if TYPE_CHECKING:
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.datasource.write_task import StagingConfig
+    from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
     from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
+    from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
+_DIGEST_LENGTH: Final = 32  # hexadecimal digits: 128 bits
 _FILE_URI: Final = re.compile(r"file:(?://[^/]*)?(?=/)")
 _OTHER_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -61,8 +64,8 @@ class ExactlyOnceCommitter:
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
-    ) -> WrittenCommitMessage | None:
-        """Send staged rows in one transaction; return a report, or ``None`` if the batch was committed before."""
+    ) -> dict[TopicPartition, PartitionWriteReport] | None:
+        """Send staged rows in one transaction; return what was written, ``None`` if the batch was committed before."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.exactly_once import commit_batch
         from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
@@ -83,9 +86,7 @@ class ExactlyOnceCommitter:
             location.delete_expired(result.superseded_runs, cluster.pool.system)
         if not result.newly_committed:
             return None
-        return WrittenCommitMessage(
-            task_messages[0].task, {tp: PartitionWriteReport(*written) for tp, written in result.written.items()}
-        )
+        return {tp: PartitionWriteReport(*written_range) for tp, written_range in result.written.items()}
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staging files of the tasks that have sent messages."""
@@ -94,11 +95,10 @@ class ExactlyOnceCommitter:
         # Another driver may have fenced this one long ago, so this sends nothing to Kafka. The commit that failed has
         # ended its own transaction, or the next one does.
         task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
-        if (
-            task_messages
-            and (location := self.staging.open(ClusterClient(self.connection), task_messages[0].attempt.run))
-            is not None
-        ):
+        if not task_messages:
+            return
+        location = self.staging.open(ClusterClient(self.connection), task_messages[0].attempt.run)
+        if location is not None:
             location.delete([task.staged for task in task_messages])
 
     def _exactly_once_options(self) -> ExactlyOnceOptions:
@@ -107,6 +107,7 @@ class ExactlyOnceCommitter:
         return ExactlyOnceOptions(self.prefix, self.timeout_ms, self.reset_token)
 
     def _with_digest(self, attempt: BatchAttempt) -> BatchAttempt:
+        """Add the digest of the batch's entry in the checkpoint's offset log; a job has no checkpoint."""
         if attempt.kind == "job":
             return attempt
         return dataclasses.replace(attempt, digest=offset_log_digest(self.checkpoint, attempt.query, attempt.batch))
@@ -123,13 +124,13 @@ def offset_log_digest(checkpoint: str | None, query: str, batch: int) -> str | N
         metadata = json.loads((folder / "metadata").read_text(encoding="utf-8"))
         if not isinstance(metadata, dict) or metadata.get("id") != query:
             return None
-        return hashlib.sha256((folder / "offsets" / str(batch)).read_bytes()).hexdigest()[:32]
+        return hashlib.sha256((folder / "offsets" / str(batch)).read_bytes()).hexdigest()[:_DIGEST_LENGTH]
     except (OSError, ValueError):
         return None
 
 
 def _check_messages(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> list[StagedCommitMessage]:
-    """Return the messages if they are those of all tasks of one batch."""
+    """Return the messages; raise unless they are those of all tasks of one batch."""
     task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
     attempts = {task.attempt for task in task_messages}
     if not task_messages or len(task_messages) < len(messages) or len(attempts) > 1:
@@ -146,7 +147,8 @@ def _check_messages(messages: Sequence[WriterCommitMessage | None], batch_id: in
 
 
 def _local_path(checkpoint: str | None) -> Path | None:
-    """Return the folder as Hadoop's local file system does, which does not decode ``%``."""
+    """Return the folder of a local checkpoint, ``None`` for another file system."""
+    # As in Hadoop's local file system, ``%`` is not decoded.
     if not checkpoint:
         return None
     path = _FILE_URI.sub("", checkpoint, count=1)

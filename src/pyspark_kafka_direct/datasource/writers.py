@@ -16,6 +16,7 @@ from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCo
 from pyspark_kafka_direct.datasource.write_task import (
     AtLeastOnceWriteTask,
     BatchWriteJob,
+    StagedCommitMessage,
     StagingConfig,
     StagingWriteTask,
     WrittenCommitMessage,
@@ -27,14 +28,16 @@ from pyspark_kafka_direct.spark.write_report import BatchWriteReport, merge_writ
 from pyspark_kafka_direct.spark.write_schema import resolve_write_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.config.sink_options import SinkOptions
-    from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask
+    from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask, WriteTaskContext
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
     StreamArrowWriter = DataSourceStreamArrowWriter
 else:
@@ -85,7 +88,7 @@ class ExactlyOnceBatchWriter(KafkaDataSourceWriter, DataSourceArrowWriter):
         self._committer = committer
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _report_written([self._committer.commit(messages)])
+        _report_committed(messages, self._committer.commit(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._committer.abort(messages)
@@ -99,7 +102,7 @@ class ExactlyOnceStreamWriter(KafkaDataSourceWriter, StreamArrowWriter):
         self._committer = committer
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _report_written([self._committer.commit(messages, batchId)])
+        _report_committed(messages, self._committer.commit(messages, batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._committer.abort(messages)
@@ -158,13 +161,24 @@ def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> Exa
 
 
 def _report_written(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Report what the tasks of a batch have written."""
     written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
     if written:
-        task = written[0].task
-        report = BatchWriteReport(
-            task.query_id, task.batch_id, merge_write_reports(message.partitions for message in written)
-        )
-        save_write_report(report, task.query_id or task.job_group or "")
+        _save_report(written[0].task, merge_write_reports(message.partitions for message in written))
+
+
+def _report_committed(
+    messages: Sequence[WriterCommitMessage | None], written: Mapping[TopicPartition, PartitionWriteReport] | None
+) -> None:
+    """Report what an exactly-once commit has written; ``None`` was reported by an earlier commit."""
+    staged = [message for message in messages if isinstance(message, StagedCommitMessage)]
+    if written is not None:
+        _save_report(staged[0].task, written)
+
+
+def _save_report(task: WriteTaskContext, written: Mapping[TopicPartition, PartitionWriteReport]) -> None:
+    """Save the report of a batch; any of its tasks identifies the query and the batch."""
+    save_write_report(BatchWriteReport(task.query_id, task.batch_id, written), task.query_id or task.job_group or "")
 
 
 def _warn_of_partial_write(messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -78,13 +78,15 @@ class StreamClusterView:
         """Return the position at which a new stream starts."""
         client = self._client
         requested = requested_starting_offsets(self._spec.strategy, client.cluster)
-        level, reset = client.parameters.fetch.isolation_level, client.parameters.auto_offset_reset
+        level = client.parameters.fetch.isolation_level
+        reset = client.parameters.auto_offset_reset
         offsets = resolve_starting_offsets(requested, client.cluster, level, client.group, reset)
         return StreamPosition(offsets, topic_ids_of(self.assigned(offsets)))
 
     def assigned(self, tracked: Collection[TopicPartition]) -> dict[TopicPartition, UUID | None]:
         """Return the partitions that exist now, and refresh the metadata."""
-        strategy, cluster = self._spec.strategy, self._client.cluster
+        strategy = self._spec.strategy
+        cluster = self._client.cluster
         if isinstance(strategy, DiscoversPartitions):
             return dict(strategy.assigned(cluster))
         topics = cluster.topics({tp.topic for tp in tracked})
@@ -93,7 +95,8 @@ class StreamClusterView:
     def new_partition_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets at which new partitions start."""
         client = self._client
-        level, reset = client.parameters.fetch.isolation_level, client.parameters.auto_offset_reset
+        level = client.parameters.fetch.isolation_level
+        reset = client.parameters.auto_offset_reset
         return resolve_new_partition_offsets(partitions, client.cluster, level, client.group, reset)
 
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -94,7 +94,8 @@ class StreamingContextBinding:
                 self._rdds.pop(time_ms, None)
 
     def _make_rdd(self, ranges: Sequence[OffsetRange]) -> KafkaRDD:
-        stream, spec = self._stream, self._stream.spec
+        stream = self._stream
+        spec = stream.spec
         leaders = stream.client.cluster.known_leaders(offset_range.topic_partition for offset_range in ranges)
         rdd = create_kafka_rdd(
             self._spark_context,
@@ -160,7 +161,8 @@ class StreamingContextBinding:
 
 def create_constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
     """Create the constant input stream; returns the JVM object and its Python wrapper."""
-    jvm, spark = ssc._jvm, ssc.sparkContext
+    jvm = ssc._jvm
+    spark = ssc.sparkContext
     assert jvm is not None
     any_class = jvm.scala.reflect.ClassTag.Any()
     empty_rdd = spark._jsc.emptyRDD().rdd()
@@ -234,10 +236,11 @@ def remove_generated_rdds(ssc: StreamingContext, constant_stream: Any, times_ms:
 
 
 def cache_jvm_names(jvm: Any) -> None:
-    """Cache the JVM names that each batch uses as attributes, so that py4j does not resolve them every time."""
-    # py4j tries a name in every imported package, and the JVM searches each of Spark's jars for a missing class.
-    # PySpark resolves about a hundred names whenever Spark calls a function of a stream: it reads the list of RDDs up
-    # to an exception in the JVM, and compares that exception with each type that it knows.
+    """Resolve the JVM names that every batch uses, and keep them as attributes: py4j would resolve them each time."""
+    # To resolve a name, py4j tries it in every imported package, and the JVM searches each of Spark's jars for it.
+    # PySpark resolves about a hundred names whenever Spark calls a function of a stream. It iterates over Spark's list
+    # of RDDs, which in py4j ends when the Java iterator throws NoSuchElementException. PySpark converts every Java
+    # exception: it compares this one with each type that it knows, and resolves py4j.reflection.TypeUtil each time.
     for name in _CACHED_JVM_NAMES:
         owner = jvm
         for part in name.split("."):

@@ -149,7 +149,8 @@ def decide_start_offsets(
     offsets: dict[TopicPartition, int] = {}
     warnings: list[str] = []
     for tp, explicit_offset in sorted(explicit.items()):
-        log, offset = logs[tp], committed.get(tp)
+        log = logs[tp]
+        offset = committed.get(tp)
         if explicit_offset is not None:
             _check_explicit(tp, explicit_offset, log)
             offsets[tp] = explicit_offset
@@ -158,8 +159,8 @@ def decide_start_offsets(
         elif reset != "none":
             offsets[tp] = log.start if reset == "earliest" else log.readable_end
             if offset is not None:
-                rule = f"auto.offset.reset={reset}"
-                warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {offsets[tp]} ({rule})")
+                start = f"it starts at {offsets[tp]} (auto.offset.reset={reset})"
+                warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; {start}")
         elif offset is not None:
             _reject_committed(tp, offset, log, group)
     missing = sorted(tp for tp in explicit if tp not in offsets)
@@ -184,8 +185,9 @@ def decide_new_partition_offsets(
 ) -> StartOffsets:
     """Decide where partitions start that were created after the stream: at committed offsets, else at the log start.
 
-    ``auto.offset.reset=latest`` does not apply: with it Spark's stream skips the records between the creation of a
-    partition and its discovery. For the same reason a committed offset outside the log means the log start.
+    ``auto.offset.reset=latest`` does not apply, because it would skip the records between the creation of a partition
+    and its discovery, as Spark's stream does. A committed offset outside the log is invalid, as in
+    ``decide_start_offsets``: with ``none`` it is rejected, otherwise the partition starts at the log start.
     """
     offsets: dict[TopicPartition, int] = {}
     warnings: list[str] = []
@@ -194,8 +196,7 @@ def decide_new_partition_offsets(
         if offset is not None and not log.contains(offset):
             if reset == "none":
                 _reject_committed(tp, offset, log, group)
-            rule = "as does every partition created after the stream"
-            warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {log.start}, {rule}")
+            warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {log.start} (the log start)")
             offset = None
         offsets[tp] = log.start if offset is None else offset
     return StartOffsets(offsets, tuple(warnings))
@@ -243,7 +244,7 @@ def _unreadable_starts(
 
 
 def _losses() -> LossReport:
-    return LossReport(True, _FixedSelection(), advice=_RESTART_STREAM_ADVICE)
+    return LossReport(fail_on_data_loss=True, context=_FixedSelection(), advice=_RESTART_STREAM_ADVICE)
 
 
 class _FixedSelection:

@@ -111,7 +111,7 @@ class RecordAccumulator:
         self,
         cluster: ClusterClient,
         settings: ProducerSettings,
-        on_delivery: Callable[[DeliveryReport], None],  # called once for each record
+        on_delivery: Callable[[DeliveryReport], None],  # each record is in exactly one report
         # Marks records as sent, and returns those that may still be sent; `close` of the producer fails the others.
         mark_as_sent: Callable[[Sequence[PendingRecord]], list[PendingRecord]],
         linger: float = 0.0,  # seconds
@@ -141,8 +141,9 @@ class RecordAccumulator:
                     partition = self._choose_partition(record)
                 except Exception as failure:
                     error = failure
-                    if not isinstance(error, TopicNotFoundError) or error.partition is None:
-                        topic_errors[record.topic] = error
+                    concerns_only_partition = isinstance(error, TopicNotFoundError) and error.partition is not None
+                    if not concerns_only_partition:
+                        topic_errors[record.topic] = error  # fails the topic's other records without another request
                 else:
                     queue = self._queues.get(partition)
                     if queue is None:
@@ -252,8 +253,8 @@ class RecordAccumulator:
                 batches.append(_BatchCallback(records[encoded_count:until], encoded, self._reports))
                 encoded_count = until
             for batch in batches:
-                topic, created_at = batch.records[0].topic, batch.records[0].created_at
-                self._producer.send(topic, batch.encoded, batch, created_at=created_at)
+                oldest = batch.records[0]
+                self._producer.send(oldest.topic, batch.encoded, batch, created_at=oldest.created_at)
         except BaseException as error:
             # The producer reported the error for the batches that it received.
             unsent = [record for batch in batches if not batch.reported for record in batch.records]
@@ -267,7 +268,9 @@ class RecordAccumulator:
 
         if not records:
             return []
-        settings, topic, partition = self._settings, records[0].topic, records[0].partition
+        settings = self._settings
+        topic = records[0].topic
+        partition = records[0].partition
         assert partition is not None
         columns = {
             "key": pa.array([record.key for record in records], pa.binary()),
@@ -335,9 +338,10 @@ class _TopicInfo:
     def sticky_partition(self, size: int, batch_bytes: int) -> int:
         """Return the partition for a record without a key; it changes after about one record batch."""
         if self._sticky_bytes >= batch_bytes:
-            self._sticky_index, self._sticky_bytes = self._sticky_index + 1, 0
+            self._sticky_index += 1
+            self._sticky_bytes = 0
         self._sticky_bytes += size
-        self._sticky_index %= self.partitions
+        self._sticky_index %= self.partitions  # at every call: a recreated topic may have fewer partitions
         return self._sticky_index
 
 
@@ -355,25 +359,28 @@ class _RecordQueue:
 
     def take_batch(self, max_bytes: int, max_age_difference: float) -> list[PendingRecord]:
         """Remove and return the records of the next batch, at least one."""
-        batch_records = [self.records.popleft()]
-        remaining_bytes = max_bytes - batch_records[0].size_bound
-        max_created_at = batch_records[0].created_at + max_age_difference
+        oldest = self.records.popleft()
+        batch_records = [oldest]
+        batch_size = oldest.size_bound
+        max_created_at = oldest.created_at + max_age_difference
         while (
             self.records
-            and self.records[0].size_bound <= remaining_bytes
+            and batch_size + self.records[0].size_bound <= max_bytes
             and self.records[0].created_at <= max_created_at
         ):
-            batch_records.append(self.records.popleft())
-            remaining_bytes -= batch_records[-1].size_bound
-        self.size_bound -= max_bytes - remaining_bytes
+            record = self.records.popleft()
+            batch_records.append(record)
+            batch_size += record.size_bound
+        self.size_bound -= batch_size
         return batch_records
 
     def remove_expired(self, now: float, timeout: float) -> list[PendingRecord]:
         """Remove and return the records whose timeout has passed."""
         expired_records = []
         while self.records and self.records[0].created_at + timeout <= now:
-            expired_records.append(self.records.popleft())
-            self.size_bound -= expired_records[-1].size_bound
+            record = self.records.popleft()
+            expired_records.append(record)
+            self.size_bound -= record.size_bound
         return expired_records
 
 

@@ -53,7 +53,8 @@ _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 # A broker detects duplicates among the last five batches of a producer in a partition.
 _MAX_IN_FLIGHT: Final = 5
 
-# For milliseconds after the end of a transaction, a broker may return these errors to the next one.
+# For milliseconds after the end of a transaction, a broker may return CONCURRENT_TRANSACTIONS to the next one; with
+# transaction.version below 2 it returns NOT_ENOUGH_REPLICAS instead (ReplicaManager).
 _SHORT_BACKOFF: Final = 0.01
 _SHORT_BACKOFF_ERRORS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
 
@@ -65,6 +66,16 @@ class WrittenRange(NamedTuple):
     next_offset: int  # -1 likewise
     records: int
     bytes: int  # as sent, after compression
+
+    def including(self, other: WrittenRange) -> WrittenRange:
+        # The broker returns the original offset of a duplicate, which may be lower than offsets returned since.
+        is_known = NO_OFFSET not in (self.first_offset, other.first_offset)
+        return WrittenRange(
+            min(self.first_offset, other.first_offset) if is_known else NO_OFFSET,
+            max(self.next_offset, other.next_offset) if is_known else NO_OFFSET,
+            self.records + other.records,
+            self.bytes + other.bytes,
+        )
 
 
 class BatchProducer:
@@ -209,13 +220,14 @@ class BatchProducer:
             raise
 
     def _should_defer(self, batch: EncodedBatch) -> bool:
-        """Return whether a small batch should wait, so that it shares a request with later ones."""
+        """Count a queued batch, and return whether it waits for later ones, to share a request with them."""
         self._deferred_bytes += len(batch.data)
-        is_small = (
-            batch.uncompressed_bytes < self._settings.batch_bytes // 2
-            and self._buffered_bytes <= self._settings.buffer_bytes
-        )
-        if is_small and self._deferred_bytes < self._settings.max_request_bytes:
+        # Encoders return a batch when it is nearly full, or when they are flushed. A batch that is not half full was
+        # flushed, unless its records are very large, so others follow at once.
+        is_small = batch.uncompressed_bytes < self._settings.batch_bytes // 2
+        buffer_has_room = self._buffered_bytes <= self._settings.buffer_bytes
+        fills_request = self._deferred_bytes >= self._settings.max_request_bytes
+        if is_small and buffer_has_room and not fills_request:
             return True
         self._deferred_bytes = 0
         return False
@@ -229,11 +241,13 @@ class BatchProducer:
         callback: DeliveryCallback | None,
         created_at: float | None,
     ) -> None:
-        if record_count > 1 and len(data) >= self._rejected_sizes.get(topic_partition.topic, len(data) + 1):
-            half_count = (record_count + 1) // 2
+        rejected_size = self._rejected_sizes.get(topic_partition.topic)
+        if rejected_size is not None and len(data) >= rejected_size and record_count > 1:
+            first_count = (record_count + 1) // 2  # as in ``split_batch``
+            second_count = record_count - first_count
+            second_index = first_index + first_count
             first_half, second_half = split_batch(data)
-            self._enqueue_batch(topic_partition, half_count, first_half, first_index, callback, created_at)
-            second_count, second_index = record_count - half_count, first_index + half_count
+            self._enqueue_batch(topic_partition, first_count, first_half, first_index, callback, created_at)
             self._enqueue_batch(topic_partition, second_count, second_half, second_index, callback, created_at)
             return
         partition = self._partitions.get(topic_partition)
@@ -301,23 +315,23 @@ class BatchProducer:
         if not due:
             return
         deadline = self._deadline()
-        refresh = Retry(deadline, 0, 0.0, 0.0) if any(partition.attempts for partition in due) else None
+        # After a failed attempt the cached leaders may be outdated. Partitions back off, so one request is enough.
+        has_failed = any(partition.attempts for partition in due)
+        refresh_retry = Retry(deadline, 0, 0.0, 0.0) if has_failed else None
         try:
             leaders = self._cluster.leaders(
-                [partition.topic_partition for partition in due], deadline, refresh_retry=refresh
+                [partition.topic_partition for partition in due], deadline, refresh_retry=refresh_retry
             )
         except TopicNotFoundError as error:
             self._cluster.use_next_broker()
             for partition in due:
-                if partition.topic_partition.topic == error.topic and error.partition in (
-                    None,
-                    partition.topic_partition.partition,
-                ):
+                topic, partition_id = partition.topic_partition
+                if topic == error.topic and error.partition in (None, partition_id):
                     partition.unknown_topic_responses += 1
-                    if partition.unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS:
-                        self._fail_partition(partition, error)
-                        continue
-                self._back_off(partition, error)
+                if partition.unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS:
+                    self._fail_partition(partition, error)
+                else:
+                    self._back_off(partition, error)
         except AuthorizationError as error:
             if error.topic is None:
                 raise
@@ -370,8 +384,9 @@ class BatchProducer:
 
     def _send(self, channel: BrokerChannel, batches: RequestBatches) -> None:
         if self._add_partitions_to_transaction is not None:
-            new_partitions = [queue.topic_partition for queue in batches]
-            new_partitions = [each for each in new_partitions if each not in self._added_partitions]
+            new_partitions = [
+                queue.topic_partition for queue in batches if queue.topic_partition not in self._added_partitions
+            ]
             if new_partitions:
                 self._add_partitions_to_transaction(new_partitions)
                 self._added_partitions.update(new_partitions)
@@ -419,6 +434,7 @@ class BatchProducer:
             return
         batch.outcome_unknown |= may_have_been_written(response.error_code)
         broker = str(channel.node)
+        # Batches with a callback fail in order: until it is the oldest, such a batch is sent again.
         if decision is BatchDecision.FAIL and (is_oldest or batch.callback is None):
             error = error_for_response(
                 response, partition.topic_partition, broker, record_count=batch.record_count, data=batch.data
@@ -440,8 +456,10 @@ class BatchProducer:
             self._forget_leader(partition, channel.node, self._cluster.nodes.get(response.leader))
         if is_oldest and decision is not BatchDecision.SPLIT:
             topic, partition_id = partition.topic_partition
-            code, detail = response.error_code, response.message
-            error = error_for(code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=detail)
+            code = response.error_code
+            error = error_for(
+                code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=response.message
+            )
             is_short = code in _SHORT_BACKOFF_ERRORS and self._producer_ids.transactional_id is not None
             self._back_off(partition, error, is_short=is_short)
         self._enqueue_partition(partition)
@@ -477,15 +495,10 @@ class BatchProducer:
         if partition.is_complete:
             del self._incomplete_partitions[partition]
         next_offset = NO_OFFSET if offset == NO_OFFSET else offset + batch.record_count
-        previous_range = self._written_ranges.get(partition.topic_partition, WrittenRange(offset, next_offset, 0, 0))
-        # The broker returns the original offset of a duplicate, which may be lower than offsets returned since.
-        self._written_ranges[partition.topic_partition] = WrittenRange(
-            min(previous_range.first_offset, offset),
-            NO_OFFSET
-            if NO_OFFSET in (previous_range.next_offset, next_offset)
-            else max(previous_range.next_offset, next_offset),
-            previous_range.records + batch.record_count,
-            previous_range.bytes + len(batch.data),
+        written_range = WrittenRange(offset, next_offset, batch.record_count, len(batch.data))
+        previous_range = self._written_ranges.get(partition.topic_partition)
+        self._written_ranges[partition.topic_partition] = (
+            written_range if previous_range is None else previous_range.including(written_range)
         )
 
     def _handle_disconnect(

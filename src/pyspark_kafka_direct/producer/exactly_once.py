@@ -145,7 +145,7 @@ def commit_batch(
                     "resolve it, restart the streaming query, or repeat the batch write with the same jobId. Reading "
                     f"failed: {error}"
                 ) from error
-        raise AssertionError
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 class _UnknownOutcome(NamedTuple):
@@ -173,9 +173,12 @@ class _BatchCommitter:
         return self._unknown_outcome is not None
 
     def run(self, attempt: BatchAttempt, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> CommitResult:
+        """Attempt to commit the batch, unless its sink state shows that it was committed before."""
         transactional_id = self._options.transactional_id
+        # Every earlier writer is fenced before the sink state is read, so none of them can change it afterwards.
         self._producer.init_transactions()
         stored = self._store.read_newest(transactional_id)
+        # If one of these two steps fails, the outcome of the earlier attempt stays unknown. Now the state shows it.
         unknown_outcome, self._unknown_outcome = self._unknown_outcome, None
         state = None if stored.value is None else SinkState.from_json(stored.value)
         if unknown_outcome is not None and state == unknown_outcome.state:
@@ -191,9 +194,10 @@ class _BatchCommitter:
                 attempt.query,
                 transactional_id,
             )
-            if decision.updated_state is not None:
-                self._send_and_commit((), decision.updated_state, stored, CommitResult(False, {}, superseded_runs))
-            return CommitResult(False, {}, superseded_runs)
+            skipped = CommitResult(False, {}, superseded_runs)
+            if decision.updated_state is None:
+                return skipped
+            return self._send_and_commit((), decision.updated_state, stored, skipped)
         return self._send_and_commit(batches(), decision.state, stored, CommitResult(True, {}, superseded_runs))
 
     def _send_and_commit(
@@ -203,11 +207,14 @@ class _BatchCommitter:
         stored: StoredSinkState,
         result: CommitResult,
     ) -> CommitResult:
-        producer, store = self._producer, self._store
+        """Commit the batches and the new sink state; return the result with the ranges that were written."""
+        producer = self._producer
+        store = self._store
         timer = _TransactionTimer(self._options, self._system)
         try:
             for topic, batch in batches:
-                timer.check(len(batch.data))
+                timer.check()
+                timer.sent_bytes += len(batch.data)
                 producer.send(topic, batch, more_follows=True)
             state_batch = store.encode(self._options.transactional_id, state.to_json().encode())
             producer.send(store.topic, state_batch, more_follows=True)
@@ -233,8 +240,11 @@ class _BatchCommitter:
 
 
 def _superseded_runs(state: SinkState | None, attempt: BatchAttempt) -> tuple[str, ...] | None:
-    runs = () if state is None else state.runs
-    return None if runs and runs[-1] == attempt.run else tuple(run for run in runs if run != attempt.run)
+    if state is None:
+        return ()
+    if state.run == attempt.run:
+        return None
+    return tuple(run for run in state.runs if run != attempt.run)
 
 
 class _TransactionTimer:
@@ -245,21 +255,20 @@ class _TransactionTimer:
         self._system = system
         self._timeout = options.timeout_ms / 1000
         self._started_at = system.monotonic()
-        self._sent_bytes = 0
         self._has_warned = False
+        self.sent_bytes = 0  # for the messages
 
     @property
     def is_nearly_expired(self) -> bool:
         return self._elapsed >= self._timeout * _EXPIRED_FRACTION
 
-    def check(self, size: int = 0) -> None:
-        """Raise if the transaction's timeout has passed, warn once after half of it, and count the bytes to be sent."""
+    def check(self) -> None:
+        """Raise if the transaction's timeout has passed; warn once after half of it."""
         if self._elapsed >= self._timeout:
             raise self.timeout_error()
         if self._elapsed >= self._timeout * _WARN_FRACTION and not self._has_warned:
             self._has_warned = True
             _log.warning("%s", self._describe())
-        self._sent_bytes += size
 
     def timeout_error(self) -> BrokerTimeoutError:
         return BrokerTimeoutError(
@@ -275,6 +284,6 @@ class _TransactionTimer:
     def _describe(self) -> str:
         return (
             f"The transaction of {self._options.transactional_id!r} has been open for {self._elapsed:.1f} s of the "
-            f"{self._timeout:g} s that kafka.transaction.timeout.ms allows, and has sent {self._sent_bytes} bytes so "
+            f"{self._timeout:g} s that kafka.transaction.timeout.ms allows, and has sent {self.sent_bytes} bytes so "
             "far."
         )

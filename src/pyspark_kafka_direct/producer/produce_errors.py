@@ -17,7 +17,7 @@ WRITING: Final = "writing records"  # the action in error messages
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _REJECTED: Final = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
-# The broker has no state for the producer id, or another state.
+# The broker's state of the producer id does not match the batch, or is missing.
 _UNKNOWN_PRODUCER: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -63,13 +63,7 @@ def decide_for_error_code(
     if code in _TOO_LARGE:
         return BatchDecision.SPLIT if record_count > 1 else BatchDecision.FAIL
     if code in _UNKNOWN_PRODUCER and idempotent:
-        if not is_oldest and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return BatchDecision.RETRY  # the batch before it failed
-        if not can_renew_id:
-            return BatchDecision.FAIL
-        # If the batch is the oldest, all earlier batches were acknowledged, so the broker lost records or the
-        # producer's state. All unacknowledged batches can be sent in order with a new producer id (KIP-360).
-        return BatchDecision.RETRY_WITH_NEW_PRODUCER_ID if is_oldest else BatchDecision.RETRY
+        return _decide_for_unknown_producer(code, is_oldest=is_oldest, can_renew_id=can_renew_id)
     info = error_code_info(code)
     if info.refresh_metadata:
         return BatchDecision.RETRY_WITH_NEW_LEADER
@@ -115,6 +109,18 @@ def error_for_response(
             _rejection_message(response, record_count, data), topic=topic, partition=partition_id, broker=broker
         )
     return error_for(code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=response.message)
+
+
+def _decide_for_unknown_producer(code: int, *, is_oldest: bool, can_renew_id: bool) -> BatchDecision:
+    if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_oldest:
+        return BatchDecision.RETRY  # an earlier batch failed, and the broker expects that one first
+    if not can_renew_id:
+        return BatchDecision.FAIL
+    if not is_oldest:
+        return BatchDecision.RETRY  # earlier batches may have been written, so this is decided once it is the oldest
+    # All earlier batches were acknowledged, so the broker has lost records or the producer's state. The unacknowledged
+    # batches can be sent in order with a new producer id (KIP-360).
+    return BatchDecision.RETRY_WITH_NEW_PRODUCER_ID
 
 
 def _rejection_message(response: PartitionProduceResponse, record_count: int, data: bytes | bytearray) -> str:

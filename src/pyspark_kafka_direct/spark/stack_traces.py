@@ -38,7 +38,6 @@ def hide_stack_traces() -> None:
 def without_stack_trace(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a public function raise errors of this package without internal frames and causes."""
 
-    # The cause stays in ``__context__`` for debuggers. ``QueryRunError`` keeps its cause, which may be a bug.
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
@@ -47,10 +46,13 @@ def without_stack_trace(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if not is_package_error(error):
                 raise
             _log.debug(_DEBUG_MESSAGE, exc_info=error)
+            # The cause of a QueryRunError is the error of a task, which may be a bug in the user's code: it is printed.
             if not isinstance(error, QueryRunError):
+                # Other causes stay in ``__context__`` for debuggers. Assigning ``__cause__``, even None, also sets
+                # ``__suppress_context__``: Python keeps the context but does not print it.
                 error.__context__ = error.__cause__ or error.__context__
-                error.__cause__ = None  # so that the context is not printed
-            raise error.with_traceback(None)  # noqa: B904 (as above)
+                error.__cause__ = None
+            raise error.with_traceback(None)  # noqa: B904 (``from`` would replace the cause)
 
     return wrapper
 
