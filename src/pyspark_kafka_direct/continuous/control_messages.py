@@ -1,27 +1,14 @@
-"""The messages between the driver of a continuous query and its tasks, and the handshake between them.
+"""The messages between the driver of a continuous query and its tasks.
 
 A message is one line of JSON with its type and fields, such as ``{"type":"EpochRequest","epoch":7,"stop":false}``.
 Both sides run the same version of this package, so a missing or unknown field is an error.
 
-The handshake:
-
-    driver   HandshakeChallenge   a nonce, and the protocol version
-    task     TaskHandshake        the task's identity, its own nonce, and an HMAC of all that and of the driver's nonce
-    driver   DriverHandshake      an HMAC of the same under another label; or HandshakeRejected with the reason
-
-The key is the secret of the run, which is part of Spark's task and never sent over this channel. Each side chooses a
-nonce, so recorded messages cannot be replayed. The labels differ, so a proof cannot be reflected to its sender. Later
-messages are neither encrypted nor signed: an attacker who controls the network between driver and executors can read
-and change offsets and topic names.
-
-The driver then sends ``StartTask``, and one ``EpochRequest`` for each epoch, which the task answers with an
-``EpochReport``. A task that fails sends ``TaskFailure``.
+After the handshake (see ``message_authentication``), the driver sends ``StartTask``, and one ``EpochRequest`` for each
+epoch, which the task answers with an ``EpochReport``. A task that fails sends ``TaskFailure``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import traceback
 from dataclasses import dataclass, field, fields
@@ -34,12 +21,11 @@ from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_j
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_kafka_direct.config.security_settings import Secret
-
-CONTROL_PROTOCOL_VERSION: Final = 1  # HandshakeChallenge carries it, and has the same form in all versions
+CONTROL_PROTOCOL_VERSION: Final = 2  # HandshakeChallenge carries it, and has the same form in all versions
 MAX_FAILURE_CHARS: Final = 16_384
 
 _MAX_INT64 = (1 << 63) - 1
+_MAX_ERROR_CHARS = 300
 
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
 TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
@@ -143,11 +129,21 @@ def encode_message(message: ControlMessage) -> bytes:
 
 
 def decode_message(line: bytes) -> ControlMessage:
-    """Decode a line with or without its line feed; raise ``ValueError`` if it is not a valid message."""
+    """Decode a line with or without its line feed; raise a printable ``ValueError`` if it is not a valid message."""
     try:
-        values = json.loads(line.decode())
+        return _decode_values(json.loads(line.decode()))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(printable(str(error))) from None
+
+
+def printable(text: str) -> str:
+    """Return untrusted text for a log or an error: control characters and line breaks are escaped."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:_MAX_ERROR_CHARS])
+
+
+def _decode_values(values: object) -> ControlMessage:
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     message_type = values.pop("type", None)
@@ -167,27 +163,6 @@ def decode_message(line: bytes) -> ControlMessage:
         except ValueError as error:
             raise ValueError(f"{message_type}, {name}: {error}") from None
     return _MESSAGE_TYPES[message_type](**decoded)
-
-
-def task_proof(secret: Secret, challenge: str, handshake: TaskHandshake) -> str:
-    """Return the HMAC by which a task proves that it has the secret."""
-    return _proof(secret, "task", challenge, handshake)
-
-
-def driver_proof(secret: Secret, challenge: str, handshake: TaskHandshake) -> str:
-    """Return the HMAC by which the driver proves to a task that it has the secret."""
-    return _proof(secret, "driver", challenge, handshake)
-
-
-def proofs_equal(first: str, second: str) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(first.encode(errors="replace"), second.encode(errors="replace"))
-
-
-def _proof(secret: Secret, label: str, challenge: str, handshake: TaskHandshake) -> str:
-    identity = (handshake.run, handshake.task, handshake.attempt, handshake.host, handshake.pid, handshake.nonce)
-    content = json.dumps(["pyspark-kafka-direct", CONTROL_PROTOCOL_VERSION, label, challenge, *identity])
-    return hmac.new(secret.reveal().encode(), content.encode(), hashlib.sha256).hexdigest()
 
 
 def _error_class(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
+from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.continuous.control_messages import (
     CONTROL_PROTOCOL_VERSION,
     DriverHandshake,
@@ -17,8 +18,12 @@ from pyspark_kafka_direct.continuous.control_messages import (
     TaskFailure,
     TaskHandshake,
     decode_message,
-    driver_proof,
     encode_message,
+    printable,
+)
+from pyspark_kafka_direct.continuous.message_authentication import (
+    MessageSession,
+    driver_proof,
     proofs_equal,
     task_proof,
 )
@@ -34,6 +39,7 @@ MAX_LINE_BYTES: Final = 16 << 20  # enough for the offsets of half a million par
 _RECEIVE_BYTES = 1 << 16
 _MAX_RECEIVE_BYTES_PER_CALL = 1 << 20  # so that one socket does not block the others
 _MAX_FAILURE_REPORT_SECONDS: Final = 5.0
+_RECONNECT_SECONDS: Final = 0.2
 
 
 class ControlLineError(ValueError):
@@ -65,7 +71,8 @@ class ControlSocket:
         """Return the complete lines received so far, without line feeds; a line that is too long is an error."""
         searched_bytes = len(self._received)
         received_bytes = 0
-        while received_bytes < _MAX_RECEIVE_BYTES_PER_CALL and not self.closed_by_peer:
+        max_bytes = min(_MAX_RECEIVE_BYTES_PER_CALL, self.max_line_bytes + 1)
+        while received_bytes < max_bytes and not self.closed_by_peer:
             try:
                 chunk = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
@@ -125,19 +132,33 @@ class TaskChannel:
     def __init__(self, connection: ControlSocket, driver: str) -> None:
         self._connection = connection
         self._driver = driver
-        self._received_messages: list[ControlMessage] = []
+        self._received_lines: list[bytes] = []
+        self._session: MessageSession | None = None  # None until the driver is authenticated
 
     @classmethod
     def connect(cls, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> TaskChannel:
-        """Connect to the driver; both sides prove that they have the secret of the run."""
+        """Connect to the driver; both sides prove that they have the secret of the run.
+
+        The driver closes the connection if too many others are waiting, so try again until the deadline.
+        """
         driver = f"the query's driver at {address.host}:{address.port}"
-        channel = cls(ControlSocket(_connect(address, driver, deadline)), driver)
-        try:
-            channel._handshake(address, task, attempt, deadline)
-        except BaseException:
+        while True:
+            channel = cls(ControlSocket(_connect(address, driver, deadline)), driver)
+            try:
+                is_complete = channel._handshake(address, task, attempt, deadline)
+            except BaseException:
+                channel.close()
+                raise
+            if is_complete:
+                return channel
             channel.close()
-            raise
-        return channel
+            if deadline.remaining() < 2 * _RECONNECT_SECONDS:
+                raise QueryRunError(
+                    f"{driver} repeatedly closed the connection during the handshake: too many other connections are "
+                    "waiting, or another program listens there. Allow only executors to connect to this port "
+                    "(controlPort)."
+                )
+            deadline.system.sleep(with_jitter(_RECONNECT_SECONDS, deadline.system))
 
     def __enter__(self) -> Self:
         return self
@@ -151,17 +172,19 @@ class TaskChannel:
 
     def wait_for_start(self, deadline: Deadline) -> StartTask:
         """Wait until all tasks have connected."""
-        message = self._next_message(deadline)
+        if not self._wait_for_line(deadline):
+            raise self._disconnected_error()
+        message = self._take_message()
         if not isinstance(message, StartTask):
             raise self._unexpected_message_error(message)
         return message
 
     def receive(self) -> list[EpochRequest]:
         """Return the epoch requests that have arrived; raise if the driver has closed the connection."""
-        self._receive_messages()
+        self._receive_lines()
         requests = []
-        while self._received_messages:
-            message = self._received_messages.pop(0)
+        while self._received_lines:
+            message = self._take_message()
             if not isinstance(message, EpochRequest):
                 raise self._unexpected_message_error(message)
             requests.append(message)
@@ -170,7 +193,7 @@ class TaskChannel:
         return requests
 
     def report(self, report: EpochReport, deadline: Deadline) -> None:
-        self._connection.send(encode_message(report))
+        self._send(report)
         while self._connection.has_unsent:
             if deadline.expired:
                 raise self._timeout_error(deadline)
@@ -180,7 +203,7 @@ class TaskChannel:
     def report_failure(self, error: BaseException, deadline: Deadline) -> None:
         """Report the failure of this task if the driver is still reachable."""
         report_deadline = deadline.limited_to(_MAX_FAILURE_REPORT_SECONDS)
-        self._connection.send(encode_message(TaskFailure.of(error)))
+        self._send(TaskFailure.of(error))
         while self._connection.has_unsent and not report_deadline.expired:
             report_deadline.system.wait_ready((), (self.fileno(),), report_deadline.remaining())
             self._connection.flush()
@@ -188,8 +211,11 @@ class TaskChannel:
     def close(self) -> None:
         self._connection.close()
 
-    def _handshake(self, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> None:
-        challenge = self._next_message(deadline)
+    def _handshake(self, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> bool:
+        """Return false if the driver closes the connection without a response."""
+        if not self._wait_for_line(deadline):
+            return False
+        challenge = self._take_message()
         if not isinstance(challenge, HandshakeChallenge):
             raise self._unexpected_message_error(challenge)
         if challenge.version != CONTROL_PROTOCOL_VERSION:
@@ -201,10 +227,12 @@ class TaskChannel:
         nonce = deadline.system.nonce()
         handshake = TaskHandshake(address.run, task, attempt, socket.gethostname(), os.getpid(), nonce)
         handshake = replace(handshake, proof=task_proof(address.secret, challenge.nonce, handshake))
-        self._connection.send(encode_message(handshake))
-        response = self._next_message(deadline)
+        self._send(handshake)
+        if not self._wait_for_line(deadline):
+            return False
+        response = self._take_message()
         if isinstance(response, HandshakeRejected):
-            raise QueryRunError(f"{self._driver} rejected task {task}: {response.reason}.")
+            raise QueryRunError(f"{self._driver} rejected task {task}: {printable(response.reason)}.")
         if not isinstance(response, DriverHandshake):
             raise self._unexpected_message_error(response)
         if not proofs_equal(response.proof, driver_proof(address.secret, challenge.nonce, handshake)):
@@ -212,24 +240,39 @@ class TaskChannel:
                 f"The process at {self._driver} does not have the secret of the run: another program listens there. "
                 "Give the query its own port (controlPort)."
             )
+        self._session = MessageSession("task", address.secret, challenge.nonce, handshake)
+        return True
 
-    def _next_message(self, deadline: Deadline) -> ControlMessage:
-        while not self._received_messages:
+    def _wait_for_line(self, deadline: Deadline) -> bool:
+        """Return false if the driver closed the connection."""
+        while not self._received_lines:
             if self._connection.closed_by_peer:
-                raise self._disconnected_error()
+                return False
             if deadline.expired:
                 raise self._timeout_error(deadline)
             deadline.system.wait_ready((self.fileno(),), (), deadline.remaining())
-            self._receive_messages()
-        return self._received_messages.pop(0)
+            self._receive_lines()
+        return True
 
-    def _receive_messages(self) -> None:
+    def _receive_lines(self) -> None:
         try:
-            self._received_messages += map(decode_message, self._connection.receive())
+            self._received_lines += self._connection.receive()
+        except ControlLineError as error:
+            raise self._invalid_message_error(error) from error
+
+    def _take_message(self) -> ControlMessage:
+        decode = decode_message if self._session is None else self._session.decode
+        try:
+            return decode(self._received_lines.pop(0))
         except ValueError as error:
-            raise QueryRunError(
-                f"{self._driver} sent an invalid message ({error}): another program may listen there."
-            ) from error
+            raise self._invalid_message_error(error) from error
+
+    def _send(self, message: ControlMessage) -> None:
+        encode = encode_message if self._session is None else self._session.encode
+        self._connection.send(encode(message))
+
+    def _invalid_message_error(self, error: ValueError) -> QueryRunError:
+        return QueryRunError(f"{self._driver} sent an invalid message ({error}): another program may listen there.")
 
     def _disconnected_error(self) -> QueryRunError:
         return QueryRunError(f"{self._driver} closed the connection: it ended this run, or has died.")
@@ -255,5 +298,6 @@ def _connect(address: ControlAddress, driver: str, deadline: Deadline) -> socket
             error_text = str(error)
     raise QueryRunError(
         f"Cannot connect to {driver}: {error_text}. Executors must be able to reach this port: check controlPort and "
-        "spark.driver.host. If the run has ended, this task started too late, and the error is harmless."
+        "spark.driver.host. The driver stops listening once all tasks have connected, and when the run ends: if this "
+        "task started late, or Spark started it again, the error is harmless."
     )

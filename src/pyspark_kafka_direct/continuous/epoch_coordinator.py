@@ -17,7 +17,6 @@ from pyspark_kafka_direct.continuous.control_messages import (
     EpochRequest,
     StartTask,
     TaskFailure,
-    decode_message,
     encode_message,
 )
 from pyspark_kafka_direct.continuous.handshake import HandshakeServer
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
     from pyspark_kafka_direct.continuous.control_socket import ControlSocket
     from pyspark_kafka_direct.continuous.handshake import AcceptedTask
+    from pyspark_kafka_direct.continuous.message_authentication import MessageSession
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.continuous_epochs import TaskAssignment
 
@@ -75,6 +75,10 @@ class RunTimings:
 class _Task:
     handshake: TaskHandshake
     connection: ControlSocket
+    session: MessageSession
+
+    def send(self, message: ControlMessage) -> None:
+        self.connection.send(self.session.encode(message))
 
     def __str__(self) -> str:
         return f"{self.handshake.task} ({self.handshake.host}, process {self.handshake.pid})"
@@ -133,7 +137,7 @@ class EpochCoordinator:
                 return None
             for task_index, task in self._tasks.items():
                 offsets = {each: self._offsets[each] for each in self._plan.assignment[task_index]}
-                task.connection.send(encode_message(StartTask(self._epoch, offsets)))
+                task.send(StartTask(self._epoch, offsets))
             due = self._system.monotonic() + self._timings.interval
             committed_offsets, uncommitted_result = self._offsets, None
             while True:
@@ -197,9 +201,9 @@ class EpochCoordinator:
     def _end_epoch(self, *, last: bool) -> EpochResult:
         self._reports.clear()
         self._unreported_tasks.update(self._tasks)
-        request = encode_message(EpochRequest(self._epoch, last))
+        request = EpochRequest(self._epoch, last)
         for task in self._tasks.values():
-            task.connection.send(request)
+            task.send(request)
         deadline = Deadline.after(self._timings.report, EPOCH_TIMEOUT_OPTION, system=self._system)
         while self._unreported_tasks:
             expired = deadline.expired
@@ -228,10 +232,12 @@ class EpochCoordinator:
             self._receive(descriptor, may_disconnect=may_disconnect)
         for accepted in self._handshake_server.poll(ready):
             self._add_task(accepted)
+        if self.started:
+            self._handshake_server.close()  # a run's tasks connect once, and the next run listens again
 
     def _add_task(self, accepted: AcceptedTask) -> None:
         handshake, connection = accepted.handshake, accepted.connection
-        task = _Task(handshake, connection)
+        task = _Task(handshake, connection, accepted.session)
         if handshake.attempt > 0 or handshake.task in self._tasks:
             retry = f"attempt {handshake.attempt}" if handshake.attempt else "a second time"
             connection.close()
@@ -251,11 +257,10 @@ class EpochCoordinator:
         task = self._tasks_by_descriptor[descriptor]
         task.connection.flush()
         try:
-            messages = [decode_message(line) for line in task.connection.receive()]
+            for line in task.connection.receive():
+                self._handle_message(task, task.session.decode(line))
         except ValueError as error:
             raise _task_failed_error(f"Task {task} sent an invalid message ({error})", task.handshake.task) from error
-        for message in messages:
-            self._handle_message(task, message)
         if task.connection.closed_by_peer:
             if not may_disconnect or task.handshake.task in self._unreported_tasks:
                 problem = f"The connection to task {task} was lost: its process ended, or the network failed"
@@ -279,13 +284,12 @@ class EpochCoordinator:
     def _start_timeout_error(self, deadline: Deadline) -> TaskStartTimeoutError:
         count = len(self._plan.assignment)
         missing = [task_index for task_index in range(count) if task_index not in self._tasks]
-        rejected = self._handshake_server.last_rejection
+        problem = self._handshake_server.last_problem
         return TaskStartTimeoutError(
             f"{len(missing)} of {count} tasks did not start within {self._timings.start:g} s (task "
             f"{abbreviated(missing)}). All tasks run at the same time, so the query needs {count} free cores: give the "
             f"application more, lower tasksMax, or raise {deadline.setting}. If the tasks are running, the executors "
-            f"cannot reach port {self.port} of the driver: check controlPort."
-            + (f" The last rejected connection came from {rejected}." if rejected else "")
+            f"cannot reach port {self.port} of the driver: check controlPort." + (f" {problem}" if problem else "")
         )
 
     def _report_timeout_error(self, deadline: Deadline) -> QueryRunError:

@@ -1,11 +1,13 @@
 """Accepts the tasks of one run, which prove that they have the secret of the run.
 
-Any process may connect to the port, so other connections are rejected without an effect on the run.
+Any process may connect to the port, so other connections are rejected without an effect on the run: their number and
+time are limited, and the port is closed as soon as all tasks have connected.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,12 +17,15 @@ from pyspark_kafka_direct.continuous.control_messages import (
     HandshakeRejected,
     TaskHandshake,
     decode_message,
-    driver_proof,
     encode_message,
+)
+from pyspark_kafka_direct.continuous.control_socket import MAX_LINE_BYTES, ControlSocket
+from pyspark_kafka_direct.continuous.message_authentication import (
+    MessageSession,
+    driver_proof,
     proofs_equal,
     task_proof,
 )
-from pyspark_kafka_direct.continuous.control_socket import MAX_LINE_BYTES, ControlSocket
 
 if TYPE_CHECKING:
     import socket
@@ -32,7 +37,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
 _MAX_HANDSHAKE_BYTES = 4096
-_MAX_EXTRA_CONNECTIONS = 256  # in addition to the tasks
+_MAX_EXTRA_CONNECTIONS = 256  # without a handshake, in addition to the tasks
+_MAX_ACCEPTS_PER_POLL = 128  # so that a flood of connections does not delay the tasks that have connected
+_ACCEPT_RETRY_SECONDS = 0.2
+_WARNING_INTERVAL = 10.0  # seconds; other rejections are logged at DEBUG, so that a stranger cannot fill the log
 
 
 class AcceptedTask(NamedTuple):
@@ -40,6 +48,7 @@ class AcceptedTask(NamedTuple):
 
     handshake: TaskHandshake
     connection: ControlSocket
+    session: MessageSession
     reply: DriverHandshake
 
 
@@ -64,15 +73,21 @@ class HandshakeServer:
         self._timeout = timeout
         self._system = system
         self._pending: dict[int, _PendingConnection] = {}  # by descriptor, the oldest first
-        self.last_rejection: str | None = None  # address and reason
+        self._accept_resumes_at: float | None = None  # after an error
+        self._next_warning_at = 0.0
+        self.last_problem: str | None = None  # with a connection, as a sentence
 
     def descriptors(self) -> list[int]:
         """Return the descriptors to wait for until they are readable."""
-        return [self._listener.fileno(), *self._pending]
+        is_listening = self._listener.fileno() >= 0 and self._accept_resumes_at is None
+        return [self._listener.fileno(), *self._pending] if is_listening else [*self._pending]
 
     def next_deadline(self) -> float | None:
         """Return when ``poll`` is due if no descriptor is ready."""
-        return next((pending.expires_at for pending in self._pending.values()), None)
+        due = [pending.expires_at for pending in self._pending.values()][:1]
+        if self._accept_resumes_at is not None:
+            due.append(self._accept_resumes_at)
+        return min(due, default=None)
 
     def poll(self, ready: Collection[int]) -> Iterator[AcceptedTask]:
         """Accept connections, and yield the tasks that have just proved their identity.
@@ -86,31 +101,58 @@ class HandshakeServer:
                 del self._pending[descriptor]
                 yield accepted
         if self._listener.fileno() in ready:
-            self._accept()
+            self._accept_connections()
         now = self._system.monotonic()
+        if self._accept_resumes_at is not None and self._accept_resumes_at <= now:
+            self._accept_resumes_at = None
         for pending in [each for each in self._pending.values() if each.expires_at <= now]:
             self._reject(pending, f"it sent no handshake within {self._timeout:g} s")
 
     def close(self) -> None:
+        """Stop listening. Idempotent."""
         self._listener.close()
+        self._accept_resumes_at = None
         for pending in self._pending.values():
             pending.connection.close()
         self._pending.clear()
 
-    def _accept(self) -> None:
-        while True:
+    def _accept_connections(self) -> None:
+        for _ in range(_MAX_ACCEPTS_PER_POLL):
             try:
                 sock, address = self._listener.accept()
-            except (BlockingIOError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
-            if len(self._pending) >= self._max_pending:
-                self._reject(next(iter(self._pending.values())), "too many newer connections are waiting")
-            expires_at = self._system.monotonic() + self._timeout
-            pending = _PendingConnection(
-                ControlSocket(sock, _MAX_HANDSHAKE_BYTES), self._system.nonce(), str(address[0]), expires_at
-            )
-            self._pending[pending.connection.fileno()] = pending
-            pending.connection.send(encode_message(HandshakeChallenge(pending.nonce)))
+            except ConnectionAbortedError:
+                continue  # the peer has closed the connection
+            except OSError as error:  # such as too many open files
+                self._accept_resumes_at = self._system.monotonic() + _ACCEPT_RETRY_SECONDS
+                self._warn(f"A connection to the control port could not be accepted: {error}.")
+                return
+            try:
+                connection = ControlSocket(sock, _MAX_HANDSHAKE_BYTES)
+            except OSError:  # the peer has closed the connection (macOS)
+                sock.close()
+                continue
+            self._add_pending(connection, str(address[0]))
+
+    def _add_pending(self, connection: ControlSocket, address: str) -> None:
+        expires_at = self._system.monotonic() + self._timeout
+        pending = _PendingConnection(connection, self._system.nonce(), address, expires_at)
+        if len(self._pending) >= self._max_pending:
+            rejected = self._newest_of_busiest_address(pending)
+            self._pending.pop(rejected.connection.fileno(), None)
+            rejected.connection.close()  # without a response: a task connects again
+            self._warn_of_rejection(rejected, "too many other connections are waiting")
+            if rejected is pending:
+                return
+        self._pending[connection.fileno()] = pending
+        connection.send(encode_message(HandshakeChallenge(pending.nonce)))
+
+    def _newest_of_busiest_address(self, new: _PendingConnection) -> _PendingConnection:
+        """Return the newest connection of the address that has most, so that one host cannot exclude the others."""
+        connections = [new, *reversed(self._pending.values())]
+        [(address, _)] = Counter(each.address for each in connections).most_common(1)  # the newest one if several
+        return next(each for each in connections if each.address == address)
 
     def _read_handshake(self, pending: _PendingConnection) -> AcceptedTask | None:
         try:
@@ -128,19 +170,32 @@ class HandshakeServer:
             self._reject(pending, str(error))
             return None
         if handshake.run != self._run:
-            self._reject(pending, "it belongs to an earlier run of the query")
+            self._reject(pending, "it belongs to an earlier run, or to another query")
             return None
         if not proofs_equal(handshake.proof, task_proof(self._secret, pending.nonce, handshake)):
             self._reject(pending, "it does not have the secret of the run")
             return None
         pending.connection.max_line_bytes = MAX_LINE_BYTES
         return AcceptedTask(
-            handshake, pending.connection, DriverHandshake(driver_proof(self._secret, pending.nonce, handshake))
+            handshake,
+            pending.connection,
+            MessageSession("driver", self._secret, pending.nonce, handshake),
+            DriverHandshake(driver_proof(self._secret, pending.nonce, handshake)),
         )
 
     def _reject(self, pending: _PendingConnection, reason: str) -> None:
         self._pending.pop(pending.connection.fileno(), None)
-        self.last_rejection = f"{pending.address}: {reason}"
-        _log.warning("Rejected a connection to the control port from %s: %s.", pending.address, reason)
         pending.connection.send(encode_message(HandshakeRejected(reason)))
         pending.connection.close()
+        self._warn_of_rejection(pending, reason)
+
+    def _warn_of_rejection(self, pending: _PendingConnection, reason: str) -> None:
+        self._warn(f"A connection to the control port from {pending.address} was rejected: {reason}.")
+
+    def _warn(self, problem: str) -> None:
+        self.last_problem = problem
+        now = self._system.monotonic()
+        level = logging.WARNING if now >= self._next_warning_at else logging.DEBUG
+        if level == logging.WARNING:
+            self._next_warning_at = now + _WARNING_INTERVAL
+        _log.log(level, "%s", problem)

@@ -37,9 +37,11 @@ class AdvancingSystem(RealSystem):
 
     def __init__(self) -> None:
         self.advanced_by = 0.0
+        self.polls = 0
         self.stall = 0.0  # seconds to suspend the process after data has arrived, before it is handled
 
     def wait_ready(self, to_read: Collection[int], to_write: Collection[int], seconds: float) -> set[int]:
+        self.polls += 1
         ready = super().wait_ready(to_read, to_write, seconds)
         if ready and self.stall:
             self.advanced_by, self.stall = self.advanced_by + self.stall, 0.0
@@ -86,6 +88,12 @@ class CoordinatorThread:
     def advance(self, seconds: float) -> None:
         self._clock.advanced_by += seconds
         self.coordinator._signal.set()
+
+    def polls_within(self, seconds: float) -> int:
+        """Return how often the driver waits for its sockets meanwhile."""
+        polls = self._clock.polls
+        time.sleep(seconds)
+        return self._clock.polls - polls
 
     def wait(self) -> CoordinatorThread:
         self._thread.join(20)

@@ -1,17 +1,14 @@
-"""The messages of the control channel, and the handshake proofs."""
+"""The messages of the control channel."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.control_messages import (
     MAX_FAILURE_CHARS,
     ControlMessage,
@@ -24,10 +21,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
     TaskFailure,
     TaskHandshake,
     decode_message,
-    driver_proof,
     encode_message,
-    proofs_equal,
-    task_proof,
 )
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -48,8 +42,6 @@ MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
     st.builds(EpochReport, COUNTS, OFFSETS, COUNTS, COUNTS, st.floats(0, 1e9), recreated_topic_ids=TOPIC_IDS),
     st.builds(TaskFailure, TEXTS, TEXTS),
 )
-HANDSHAKE = TaskHandshake("run", 1, 0, "host", 42, "task nonce")
-SECRET = Secret("hush")
 
 
 @given(MESSAGES)
@@ -64,7 +56,7 @@ def test_messages_round_trip(message: ControlMessage) -> None:
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":1}\n'),
+        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":2}\n'),
         (EpochRequest(7, stop=False), b'{"type":"EpochRequest","epoch":7,"stop":false}\n'),
         (
             StartTask(3, {TopicPartition("b", 0): 9, TopicPartition("b", 10): 0}),
@@ -169,46 +161,6 @@ def test_corrupted_lines_decode_or_raise_a_value_error(line: bytes, position: in
     except ValueError:
         return
     assert decode_message(encode_message(message)) == message
-
-
-class TestProofs:
-    def test_a_proof_depends_on_the_secret_both_nonces_and_all_handshake_fields(self) -> None:
-        proof = task_proof(SECRET, "driver nonce", HANDSHAKE)
-        changes: list[dict[str, Any]] = [
-            {"run": "other"},
-            {"task": 2},
-            {"attempt": 1},
-            {"host": "there"},
-            {"pid": 43},
-            {"nonce": "m"},
-        ]
-        others = [task_proof(SECRET, "driver nonce", replace(HANDSHAKE, **change)) for change in changes]
-        others += [task_proof(Secret("hash"), "driver nonce", HANDSHAKE), task_proof(SECRET, "other", HANDSHAKE)]
-        assert len({proof, *others}) == 1 + len(others)
-        assert not any(proofs_equal(proof, other) for other in others)
-        assert proofs_equal(proof, task_proof(SECRET, "driver nonce", replace(HANDSHAKE, proof=proof)))
-
-    def test_a_proof_cannot_be_reflected(self) -> None:
-        assert not proofs_equal(
-            task_proof(SECRET, "driver nonce", HANDSHAKE), driver_proof(SECRET, "driver nonce", HANDSHAKE)
-        )
-
-    def test_field_boundaries_are_unambiguous(self) -> None:
-        one, other = replace(HANDSHAKE, run="a", host="b"), replace(HANDSHAKE, run='a", "b', host="")
-        assert task_proof(SECRET, "n", one) != task_proof(SECRET, "n", other)
-
-    @pytest.mark.parametrize("proof", ["", "é", "\ud800", "0" * 64])
-    def test_any_string_can_be_compared(self, proof: str) -> None:
-        assert not proofs_equal(proof, task_proof(SECRET, "driver nonce", HANDSHAKE))
-
-    def test_no_message_contains_the_secret(self) -> None:
-        handshake = replace(HANDSHAKE, proof=task_proof(SECRET, "driver nonce", HANDSHAKE))
-        sent = (
-            encode_message(HandshakeChallenge("driver nonce"))
-            + encode_message(handshake)
-            + encode_message(DriverHandshake(driver_proof(SECRET, "driver nonce", HANDSHAKE)))
-        )
-        assert b"hush" not in sent
 
 
 class TestFailures:

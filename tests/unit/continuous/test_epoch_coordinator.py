@@ -38,10 +38,10 @@ from pyspark_kafka_direct.continuous.control_messages import (
     TaskHandshake,
     decode_message,
     encode_message,
-    task_proof,
 )
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress, TaskChannel
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan
+from pyspark_kafka_direct.continuous.message_authentication import task_proof
 from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -357,11 +357,11 @@ class TestHandshakes:
             driver.connect(0, secret=Secret("guess"))
         driver.connect(0)
         driver.advance(20)
-        assert "The last rejected connection came from 127.0.0.1: it does not have" in str(driver.failure())
+        assert "A connection to the control port from 127.0.0.1 was rejected: it does not have" in str(driver.failure())
 
     def test_a_task_of_an_earlier_run(self, drivers: Callable[..., CoordinatorThread]) -> None:
         driver = drivers()
-        with pytest.raises(QueryRunError, match="belongs to an earlier run of the query"):
+        with pytest.raises(QueryRunError, match="belongs to an earlier run, or to another query"):
             driver.connect(0, run="run-0")
         assert len(driver.start_tasks()) == 2
 
@@ -377,21 +377,30 @@ class TestHandshakes:
             first.sendall(encode_message(handshake))
             assert isinstance(read_message(first), DriverHandshake)
 
-    @pytest.mark.parametrize("later", [False, True], ids=["while others start", "when all have started"])
     @pytest.mark.parametrize("attempt", [0, 1])
     def test_a_second_attempt_of_a_task_ends_the_run(
-        self, drivers: Callable[..., CoordinatorThread], attempt: int, later: bool
+        self, drivers: Callable[..., CoordinatorThread], attempt: int
     ) -> None:
         driver = drivers(timings=LONG_EPOCHS)
-        channels = driver.start_tasks() if later else [driver.connect(1)]
-        with pytest.raises(QueryRunError, match="closed the connection"):
+        channel = driver.connect(1)
+        with pytest.raises(QueryRunError, match="Cannot connect to the query's driver"):
             driver.connect(1, attempt)
         error = driver.failure()
         assert "Spark started task 1" in str(error)
         assert ("attempt 1" if attempt else "a second time") in str(error)
         assert error.task_index == 1
         with pytest.raises(QueryRunError, match="closed the connection"):
-            channels[-1].wait_for_start(deadline_in())
+            channel.wait_for_start(deadline_in())
+
+    def test_a_second_attempt_fails_when_all_tasks_have_connected(
+        self, drivers: Callable[..., CoordinatorThread]
+    ) -> None:
+        """The first attempt continues. If it was lost, its connection breaks, or its next report is late."""
+        driver = drivers()
+        channels = driver.start_tasks()
+        with pytest.raises(QueryRunError, match="or Spark started it again"):
+            driver.connect(1, 1)
+        assert [next_epoch_request(channel).epoch for channel in channels] == [3, 3]
 
     def test_all_connections_are_closed_if_one_task_ends_the_run(self) -> None:
         with (
@@ -457,22 +466,8 @@ class TestHandshakes:
         driver = drivers(timings=LONG_EPOCHS)
         with raw_connection(driver) as silent, silent.makefile("rb") as file:
             assert isinstance(decode_message(file.readline()), HandshakeChallenge)
-            driver.start_tasks()
             driver.advance(20)
             assert decode_message(file.readline()) == HandshakeRejected("it sent no handshake within 20 s")
-
-    def test_the_number_of_silent_connections_is_limited(
-        self, drivers: Callable[..., CoordinatorThread], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("pyspark_kafka_direct.continuous.handshake._MAX_EXTRA_CONNECTIONS", 0)
-        driver = drivers()
-        silent = [raw_connection(driver) for _ in range(3)]
-        with silent[0].makefile("rb") as file:
-            assert isinstance(decode_message(file.readline()), HandshakeChallenge)
-            assert decode_message(file.readline()) == HandshakeRejected("too many newer connections are waiting")
-        assert len(driver.start_tasks()) == 2
-        for each in silent:
-            each.close()
 
 
 class TestTaskChannel:
@@ -517,8 +512,8 @@ class TestTaskChannel:
             )
 
     def test_another_protocol_version(self) -> None:
-        with pytest.raises(QueryRunError, match=r"uses control protocol version 2, .* Install the same version"):
-            self.connect_to_fake_driver(lambda _: encode_message(HandshakeChallenge("n", 2)))
+        with pytest.raises(QueryRunError, match=r"uses control protocol version 3, .* Install the same version"):
+            self.connect_to_fake_driver(lambda _: encode_message(HandshakeChallenge("n", 3)))
 
     def test_another_program(self) -> None:
         with pytest.raises(QueryRunError, match="sent an invalid message"):
@@ -539,6 +534,27 @@ class TestTaskChannel:
             address = ControlAddress("127.0.0.1", listener.getsockname()[1], "run-1", PLAN.secret)
             with pytest.raises(QueryRunError, match=r"did not respond in time\. If it is slow, raise taskStartTimeout"):
                 TaskChannel.connect(address, 0, 0, Deadline.after(0.1, "taskStartTimeout", system=SYSTEM))
+
+    def test_a_driver_that_closes_every_connection(self) -> None:
+        with SYSTEM.listen("127.0.0.1", 0) as listener:
+            listener.setblocking(True)
+            address = ControlAddress("127.0.0.1", listener.getsockname()[1], "run-1", PLAN.secret)
+            accepted: list[int] = []
+
+            def serve() -> None:
+                with suppress(OSError):  # the listener was shut down
+                    while True:
+                        sock, _ = listener.accept()
+                        accepted.append(sock.fileno())
+                        sock.close()
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            with pytest.raises(QueryRunError, match="repeatedly closed the connection during the handshake"):
+                TaskChannel.connect(address, 0, 0, deadline_in(2))
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(20)
+        assert 1 < len(accepted) < 20, "the task pauses between its attempts"
 
     def test_a_request_is_received_before_the_closed_connection(
         self, drivers: Callable[..., CoordinatorThread]
