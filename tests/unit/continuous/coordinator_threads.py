@@ -136,8 +136,8 @@ def report(channel: TaskChannel, epoch: int, offsets: dict[TopicPartition, int])
     channel.report(EpochReport(epoch, offsets, len(offsets), 100, 0.25, 10 * len(offsets)), deadline_in())
 
 
-def raw_connection(driver: CoordinatorThread) -> socket.socket:
-    return socket.create_connection((driver.address.host, driver.address.port), 20)
+def raw_connection(driver: CoordinatorThread, host: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection((driver.address.host, driver.address.port), 20, (host, 0))
 
 
 def read_message(sock: socket.socket) -> Any:

@@ -156,6 +156,20 @@ class TestStrangersAtThePort:
             strangers.wait_until_rejected(-1)
             assert len(driver.start_tasks()) == 2
 
+    @only_linux
+    def test_the_newest_connection_of_the_busiest_host_is_closed(
+        self, drivers: Callable[..., CoordinatorThread], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pyspark_kafka_direct.continuous.handshake._MAX_EXTRA_CONNECTIONS", 0)
+        driver = drivers(timings=LONG_EPOCHS)
+        with raw_connection(driver, OTHER_HOST) as oldest, raw_connection(driver, OTHER_HOST) as newest:
+            read_message(oldest)
+            read_message(newest)
+            driver.connect(0)
+            assert newest.recv(1) == b""
+            oldest.sendall(b"?\n")
+            assert "Expecting value" in read_message(oldest).reason
+
     def test_a_task_waits_until_fewer_connections_are_waiting(
         self, drivers: Callable[..., CoordinatorThread], monkeypatch: pytest.MonkeyPatch
     ) -> None:
