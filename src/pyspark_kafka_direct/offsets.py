@@ -31,8 +31,13 @@ MAX_PARTITION = (1 << 31) - 1
 EMPTY_FIRST_BATCH = "(start)"
 """A key in a checkpoint that marks an offset as the end of the empty first batch, where the query starts.
 
-No topic can have this name. It has no partitions, so every reader ignores it, including Spark's own source.
+The end of a first batch that is not empty has the batch's start in keys such as ``(start){"topic":{"0":23}}``.
+
+No topic can have such a name. It has no partitions, so every reader ignores it, including Spark's own source.
 """
+
+# Spark's JSON reader rejects keys of more than 50,000 characters. Without escapes, a partition takes 283 at most.
+_PARTITIONS_PER_START_KEY = 100
 
 
 class TopicPartition(NamedTuple):
@@ -147,6 +152,38 @@ def partition_offsets_from_json(text: str) -> dict[TopicPartition, int]:
         }
     except ValueError as error:
         raise InvalidOffsetsError(f'offsets must look like {{"topic":{{"0":23}}}}, got {text!r}: {error}') from None
+
+
+def record_first_start(
+    end: Mapping[TopicPartition, int], start: Mapping[TopicPartition, int]
+) -> dict[str, dict[str, int]]:
+    """Return the end of the first batch as a JSON object that also records the start of the batch."""
+    topics: dict[str, dict[str, int]] = json.loads(partition_offsets_to_json(end))
+    if start == end:
+        return {**topics, EMPTY_FIRST_BATCH: {}}
+    partitions = sorted(start)
+    for index in range(0, len(partitions), _PARTITIONS_PER_START_KEY):
+        recorded = {tp: start[tp] for tp in partitions[index : index + _PARTITIONS_PER_START_KEY]}
+        topics[EMPTY_FIRST_BATCH + partition_offsets_to_json(recorded)] = {}
+    return topics
+
+
+def recorded_first_start(topics: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
+    """Return the start that a JSON object by ``record_first_start`` records, or ``None`` if it records none.
+
+    Raises:
+        InvalidOffsetsError: The recorded start is damaged.
+    """
+    if EMPTY_FIRST_BATCH in topics:
+        return partition_offsets_from_json(json.dumps(topics))
+    keys = [key for key in topics if key.startswith(EMPTY_FIRST_BATCH)]
+    if not keys:
+        return None
+    return {
+        tp: offset
+        for key in keys
+        for tp, offset in partition_offsets_from_json(key.removeprefix(EMPTY_FIRST_BATCH)).items()
+    }
 
 
 _RANGE_KEYS = ("topic", "partition", "fromOffset", "untilOffset")

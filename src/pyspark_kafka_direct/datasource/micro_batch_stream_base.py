@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
-from pyspark_kafka_direct.offsets import EMPTY_FIRST_BATCH, partition_offsets_from_json, partition_offsets_to_json
-from pyspark_kafka_direct.planning.offset_resolution import start_may_change
+from pyspark_kafka_direct.offsets import (
+    partition_offsets_from_json,
+    partition_offsets_to_json,
+    record_first_start,
+    recorded_first_start,
+)
 from pyspark_kafka_direct.spark.range_task import RangeTask
 
 if TYPE_CHECKING:
@@ -61,7 +65,9 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
         return to_spark_offset(self._planner().initial_offsets())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plan = self._planner().plan(_from_spark_offset(start), _from_spark_offset(end), empty=EMPTY_FIRST_BATCH in end)
+        # A later batch starts at an end from the checkpoint. If there were no new records, it also ends there.
+        recorded_start = None if recorded_first_start(start) is not None else recorded_first_start(end)
+        plan = self._planner().plan(_from_spark_offset(start), _from_spark_offset(end), recorded_start)
         leaders = self._offset_reader().leaders({offset_range.topic_partition for offset_range in plan.ranges})
         return [
             KafkaInputPartition(
@@ -86,8 +92,8 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
         end = planner.next_end_offsets(start_offsets, unlimited=unlimited)
         if committer is not None:
             committer.wait_for_commit()
-        if is_first_start and start_may_change(self._options.start):
-            return {**to_spark_offset(end), EMPTY_FIRST_BATCH: {}}
+        if is_first_start:
+            return record_first_start(end, start_offsets)
         # Spark compares offsets as strings, so ``start`` itself has to be returned.
         return start if end == start_offsets else to_spark_offset(end)
 

@@ -3,11 +3,12 @@
 Spark keeps each end offset in the checkpoint and starts the next batch there. It plans an unfinished batch again from
 the same two offsets, so an end is decided once and the ranges follow from start and end.
 
-A start that can change (``latest``, timestamps) must be resolved once only. Spark's own source writes it into the
-checkpoint. Here the first batch is empty and its end is the start, so Spark's offset log makes it durable. If the query
-fails in that batch, Spark replans it. Its end contains ``EMPTY_FIRST_BATCH``: nothing is read, and the next batch
-starts at that end. A first batch without this flag was planned by another source. Its start is resolved again if that
-gives the same offsets, else the batch is rejected.
+The start of a query must be resolved once only. Spark's own source writes it into the checkpoint. Here the end of the
+first batch records it (``record_first_start``), so Spark's offset log makes it durable. If the query fails in that
+batch, Spark replans it, perhaps with other start options: the recorded start applies. If the start can change
+(``latest``, timestamps), the first batch is empty, because other sources ignore the record. A first batch without a
+recorded start was planned by another source. Its start is resolved again if that gives the same offsets, else the batch
+is rejected.
 
 A start that does not match the topics is rejected when the first end is requested. It is not rejected when a batch
 whose end is in the checkpoint is planned, because the topics may have changed since.
@@ -39,6 +40,7 @@ from pyspark_kafka_direct.planning.offset_resolution import (
     resolve_start_offsets,
     start_is_reproducible,
     start_may_change,
+    starts_at_earliest,
 )
 from pyspark_kafka_direct.planning.read_limits import (
     MinOffsetsGate,
@@ -194,19 +196,20 @@ class MicroBatchPlanner:
         self,
         start: Mapping[TopicPartition, int],
         end: Mapping[TopicPartition, int],
-        *,
-        empty: bool = False,  # the end contains ``EMPTY_FIRST_BATCH``
+        recorded_start: Mapping[TopicPartition, int] | None = None,  # in the end of a first batch
     ) -> MicroBatchPlan:
         """Return the ranges of a batch, always the same ones for the same offsets."""
-        is_logged_first_batch = start == self._initial_offsets and not self._end_was_requested and not empty
+        is_logged_first_batch = start == self._initial_offsets and not self._end_was_requested
         self._logged_batch_was_planned = self._logged_batch_was_planned or not self._end_was_requested
-        if is_logged_first_batch and not start_is_reproducible(self._options.start):
+        if recorded_start is not None:
+            start = recorded_start
+        elif is_logged_first_batch and not start_is_reproducible(self._options.start):
             raise OptionError(_UNKNOWN_FIRST_BATCH)
-        if empty or start == end:
+        if start == end:
             return MicroBatchPlan()
         metadata = self._history.get(end)
         if metadata is None or not metadata.planned_by_this_run:
-            return self._replan(start, end)
+            return self._replan(start, end, is_first_batch=is_logged_first_batch or recorded_start is not None)
         if self._snapshots.fixed_end_offsets is not None:
             check_fixed_end_offsets(end, self._snapshots.fixed_end_offsets)
             snapshot = self._snapshots.fetch_latest(end)
@@ -227,23 +230,30 @@ class MicroBatchPlanner:
         idle = self._idle_start
         return idle is not None and idle.offsets == start and self._clock() < idle.assumed_until
 
-    def _replan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> MicroBatchPlan:
+    def _replan(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], *, is_first_batch: bool
+    ) -> MicroBatchPlan:
         """Plan a batch whose end an earlier run decided."""
         topic_ids = self._offset_reader.assigned(strict=False).topic_ids
-        is_first_batch = (
-            self._initial_offsets is not None and start == self._initial_offsets and not self._end_was_requested
-        )
         if is_first_batch:
-            # The start of a first batch is resolved again. Since the end was logged, offsets may have passed it and
-            # partitions may have been created: limit the start to the logged end. A partition only in the logged end
-            # is not reported as added: the metadata may be incomplete.
-            from_offsets = {tp: min(offset, end[tp]) for tp, offset in start.items() if tp in end}
+            # Since the end was logged, log starts may have passed it and partitions may have been created: limit the
+            # start to the logged end. A partition only in the logged end is not reported as added: the metadata may be
+            # incomplete.
+            from_offsets = {
+                tp: min(self._after_retention(tp, offset), end[tp]) for tp, offset in start.items() if tp in end
+            }
         else:
             self._losses.report_missing(start.keys() - end.keys())
             from_offsets = dict(start)
         added = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
         from_offsets.update(self._start_added_partitions(added, () if is_first_batch else added.keys()))
         return MicroBatchPlan(self._ranges(from_offsets, end), topic_ids)
+
+    def _after_retention(self, tp: TopicPartition, offset: int) -> int:
+        """Return where an unfinished first batch starts now, if retention may have deleted its first records."""
+        if self._initial_offsets is None or not starts_at_earliest(self._options.start, tp):
+            return offset
+        return max(offset, self._initial_offsets.get(tp, offset))
 
     def _ranges(
         self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]

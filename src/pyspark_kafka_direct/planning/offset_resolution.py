@@ -119,6 +119,14 @@ def start_is_reproducible(spec: StartingOffsetSpec) -> bool:
     return not start_may_change(spec)
 
 
+def starts_at_earliest(spec: StartingOffsetSpec, partition: TopicPartition) -> bool:
+    """Return whether a partition starts at its log start offset, so that retention before the start is no loss."""
+    match spec:
+        case SpecificOffsets(offsets, topics):
+            return offsets.get(partition, topics.get(partition.topic)) == EARLIEST
+    return isinstance(spec, Earliest)
+
+
 def resolve_start_offsets(
     spec: StartingOffsetSpec,
     partitions: Collection[TopicPartition],

@@ -46,6 +46,11 @@ def at(offset: int) -> dict[str, Any]:
     return {"t": {"0": offset}}
 
 
+def first_end(start: int, end: int) -> dict[str, Any]:
+    """The end of the first batch, which records its start."""
+    return {**at(end), f'(start){{"t":{{"0":{start}}}}}': {}}
+
+
 def round_trip(offsets: dict[str, Any]) -> Any:
     """Return offsets as Spark passes them back: it stores them as JSON."""
     return json.loads(json.dumps(offsets))
@@ -81,13 +86,14 @@ class Query:
 def test_a_new_query_and_the_batches_after_the_first() -> None:
     offset_reader = cluster(10)
     query = Query(offset_reader, Earliest())
-    assert query.latest() == at(10)
+    first = query.latest()
+    assert first == first_end(0, 10)
     assert query.initial() == at(0)
-    assert query.ranges(at(0), at(10)) == [(0, 10)]
-    assert query.latest() == at(10), "no new records"
+    assert query.ranges(at(0), first) == [(0, 10)]
+    assert query.latest() == first, "no new records"
     offset_reader.logs[T0] = (0, 14)
     assert query.latest() == at(14)
-    assert query.ranges(at(10), at(14)) == [(10, 14)]
+    assert query.ranges(first, at(14)) == [(10, 14)]
     assert query.committer.committed == [10, 10], "the end of the finished batch, and not the first start"
 
 
@@ -100,12 +106,12 @@ def test_limits_count_from_the_end_of_the_previous_batch() -> None:
             query.initial()
         if ends[-1] != ends[-2]:
             query.ranges(ends[-2], ends[-1])
-    assert ends == [at(0), at(4), at(8), at(10), at(10)]
+    assert ends == [at(0), first_end(0, 4), at(8), at(10), at(10)]
 
 
 def test_a_batch_that_the_sink_does_not_read_counts_as_finished() -> None:
     query = Query(cluster(10), Earliest(), limit=4)
-    assert query.latest() == at(4)
+    assert query.latest() == first_end(0, 4)
     query.initial()
     assert query.latest() == at(8)
     assert query.ranges(at(4), at(8)) == [(4, 8)]
@@ -181,6 +187,6 @@ def test_data_loss_since_the_last_run_is_an_error() -> None:
 def test_an_end_requested_before_the_start_is_never_read() -> None:
     """Spark's wrapper for Trigger.AvailableNow calls in this order after a restart. The end is that of a new query."""
     query = Query(cluster(10), Earliest(), limit=4)
-    assert query.latest() == at(4)
+    assert query.latest() == first_end(0, 4)
     with pytest.raises(InvalidOffsetsError, match=r"spark\.sql\.streaming\.triggerAvailableNowWrapper\.enabled"):
         query.ranges(at(8), at(8))

@@ -61,7 +61,7 @@ def test_a_partition_added_since_does_not_affect_the_empty_first_batch(spec: Sta
     reader = cluster(10, 0)
     reader.group_offsets = {T0: 4}
     restarted = planner(reader, spec)
-    assert restarted.plan(restarted.initial_offsets(), {T0: 4}, empty=True).ranges == ()
+    assert restarted.plan(restarted.initial_offsets(), {T0: 4}, {T0: 4}).ranges == ()
     assert planned(restarted.plan({T0: 4}, restarted.next_end_offsets({T0: 4}))) == [("t-0", 4, 10)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -30,6 +30,8 @@ Record = tuple[UUID, TopicPartition, int]
 class Query:
     """A query as Spark runs it: the end of a batch is logged before it is planned, and the sink replaces a batch.
 
+    Once the first end is logged, every restart has another start option.
+
     ``unnoticed`` are topics deleted since the planner's last refresh. A restart forgets topic ids, so they are then
     ``excused`` (see docs/structured-streaming.md), as are deletions before a planner's first refresh.
     """
@@ -42,6 +44,7 @@ class Query:
     sink: dict[int, list[Record]] = field(default_factory=dict)
     unnoticed: set[str] = field(default_factory=set)
     excused: set[str] = field(default_factory=set)
+    first_start: dict[TopicPartition, int] = field(default_factory=dict)
     start_offsets: dict[tuple[UUID, TopicPartition], int] = field(default_factory=dict)
     available_now: bool = False
     refreshed: bool = False
@@ -50,7 +53,9 @@ class Query:
         self.excused |= self.unnoticed
         self.unnoticed = set()
         self.available_now, self.refreshed = available_now, False
-        self.planner = MicroBatchPlanner(self.options, self.reader, self.clock)
+        other_start = Earliest() if isinstance(self.options.start, Latest) else Latest()
+        options = replace(self.options, start=other_start) if self.ends else self.options
+        self.planner = MicroBatchPlanner(options, self.reader, self.clock)
         if available_now:
             self.planner.fix_end_offsets()
 
@@ -61,6 +66,7 @@ class Query:
         start = self._start()
         first = not self.ends
         if first:
+            self.first_start = start
             self.start_offsets = {(self.reader.ids[tp.topic], tp): offset for tp, offset in start.items()}
         end = self.planner.next_end_offsets(start)
         self.refreshed = True
@@ -76,8 +82,7 @@ class Query:
     def run_batch(self) -> None:
         """Plan the logged batch and read it; ``commit`` may follow."""
         start, end = self._start(), self.ends[self.done]
-        first_is_empty = isinstance(self.options.start, Latest)
-        plan = self.planner.plan(start, end, empty=self.done == 0 and first_is_empty)
+        plan = self.planner.plan(start, end, None if self.done else self.first_start)
         self.sink[self.done] = [
             record for expected in plan.ranges for record in self._read(expected, plan.topic_ids.get(expected.topic))
         ]

@@ -100,7 +100,7 @@ def test_a_replay_of_the_empty_first_batch_reads_nothing_and_loses_nothing() -> 
     restarted_planner = planner(reader, Latest())  # the query died in its first batch: a new process
     later = restarted_planner.initial_offsets()
     assert later == {T0: 14, T1: 3}
-    assert planned(restarted_planner.plan(later, start, empty=True)) == []
+    assert planned(restarted_planner.plan(later, start, recorded_start=start)) == []
     end = restarted_planner.next_end_offsets(start)
     assert planned(restarted_planner.plan(start, end)) == [(0, 10, 14), (1, 0, 3)]
     assert reader.warnings == []
@@ -116,7 +116,7 @@ def test_after_a_replay_of_the_empty_first_batch_nothing_is_delayed() -> None:
     restarted_planner = planner(reader, GlobalTimestamp(10, "latest"))
     restarted_planner.fix_end_offsets()
     assert restarted_planner.initial_offsets() == start, "resolved by its timestamp, which had no match before"
-    assert planned(restarted_planner.plan(start, start, empty=True)) == []
+    assert planned(restarted_planner.plan(start, start, recorded_start=start)) == []
     assert restarted_planner.next_end_offsets(start) == {T0: 14}, (
         "otherwise a query with Trigger.AvailableNow would end"
     )
@@ -129,7 +129,7 @@ def test_a_first_batch_of_another_source_with_an_unknown_start_is_rejected(spec:
     for end in ({T0: 8}, start):
         with pytest.raises(OptionError, match=r"Its start is not known.* last line of .*sources/0/0"):
             restarted_planner.plan(start, end)
-    assert planner(cluster(10), spec).plan(start, {T0: 8}, empty=True).ranges == (), "our own one is not"
+    assert planner(cluster(10), spec).plan(start, {T0: 8}, {T0: 8}).ranges == (), "our own one is not"
 
 
 @pytest.mark.parametrize(
