@@ -219,6 +219,12 @@ class Connection:
         """Retain a receive buffer for responses of about this size; at least a few MiB."""
         self._retained_buffer_size = max(_MIN_RETAINED_BUFFER_SIZE, size + _INITIAL_BUFFER_SIZE)
 
+    def release_buffer(self) -> None:
+        """Release the memory of large responses; a response that the caller still reads stays valid."""
+        self._retained_buffer_size = _MIN_RETAINED_BUFFER_SIZE
+        if len(self._buffer) > _INITIAL_BUFFER_SIZE:
+            self._buffer = bytearray(_INITIAL_BUFFER_SIZE)
+
     def features(self, deadline: Deadline) -> dict[str, int]:
         """Fetch the cluster's finalized features and their levels (KIP-584), which may be raised at any time."""
         response = self._call_api_versions(self.version(messages.API_VERSIONS), deadline)

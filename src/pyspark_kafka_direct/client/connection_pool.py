@@ -92,6 +92,7 @@ class ConnectionPool:
         if connection.last_response_at > self._failures_of(address).last_at:
             self._failures.pop(address, None)
         key = _PoolKey(connection.settings, *address)
+        connection.release_buffer()
         idle = _IdleConnection(key, connection, self.system.monotonic())
         with self._lock:
             surplus = [connection] if self._closed else self._add_idle(idle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -84,6 +85,40 @@ def test_connection_is_reused(pool: ConnectionPool, brokers: Brokers) -> None:
     assert acquire(pool) is first
     assert len(brokers.opened) == 1
     pool.release(first)
+
+
+def test_idle_connections_hold_no_fetch_buffers(pool: ConnectionPool, brokers: Brokers) -> None:
+    connections = [acquire(pool, host=f"broker-{number}") for number in range(20)]
+    responses = [fetch(brokers, connection, 8 << 20) for connection in connections]
+    assert all(held_bytes(connection) >= 8 << 20 for connection in connections)
+    buffer = responses[0].obj
+    assert fetch(brokers, connections[0], 8 << 20).obj is buffer, "reused between the fetches of a range"
+    for connection in connections:
+        pool.release(connection)
+    assert sum(map(held_bytes, connections)) <= 20 * (65 << 10)
+    assert bytes(responses[0]) == bytes(8 << 20), "a response is still valid"
+    assert acquire(pool, host="broker-0") is connections[0]
+    assert bytes(fetch(brokers, connections[0], 8 << 20)) == bytes(8 << 20)
+    pool.release(connections[0])
+
+
+def fetch(brokers: Brokers, connection: Connection, size: int) -> memoryview:
+    """Send a request, and return a response of this size."""
+    connection.reserve_buffer(size)
+    connection.send(1, 12, "Fetch", b"", flexible=True, deadline=Deadline.after(20))
+    broker_socket = brokers.broker_sockets[id(connection)]
+    request = broker_socket.recv(1 << 16)
+    response = struct.pack(">i", size + 4) + request[8:12] + bytes(size)
+    sender = threading.Thread(target=broker_socket.sendall, args=(response,))
+    sender.start()
+    try:
+        return connection.receive(Deadline.after(60))
+    finally:
+        sender.join()
+
+
+def held_bytes(connection: Connection) -> int:
+    return sum(len(value) for value in vars(connection).values() if isinstance(value, bytes | bytearray))
 
 
 def test_most_recently_used_connection_is_acquired_first(pool: ConnectionPool) -> None:
