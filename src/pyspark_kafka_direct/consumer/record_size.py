@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.connection_pool import POOL
@@ -38,7 +39,9 @@ def sample_record_size(
     pool: ConnectionPool = POOL,
 ) -> RecordSizeSample | None:
     """Measure the record batches of one fetch from ``offset`` on; None if it returned no complete batch."""
-    replica = ReadReplica(settings, fetch, partition, topic_id, leader, pool)
+    # Planning must not wait for more records, whatever fetch.min.bytes is.
+    no_wait = replace(fetch, fetch_min_bytes=0, fetch_max_wait_ms=0)
+    replica = ReadReplica(settings, no_wait, partition, topic_id, leader, pool)
     try:
         replica.send_fetch(offset, _SAMPLE_BYTES, deadline)
         return measure_batches(replica.receive_fetch(deadline).records, offset)

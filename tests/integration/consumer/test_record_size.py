@@ -39,6 +39,18 @@ def test_record_size_is_sampled(kafka: EmbeddedKafka, topic: str, offset: int) -
     assert SIZE < sample.bytes_per_offset < SIZE * 1.2
 
 
+def test_sampling_does_not_wait_for_the_minimum_of_a_fetch(kafka: EmbeddedKafka, topic: str) -> None:
+    params = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "fetch.min.bytes": "50000000",
+        "fetch.max.wait.ms": "600000",
+    }
+    deadline = Deadline.after(40)
+    sample = sample_record_size(*parse_client_params(params), TopicPartition(topic, 0), COUNT // 2 - 1, deadline)
+    assert sample is not None
+    assert deadline.remaining() > 20, "a fetch that waits returns after half of the remaining time"
+
+
 def test_incomplete_batch_has_no_size() -> None:
     assert measure_batches(b"", 0) is None
     assert measure_batches(bytes(11), 0) is None
