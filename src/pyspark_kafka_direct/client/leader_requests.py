@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
 from pyspark_kafka_direct.config.client_settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.errors import ProtocolError, TransientBrokerError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 
@@ -119,7 +119,7 @@ class ListOffsetsRequest:
         offsets, error_codes = receive_list_offsets(connection, [entry.partition for entry in entries], deadline)
         results: dict[TopicPartition, int] = {}
         for partition, position, _ in entries:
-            if partition in offsets and offsets[partition] < 0 and position in (EARLIEST, LATEST):
+            if partition in offsets and offsets[partition] < 0 and position < 0:
                 error_codes[partition] = ErrorCode.OFFSET_NOT_AVAILABLE
             elif partition in offsets:
                 results[partition] = offsets[partition]

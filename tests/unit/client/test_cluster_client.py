@@ -21,6 +21,7 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.consumer.fetcher import EARLIEST_LOCAL
 from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     ProtocolError,
@@ -154,7 +155,7 @@ def test_end_offset_follows_isolation_level_of_request(broker: FakeBroker) -> No
     assert broker.connections == 1
 
 
-@pytest.mark.parametrize("position", [EARLIEST, LATEST])
+@pytest.mark.parametrize("position", [EARLIEST, LATEST, EARLIEST_LOCAL])
 def test_log_start_and_end_of_minus_one_are_retried(broker: FakeBroker, position: int) -> None:
     offsets = error_sequence(-1, -1, finally_=42)
     broker.offsets = lambda _: (0, offsets())
