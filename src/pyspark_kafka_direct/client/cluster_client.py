@@ -88,9 +88,14 @@ class ClusterClient:
         """Refresh the list of brokers."""
         self._refresh_topics([], deadline or self.deadline())
 
-    def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, TopicMetadata]:
-        """Fetch metadata of all topics that the principal may describe, including internal ones."""
-        return self._refresh_topics(None, deadline or self.deadline())
+    def all_topics(
+        self, *, required: Callable[[str], bool] = lambda name: False, deadline: Deadline | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Fetch metadata of all topics that the principal may describe, including internal ones.
+
+        A topic with an error is omitted. If it is ``required`` and not internal, the error is retried or raised.
+        """
+        return self._refresh_topics(None, deadline or self.deadline(), required=required)
 
     def use_next_broker(self) -> None:
         """Send the next metadata requests to another broker, because the previous one may lag behind."""
@@ -205,7 +210,12 @@ class ClusterClient:
         return metadata
 
     def _refresh_topics(
-        self, names: Collection[str] | None, deadline: Deadline, retry: Retry | None = None
+        self,
+        names: Collection[str] | None,
+        deadline: Deadline,
+        retry: Retry | None = None,
+        *,
+        required: Callable[[str], bool] = lambda name: True,  # among all topics
     ) -> dict[str, TopicMetadata]:
         """Fetch metadata of topics (None: all), and retry until the deadline; missing topics are omitted."""
         if retry is None:
@@ -218,14 +228,16 @@ class ClusterClient:
             rounds += 1
             try:
                 metadata = self._fetch_once(names, deadline, rounds)
-            except TransientBrokerError as error:
-                retry.wait_or_raise(error)
+            except TransientBrokerError as transient_error:
+                retry.wait_or_raise(transient_error)
                 continue
             retry.deadline = deadline
             topics = self._update_cache(metadata, names)
-            for topic, code in metadata.topic_errors.items():
-                failure = error_for(code, "fetching metadata", topic=topic)
-                if not error_code_info(code).retriable:
+            for topic, error in metadata.topic_errors.items():
+                if names is None and (error.internal or not required(topic)):
+                    continue
+                failure = error_for(error.code, "fetching metadata", topic=topic)
+                if not error_code_info(error.code).retriable:
                     raise failure
                 retry.wait_or_raise(failure)
                 break

@@ -67,13 +67,18 @@ class TopicMetadata:
     partitions: dict[int, PartitionMetadata]
 
 
+class TopicError(NamedTuple):
+    code: int
+    internal: bool  # such as __consumer_offsets
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
     """The contents of one Metadata response."""
 
     nodes: dict[int, Node]
     topics: dict[str, TopicMetadata]  # those that exist and are visible to the principal
-    topic_errors: dict[str, int]  # error codes except UNKNOWN_TOPIC_OR_PARTITION
+    topic_errors: dict[str, TopicError]  # except UNKNOWN_TOPIC_OR_PARTITION
     cluster_id: str | None
     error_code: int = ErrorCode.NONE
 
@@ -111,7 +116,7 @@ def merge_by_leader_epoch(known_topic: TopicMetadata | None, received_topic: Top
 def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetadata:
     nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
     topics: dict[str, TopicMetadata] = {}
-    errors: dict[str, int] = {}
+    errors: dict[str, TopicError] = {}
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:
             topic_id = topic.topic_id
@@ -122,7 +127,7 @@ def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetad
                 {entry.partition_index: _parse_partition(entry, has_reliable_epochs) for entry in topic.partitions},
             )
         elif topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            errors[topic.name] = topic.error_code
+            errors[topic.name] = TopicError(topic.error_code, topic.is_internal)
     return ClusterMetadata(nodes, topics, errors, response.cluster_id, response.error_code)
 
 

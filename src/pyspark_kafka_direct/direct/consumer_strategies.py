@@ -252,7 +252,7 @@ class _SubscribePattern(_BaseConsumerStrategy):
     _selection: TopicPattern
 
     def _topics(self, cluster: ClusterClient) -> Iterable[TopicMetadata]:
-        topics = cluster.all_topics().values()
+        topics = cluster.all_topics(required=self._selection.matches).values()
         return [topic for topic in topics if not topic.internal and self._selection.matches(topic.name)]
 
     def _check_start(self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]) -> None:

@@ -54,9 +54,12 @@ def fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPa
 def fetch_topics(
     cluster: ClusterClient, selection: SubscriptionStrategy, *, strict: bool = True
 ) -> dict[str, TopicMetadata]:
-    """Return metadata of all topics for a pattern, else of the named topics that exist."""
+    """Return metadata of all topics for a pattern, else of the named topics that exist.
+
+    An error of a topic that the pattern does not select is ignored.
+    """
     if isinstance(selection, SubscribePatternStrategy):
-        return cluster.all_topics()
+        return cluster.all_topics(required=selection.pattern.occurs_in)
     topics = cluster.topics(selection.topics)
     # A missing topic is an error then, whose message suggests similar names.
     if strict and len(topics) < len(selection.topics):

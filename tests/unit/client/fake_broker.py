@@ -39,6 +39,7 @@ class FakeBroker:
         self.connections = 0
         self.leaders: list[tuple[int, FakeBroker]] = [(1, self)]
         self.epoch = 5
+        self.failing_topics: list[tuple[str, int, bool]] = []  # among all topics: name, error code, is internal
         self.topic_error: Callable[[], int] = lambda: 0
         self.error: Callable[[], int] = lambda: 0
         self.offsets: Callable[[int], tuple[int, int]] = lambda _: (0, 42)
@@ -127,6 +128,13 @@ class FakeBroker:
         topic = MetadataResponse.MetadataResponseTopic(
             error_code=self.topic_error(), name=TOPIC, topic_id=TOPIC_ID, is_internal=False, partitions=[partition]
         )
+        failing_topics = [
+            MetadataResponse.MetadataResponseTopic(
+                error_code=code, name=name, topic_id=UUID(int=0), is_internal=internal, partitions=[]
+            )
+            for name, code, internal in self.failing_topics
+            if request.topics is None
+        ]
         brokers = [
             MetadataResponse.MetadataResponseBroker(node_id=number, host="127.0.0.1", port=broker.port, rack=None)
             for number, broker in self.leaders
@@ -137,7 +145,7 @@ class FakeBroker:
             brokers=brokers,
             cluster_id="c",
             controller_id=1,
-            topics=[topic],
+            topics=[topic, *failing_topics],
             error_code=self.error(),
         )
 

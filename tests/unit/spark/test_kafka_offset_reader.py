@@ -11,7 +11,9 @@ from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.read_options import parse_stream_options
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 if TYPE_CHECKING:
@@ -55,3 +57,49 @@ def test_end_offsets_follow_the_isolation_level(brokers: list[FakeBroker]) -> No
     assert offset_reader.offsets({PARTITION: LATEST}) == {PARTITION: 40}
     assert offset_reader.high_watermarks([PARTITION]) == {PARTITION: 42}
     assert broker.connections == 1
+
+
+def pattern_reader(broker: FakeBroker, pattern: str) -> KafkaOffsetReader:
+    options = parse_stream_options(
+        {"kafka.bootstrap.servers": "broker:9092", "subscribePattern": pattern, "fetchoffset.numretries": "3"}
+    )
+    return KafkaOffsetReader(replace(options, connection=broker.settings), LOG)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        999,
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_error_of_a_topic_that_the_pattern_does_not_select_is_ignored(
+    brokers: list[FakeBroker], code: int, strict: bool
+) -> None:
+    for broker in brokers:
+        broker.failing_topics = [("orders", code, False), ("__flights", code, True)]
+    offset_reader = pattern_reader(brokers[0], "flights")
+    assert offset_reader.assigned(strict=strict).partitions == {PARTITION}
+    assert sum(broker.request_counts["Metadata"] for broker in brokers) == 1, "nothing is retried"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.LEADER_NOT_AVAILABLE, BrokerUnreachableError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
+    ],
+)
+def test_an_error_of_a_selected_topic_is_not_taken_for_its_absence(
+    brokers: list[FakeBroker], code: int, error: type[Exception]
+) -> None:
+    brokers[0].failing_topics = brokers[1].failing_topics = [("flights-2", code, False)]
+    with pytest.raises(error, match="flights-2"):
+        pattern_reader(brokers[0], "flights").assigned(strict=False)
+    brokers[0].failing_topics = brokers[1].failing_topics = []
+    assert pattern_reader(brokers[0], "flights").assigned(strict=False).partitions == {PARTITION}
