@@ -1,4 +1,4 @@
-"""An application with three queries, each blocked in its first batch, so that a test can kill it there.
+"""An application with queries, each blocked in its first batch, so that a test can kill it there.
 
 ``python first_batch_app.py '{"folder": ..., "options": {name: the source's options as JSON}, "to_the_end": ...}'``.
 With ``to_the_end`` no batch blocks, and it ends when all records were read.

@@ -26,11 +26,11 @@ YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 def test_a_driver_killed_in_batch_0_keeps_its_start(
     kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
 ) -> None:
-    latest, timestamp, earliest, aged = (make_topic(prefix=f"first-{number}") for number in range(4))
+    latest, timestamp, earliest, aged, changed = (make_topic(prefix=f"first-{number}") for number in range(5))
     put(latest, ["old"] * 3)
     put(timestamp, ["old"] * 3, timestamp=YESTERDAY)
     put(timestamp, range(3), timestamp=TODAY)
-    for topic in (earliest, aged):
+    for topic in (earliest, aged, changed):
         put(topic, range(3))
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     sources = {
@@ -38,10 +38,18 @@ def test_a_driver_killed_in_batch_0_keeps_its_start(
         "timestamp": {"subscribe": timestamp, "startingTimestamp": str(TODAY)},
         "earliest": {"subscribe": earliest, "startingOffsets": "earliest"},
         "aged": {"subscribe": aged, "startingOffsets": "earliest"},
+        "changed": {"subscribe": changed, "startingOffsets": "earliest"},
     }
-    options = {name: json.dumps({**servers, **source}) for name, source in sources.items()}
+    redeployed = {
+        **sources,
+        "timestamp": {"subscribe": timestamp, "startingOffsets": "earliest"},
+        "changed": {"subscribe": changed, "startingOffsets": json.dumps({changed: {"0": 2}})},
+    }
 
-    driver = Driver(tmp_path, options, app=APP)
+    def options(run: dict[str, dict[str, str]]) -> dict[str, str]:
+        return {name: json.dumps({**servers, **source}) for name, source in run.items()}
+
+    driver = Driver(tmp_path, options(sources), app=APP)
     try:
         until = time.monotonic() + DEADLINE
         while not all((tmp_path / f"{name}-in-0").exists() for name in sources):
@@ -55,15 +63,17 @@ def test_a_driver_killed_in_batch_0_keeps_its_start(
     assert first_ends == {
         "latest": {latest: {"0": 3}, "(start)": {}},
         "timestamp": {timestamp: {"0": 3}, "(start)": {}},
-        "earliest": {earliest: {"0": 3}},
-        "aged": {aged: {"0": 3}},
+        **{
+            name: {topic: {"0": 3}, f'(start){{"{topic}":{{"0":0}}}}': {}}
+            for name, topic in (("earliest", earliest), ("aged", aged), ("changed", changed))
+        },
     }
     assert not list(tmp_path.glob("*-checkpoint/commits/[0-9]*"))
 
-    for topic in (latest, timestamp, earliest, aged):
+    for topic in (latest, timestamp, earliest, aged, changed):
         put(topic, range(3, 6), timestamp=YESTERDAY if topic == timestamp else TODAY)
     Admin(kafka.bootstrap_servers).delete_records(aged, 2)  # retention, while the query was down
-    driver = Driver(tmp_path, options, to_the_end=True, app=APP)
+    driver = Driver(tmp_path, options(redeployed), to_the_end=True, app=APP)
     try:
         assert driver.wait(DEADLINE) == 0, driver.log_tail()
     finally:
@@ -72,6 +82,7 @@ def test_a_driver_killed_in_batch_0_keeps_its_start(
     assert output(tmp_path, "latest") == [[], ["3", "4", "5"]], "from its first start"
     assert output(tmp_path, "timestamp") == [[], ["0", "1", "2", "3", "4", "5"]]
     assert output(tmp_path, "earliest") == [["0", "1", "2"], ["3", "4", "5"]]
+    assert output(tmp_path, "changed") == [["0", "1", "2"], ["3", "4", "5"]], "with other options, from its first start"
     assert output(tmp_path, "aged") == [["2"], ["3", "4", "5"]], "what is left, and no error: docs/guarantees.md"
 
 

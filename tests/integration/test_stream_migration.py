@@ -17,6 +17,7 @@ from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.broker.maven import jars
+from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition, record_first_start, recorded_first_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -238,7 +239,7 @@ def test_a_failed_first_batch_is_read_although_a_partition_was_added(
     produce(kafka.bootstrap_servers, topic, range(-4, 3))
     options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 4}})}
     stream = Stream(session, kafka.bootstrap_servers, tmp_path, options, first)
-    assert die_in_first_batch(stream) == {topic: {"0": 7}}
+    assert die_in_first_batch(stream)[topic] == {"0": 7}
     Admin(kafka.bootstrap_servers).grow(topic, 2)
     produce(kafka.bootstrap_servers, topic, [3, 4], partition=1)
     stream.format = DIRECT
@@ -264,3 +265,27 @@ def test_the_jvm_source_rejects_our_unfinished_first_batch_if_records_arrived_si
     stream.options["failOnDataLoss"] = "false"
     stream.run()
     assert stream.values == ["0", "1", "2"], "its complaint was none: the first batch was empty"
+
+
+def test_the_jvm_source_reads_our_unfinished_first_batch_from_its_start(
+    session: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(12)
+    produce(kafka.bootstrap_servers, topic, range(30))
+    stream = Stream(session, kafka.bootstrap_servers, tmp_path, {"subscribe": topic, "startingOffsets": "earliest"})
+    assert recorded_first_start(die_in_first_batch(stream)) == {TopicPartition(topic, each): 0 for each in range(12)}
+    for turn in (JVM, DIRECT):
+        stream.format = turn
+        stream.run()
+        assert stream.batches[0] == sorted(map(str, range(30)))
+        produce(kafka.bootstrap_servers, topic, [f"after {turn}"])
+    stream.run()
+    assert stream.values == sorted([*map(str, range(30)), "after kafka", "after kafka-direct"])
+
+
+def test_the_jvm_source_ignores_the_recorded_start_of_many_partitions(session: SparkSession) -> None:
+    end = {TopicPartition("\u00e4" * 249, each): MAX_OFFSET for each in range(3000)}
+    recorded = record_first_start(end, dict.fromkeys(end, MAX_OFFSET - 1))
+    jvm: Any = session._jvm
+    parsed = jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(json.dumps(recorded))
+    assert parsed.size() == 3000
