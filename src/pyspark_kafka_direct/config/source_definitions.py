@@ -268,7 +268,8 @@ SOURCE_OPTIONS: Final = (
         "First offsets: `earliest`, or `latest` or `committed` (not in a batch), or JSON with every assigned "
         "partition, "
         '`{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 is latest), or with a whole topic, `{"topicA":"earliest"}`. '
-        "A stream uses it only for the first start of a query, and reads new partitions from their start. `committed` "
+        "A stream uses it only for the first start of a query, and a planned first batch keeps its start if the option "
+        "changes. It reads new partitions from their start. `committed` "
         "starts at the offsets that the group in `commitGroupId` or `kafka.group.id` has committed.",
         ValueType.JSON,
         "earliest",

@@ -294,8 +294,8 @@ def _plan_first_recovery(
         return RecoveryPlan(None, 0)
     if not entries[0].is_start:
         raise InvalidOffsetsError(
-            f"{path}: the first batch of a micro-batch query has not completed, and the logs do not contain its start "
-            "offsets. Restart that query and stop it after its first batch; or start with a new checkpoint."
+            f"{path}: the first batch of a micro-batch query has not completed. Restart that query and stop it after "
+            "its first batch; or start with a new checkpoint."
         )
     return RecoveryPlan(entries[0].offsets, 1, commit=0)
 
