@@ -83,7 +83,7 @@ def test_offsets_are_sorted_and_an_idle_result_is_the_identical_json(
     for topic in topics:
         produce(kafka.bootstrap_servers, topic, range(12))
     end = next_end(stream, start)
-    assert list(end) == sorted(topics)
+    assert [name for name in end if name in topics] == sorted(topics)
     # In another order, as Spark's own source may have written it.
     unsorted_end = {topic: dict(reversed(offsets.items())) for topic, offsets in reversed(end.items())}
     assert json.dumps(stream.latestOffset(unsorted_end, ReadAllAvailable())) == json.dumps(unsorted_end)
