@@ -26,6 +26,14 @@ def invalid_value(name: str, value: str, expected: str, *, candidates: Sequence[
     return OptionError(f"{name} must be {expected}, got {shown_value}{hint}")
 
 
+def misplaced_private_key(name: str) -> OptionError:
+    """Return the error for a private key in an option whose value Spark and this package may show."""
+    return OptionError(
+        f"{name} has a private key, which may be shown there; replace that key, and set the new one in "
+        "kafka.ssl.keystore.key"
+    )
+
+
 def unsupported_option(source: ConfigSource, name: str, policy: UnsupportedPolicy, value: str = "") -> OptionError:
     """Return the error for an option that an API rejects; it does not show the value."""
     return OptionError(f"{source.value} {name} cannot be used here: {policy.reason_for(value)}")

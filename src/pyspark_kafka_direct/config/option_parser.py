@@ -148,6 +148,8 @@ def parse_value(option: ConfigOption, value: str, name: str, default_unit: str =
         value = value.strip()
     if option.secret:
         return Secret(value)
+    if has_private_key(value):
+        raise option_messages.misplaced_private_key(name)
     match option.value_type:
         case ValueType.BOOLEAN:
             return _parse_enum(value, name, ("true", "false")) == "true"
@@ -167,10 +169,24 @@ def parse_value(option: ConfigOption, value: str, name: str, default_unit: str =
             return value
 
 
+def has_private_key(value: str) -> bool:
+    """Return whether a string contains a private key in PEM format, encrypted or not."""
+    return "PRIVATE KEY-----" in value
+
+
 def environment_variable(variables: Mapping[str, str], name: str) -> str | None:
     """Parse an environment variable; return None if it is not set or empty."""
+    return _parse_environment(variables, name).get_string(name)
+
+
+def environment_list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Parse an environment variable with a list; it is empty if the variable is not set."""
+    return _parse_environment(variables, name).get_list(name)
+
+
+def _parse_environment(variables: Mapping[str, str], name: str) -> ParsedConfig:
     given_options = {name: variables[name]} if variables.get(name) else {}
-    return parse_config(given_options, api="batch", source=ConfigSource.ENVIRONMENT).get_string(name)
+    return parse_config(given_options, api="batch", source=ConfigSource.ENVIRONMENT)
 
 
 def _check_name(name: object) -> str:

@@ -49,7 +49,7 @@ _TLS_DEFINITIONS: Final = (
     ),
     connection_option(
         "ssl.keystore.certificate.chain",
-        "The client's certificate and its issuers in PEM format.",
+        "The client's certificate and its issuers in PEM format, without the private key.",
         "ssl.certificate.pem",
         secret=True,
     ),
@@ -78,7 +78,8 @@ _TLS_DEFINITIONS: Final = (
     ),
     connection_option(
         "ssl.cipher.suites",
-        "Cipher suites to offer, with their IANA (Java) or OpenSSL names. By default, OpenSSL chooses them.",
+        "Cipher suites to offer, with their IANA (Java) or OpenSSL names, not OpenSSL's cipher strings. By default, "
+        "OpenSSL chooses them.",
     ),
     rejected_option(
         "connect",
@@ -183,7 +184,9 @@ SASL_OPTIONS: Final = (
         source_keys=_with_jaas_name("password"),
     ),
     connection_option(
-        "sasl.oauthbearer.token.endpoint.url", "URL to fetch OAUTHBEARER tokens from (https:, http: or file:)."
+        "sasl.oauthbearer.token.endpoint.url",
+        "`https:` URL to fetch OAUTHBEARER tokens from, or `http:` on localhost. Others, and files, must be listed in "
+        "`PYSPARK_KAFKA_DIRECT_TOKEN_URLS` in the environment of the driver.",
     ),
     connection_option(
         "sasl.oauthbearer.client.credentials.client.id",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.connection_definitions import HOST_PORT
 from pyspark_kafka_direct.config.jaas import LoginModule, jaas_value, parse_jaas
 from pyspark_kafka_direct.config.option_messages import invalid_value
-from pyspark_kafka_direct.config.option_parser import parse_config
+from pyspark_kafka_direct.config.option_parser import environment_list, parse_config
 from pyspark_kafka_direct.config.security_definitions import MSK_ADVICE
 from pyspark_kafka_direct.config.security_settings import (
     NO_SECRET,
@@ -21,6 +23,7 @@ from pyspark_kafka_direct.config.security_settings import (
     UnsecuredClaims,
     check_extensions,
 )
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_URLS_VARIABLE
 from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.errors import OptionError
 
@@ -34,6 +37,7 @@ _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a setting's name
 _SCOPE: Final = "sasl.oauthbearer.scope"
+_LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _UNSECURED_PREFIX: Final = "unsecuredLogin"
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -101,10 +105,11 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
             f"oauthTokenProvider is for OAUTHBEARER, but {parsed.name_of('sasl.mechanism')} is {mechanism}; change or "
             "remove one of them"
         )
-    if not is_encrypted and not mechanism.startswith("SCRAM"):
-        credential = "the password" if mechanism == "PLAIN" else "the token"
+    if not is_encrypted and not _is_local(parsed):
         protocol = parsed.name_of("security.protocol")
-        warnings.append(f"{protocol}=SASL_PLAINTEXT sends {credential} unencrypted over the network; use SASL_SSL")
+        warnings.append(
+            f"{protocol}=SASL_PLAINTEXT sends {_sent_credential(mechanism)} unencrypted over the network; use SASL_SSL"
+        )
     if mechanism == "OAUTHBEARER":
         options = module.options if module else {}
         return SaslSettings(mechanism, oauth=_parse_oauth(parsed, options, warnings))
@@ -115,6 +120,18 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
     if "\0" in username + password.reveal():
         raise OptionError("the user name and the password for PLAIN cannot contain the character NUL (RFC 4616)")
     return SaslSettings(mechanism, username, password)
+
+
+def _is_local(parsed: ParsedConfig) -> bool:
+    """Return whether all bootstrap servers are on this host."""
+    matches = [HOST_PORT.fullmatch(server) for server in parsed.get_list("bootstrap.servers")]
+    return all(match is not None and match[1].lower() in _LOOPBACK_HOSTS for match in matches)
+
+
+def _sent_credential(mechanism: str) -> str:
+    if mechanism.startswith("SCRAM"):
+        return "a hash that reveals weak passwords"
+    return "the password" if mechanism == "PLAIN" else "the token"
 
 
 def _parse_login_module(parsed: ParsedConfig) -> LoginModule | None:
@@ -209,20 +226,10 @@ def _parse_token_endpoint(
     warnings: list[str],
 ) -> OAuthSettings:
     name, config = parsed.name_of(_URL), parsed.name_of("sasl.jaas.config")
-    try:
-        url_parts = urlsplit(url)
-        host = url_parts.hostname
-    except ValueError:
-        url_parts, host = urlsplit(""), None
-    if url_parts.scheme == "file" and url_parts.path:
+    url_parts = _parse_token_url(url, name, config)
+    if url_parts.scheme == "file":
         return OAuthSettings(token_endpoint_url=url, extensions=extensions)
-    if url_parts.scheme not in ("https", "http") or not host or url_parts.username or url_parts.password:
-        # The URL is not shown because it may contain credentials.
-        raise OptionError(
-            f"{name} is not a valid URL; set it to https://host/path (or to file:///path of a file with a token), and "
-            f"set credentials in {config}"
-        )
-    if url_parts.scheme == "http":
+    if url_parts.scheme == "http" and url_parts.hostname not in _LOOPBACK_HOSTS:
         warnings.append(f"{name} sends the client secret unencrypted over the network; use https")
     client_id = parsed.get_string(_CLIENT_ID) or jaas_value(_CLIENT_ID, jaas_options)
     secret = parsed.get_secret(_CLIENT_SECRET) or Secret(jaas_value(_CLIENT_SECRET, jaas_options) or "")
@@ -244,6 +251,33 @@ def _parse_token_endpoint(
         read_timeout_ms=parsed.get_int("sasl.login.read.timeout.ms"),
         extensions=extensions,
     )
+
+
+def _parse_token_url(url: str, name: str, config: str) -> SplitResult:
+    """Split a URL that a token may be fetched from; errors do not show it because it may contain credentials."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if it is not a number
+    except ValueError:
+        parts = urlsplit("")
+    # Other characters could be read in two ways: urllib decodes the host, and browsers read a backslash as a slash.
+    has_host = bool(parts.hostname) and re.search(r"[@%\\]", parts.netloc) is None
+    if parts.scheme not in ("https", "http", "file") or not (parts.path if parts.scheme == "file" else has_host):
+        raise OptionError(f"{name} is not a valid URL; set it to https://host/path, and set credentials in {config}")
+    allowed_urls = environment_list(os.environ, TOKEN_URLS_VARIABLE)
+    if allowed_urls:
+        if url not in allowed_urls:
+            raise OptionError(
+                f"{name} is not in the environment variable {TOKEN_URLS_VARIABLE} of the driver, which lists the URLs "
+                "that are allowed; use one of them, or add it there"
+            )
+    elif parts.scheme == "file" or (parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS):
+        # Users who may set options, but run no code on the driver, could otherwise send its files to their broker.
+        raise OptionError(
+            f"{name} must be an https: URL; to allow a file, or http: on another host, list the URL in the environment "
+            f"variable {TOKEN_URLS_VARIABLE} of the driver"
+        )
+    return parts
 
 
 def _parse_token_endpoint_tls(

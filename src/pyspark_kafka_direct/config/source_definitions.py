@@ -144,7 +144,16 @@ BATCH_LIMIT_OPTIONS: Final = (
 )
 
 _PROVIDER: Final = ValueFormat(re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), "module:factory")
-_VARIABLE: Final = ValueFormat(re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII), "the name of an environment variable")
+# The variable's value is sent to the broker, so it must not be a secret of the executor.
+_RACK_VARIABLE: Final = ValueFormat(
+    re.compile(
+        r"(?!.*(?i:auth|credential|jaas|key|pass|private|pwd|secret|signature|token|(?:^|_)pat(?:_|$)))"
+        r"[A-Za-z_][A-Za-z0-9_]*",
+        re.ASCII,
+    ),
+    "the name of an environment variable that has a rack (names with SECRET, TOKEN, PASSWORD, KEY and the like are "
+    "rejected)",
+)
 _GROUP_NAME: Final = ValueFormat(re.compile(r"\S(?:.*\S)?", re.DOTALL), "the name of a consumer group")
 
 _NO_END: Final = UnsupportedPolicy(
@@ -456,11 +465,13 @@ SOURCE_OPTIONS: Final = (
     _source_option(
         "rackEnvironmentVariable",
         "rack_environment_variable",
-        "Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392).",
+        "Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392). The value is "
+        "sent to the brokers, so it must be at most 64 letters, digits and `._-`, and the name must not look like that "
+        "of a secret.",
         value_type=ValueType.STRING,
         role="fetch",
         apis=(*RANGE_APIS, *PARAMS_APIS),
-        value_format=_VARIABLE,
+        value_format=_RACK_VARIABLE,
         defined_by_spark=False,
         unsupported={"continuous": READS_FROM_LEADERS, "log": DATA_SOURCE_ONLY, "*": READS_ONLY},
     ),

@@ -16,6 +16,8 @@ from pyspark_kafka_direct.config.config_option import (
     same_default,
 )
 
+TOKEN_URLS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"  # noqa: S105 - a variable's name
+
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
 _DIRECT_STREAM_ONLY: Final = UnsupportedPolicy(reason="it applies to direct streams only")
@@ -121,5 +123,15 @@ SPARK_OPTIONS: Final = (
         allowed=("DEBUG", "INFO", "WARNING", "ERROR"),
         unsupported={},
         source_keys=(SourceKey(ConfigSource.ENVIRONMENT, "PYSPARK_KAFKA_DIRECT_LOG_LEVEL"),),
+    ),
+    ConfigOption(
+        name=TOKEN_URLS_VARIABLE,
+        role="connect",
+        apis=same_default(APIS),
+        doc="On the driver: the only URLs that `sasl.oauthbearer.token.endpoint.url` may have, separated by commas. A "
+        "`file:` URL, or an `http:` URL of another host, must be listed; see docs/security.md.",
+        value_type=ValueType.LIST,
+        unsupported={},
+        source_keys=(SourceKey(ConfigSource.ENVIRONMENT, TOKEN_URLS_VARIABLE),),
     ),
 )

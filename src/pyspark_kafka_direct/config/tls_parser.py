@@ -1,11 +1,5 @@
 """Parser of the TLS settings of brokers, and of the token endpoint of OAUTHBEARER.
 
-Cipher suites are converted from Java's (IANA's) names to OpenSSL's:
-
-    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256     ->  ECDHE-RSA-AES128-GCM-SHA256
-    TLS_RSA_WITH_AES_256_CBC_SHA              ->  AES256-SHA
-    TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256 ->  DHE-RSA-CHACHA20-POLY1305
-
 Python's ssl module cannot select among the suites of TLS 1.3.
 """
 
@@ -14,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.config.option_messages import invalid_value
+from pyspark_kafka_direct.config.cipher_suites import CIPHER_SUITES, TLS_13_SUITES
+from pyspark_kafka_direct.config.option_messages import invalid_value, misplaced_private_key
+from pyspark_kafka_direct.config.option_parser import has_private_key
 from pyspark_kafka_direct.config.security_settings import TlsSettings, TlsVersion
 from pyspark_kafka_direct.errors import OptionError
 
@@ -22,20 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
 
 _UNSUPPORTED_VERSIONS: Final = ("SSLV2", "SSLV3", "SSLV2HELLO", "TLSV1", "TLSV1.0", "TLSV1.1")
-_TLS_13_SUITES: Final = frozenset(
-    {
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_AES_256_GCM_SHA384",
-        "TLS_CHACHA20_POLY1305_SHA256",
-        "TLS_AES_128_CCM_SHA256",
-        "TLS_AES_128_CCM_8_SHA256",
-    }
-)
-_IANA_SUITE: Final = re.compile(
-    r"(?:TLS|SSL)_(?P<exchange>ECDHE_ECDSA|ECDHE_RSA|DHE_RSA|RSA)_WITH_"
-    r"(?:AES_(?P<bits>128|256)_(?P<mode>GCM|CCM|CCM_8|CBC)(?:_(?P<hash>SHA256|SHA384|SHA))?"
-    r"|(?P<chacha>CHACHA20_POLY1305)_SHA256)"
-)
+_OPENSSL_NAMES: Final = frozenset(CIPHER_SUITES.values())
 
 
 def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
@@ -51,7 +34,9 @@ def parse_tls(parsed: ParsedConfig, warnings: list[str]) -> TlsSettings:
             f"{parsed.name_of('ssl.keystore.certificate.chain')}"
         )
     certificate_chain = parsed.get_secret("ssl.keystore.certificate.chain")
-    if certificate_chain is not None and not key and "PRIVATE KEY" not in certificate_chain.reveal():
+    if chain and certificate_chain is not None and has_private_key(certificate_chain.reveal()):
+        raise misplaced_private_key(chain)
+    if certificate_chain is not None and not key:
         raise OptionError(
             f"{chain} is a certificate without its private key; also set {parsed.name_of('ssl.keystore.key')}"
         )
@@ -128,8 +113,8 @@ def _parse_cipher_suites(
     suites = [suite for suite in re.split(r"[,:\s]+", value or "") if suite]
     if not suites:
         return (), versions
-    tls_12_suites = tuple(_openssl_name(suite, option_name) for suite in suites if suite not in _TLS_13_SUITES)
-    tls_13_suites = [suite for suite in suites if suite in _TLS_13_SUITES]
+    tls_12_suites = tuple(_openssl_name(suite, option_name) for suite in suites if suite not in TLS_13_SUITES)
+    tls_13_suites = [suite for suite in suites if suite in TLS_13_SUITES]
     minimum, maximum = versions
     if not tls_13_suites:
         maximum = "TLSv1.2"
@@ -143,17 +128,13 @@ def _parse_cipher_suites(
 
 
 def _openssl_name(suite: str, option_name: str) -> str:
-    """Convert the name of a TLS 1.2 suite from Java's form to OpenSSL's."""
-    if not suite.startswith(("TLS_", "SSL_")):
-        return suite  # already an OpenSSL name
-    match = _IANA_SUITE.fullmatch(suite)
-    if match is None:
+    """Return OpenSSL's name of a TLS 1.2 suite that is named in Java's or OpenSSL's form."""
+    if suite in _OPENSSL_NAMES:
+        return suite
+    name = CIPHER_SUITES.get(re.sub("^SSL_", "TLS_", suite))  # the JDK of IBM has names with SSL_
+    if name is None:
         raise OptionError(
-            f"{option_name}: the cipher suite {suite!r} is unknown or too weak; remove the option, or use OpenSSL names"
+            f"{option_name}: the cipher suite {suite!r} is not supported; use names such as "
+            f"{next(iter(CIPHER_SUITES))} or TLS_AES_256_GCM_SHA384, or remove the option"
         )
-    exchange = "" if match["exchange"] == "RSA" else match["exchange"].replace("_", "-") + "-"
-    if match["chacha"]:
-        return f"{exchange}CHACHA20-POLY1305"
-    mode = "" if match["mode"] == "CBC" else "-" + match["mode"].replace("CCM_8", "CCM8")
-    digest = f"-{match['hash']}" if match["hash"] and "CCM" not in mode else ""
-    return f"{exchange}AES{match['bits']}{mode}{digest}"
+    return name

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import FetchSettings
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.records import DecodeCounts
+
+_RACK: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,17 @@ class RangeRequest:
 
 def with_client_rack(settings: FetchSettings, environment_variable: str | None) -> FetchSettings:
     """Return the settings with the rack from this executor's environment (``rackEnvironmentVariable``)."""
-    rack = os.environ.get(environment_variable, "") if environment_variable else ""
-    return dataclasses.replace(settings, client_rack=rack) if rack else settings
+    rack = os.environ.get(environment_variable, "").strip() if environment_variable else ""
+    if not rack:
+        return settings
+    # Any user who sets options can name any variable, and the broker gets its value.
+    if _RACK.fullmatch(rack) is None:
+        raise OptionError(
+            f"option rackEnvironmentVariable: the value of {environment_variable} on {socket.gethostname()} is not a "
+            "rack (1 to 64 letters, digits and ._-), so it is not sent to the brokers; set it to broker.rack of the "
+            "closest brokers, or unset it there"
+        )
+    return dataclasses.replace(settings, client_rack=rack)
 
 
 @dataclass(slots=True)

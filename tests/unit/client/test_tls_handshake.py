@@ -32,6 +32,7 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context, wrap_socket
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.security_settings import TlsSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
 
 if TYPE_CHECKING:
@@ -250,7 +251,6 @@ def test_client_certificates(serve_tls: Callable[..., int], tmp_path: Path, vers
             "ssl_keystore_key": CLIENT.key_pem("pw").replace("\n", " "),
             "ssl_key_password": "pw",
         },
-        {"ssl_keystore_certificate_chain": CLIENT.pem + CLIENT.key_pem()},
         {
             "ssl_certificate_location": str(tmp_path / "client.pem"),
             "ssl_key_location": str(tmp_path / "client.key"),
@@ -342,7 +342,6 @@ def test_unordered_chain_in_keystore_is_sorted(serve_tls: Callable[..., int], tm
             "more than one private key",
         ),
         ({"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": "/k.pem"}, "requires PEM text, not a path"),
-        ({"ssl_cipher_suites": "NO-SUCH-SUITE"}, "this OpenSSL supports none of NO-SUCH-SUITE"),
     ],
 )
 def test_unreadable_files_name_the_option(settings: dict[str, str], expected: str, tmp_path: Path) -> None:
@@ -359,6 +358,11 @@ def test_unreadable_files_name_the_option(settings: dict[str, str], expected: st
         tls_context(tls)
     assert "hunter2" not in str(caught.value)
     assert caught.value.message.startswith("option kafka.ssl.")
+
+
+def test_cipher_suites_that_this_openssl_lacks() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.cipher\.suites: this OpenSSL supports none of NO-SUCH-SUITE"):
+        tls_context(TlsSettings(cipher_suites=("NO-SUCH-SUITE",)))
 
 
 # Listeners without TLS or with another version

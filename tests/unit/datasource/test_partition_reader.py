@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.consumer.range_request import with_client_rack
 from pyspark_kafka_direct.datasource.partition_reader import KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
-from pyspark_kafka_direct.spark.range_task import RangeTaskReader
-
-if TYPE_CHECKING:
-    import pytest
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
 
 SETTINGS = parse_client_params({"bootstrap.servers": "nowhere.invalid:9092", "client.rack": "a"})
 FETCH = SETTINGS.fetch
+TASK = RangeTask(OffsetRange("t", 0, 0, 1))
 
 
 def test_the_rack_comes_from_the_environment_of_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +27,25 @@ def test_the_rack_comes_from_the_environment_of_the_executor(monkeypatch: pytest
 def test_without_the_variable_the_option_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_RACK", raising=False)
     assert with_client_rack(FETCH, "MY_RACK").client_rack == "a"
+
+
+@pytest.mark.parametrize("rack", ["us-east-1a", " b.1_2\n", "x" * 64])
+def test_a_rack(monkeypatch: pytest.MonkeyPatch, rack: str) -> None:
+    monkeypatch.setenv("MY_RACK", rack)
+    reader = RangeTaskReader(*SETTINGS, 1.0, rack_environment_variable="MY_RACK")
+    assert reader.prepare(TASK, ())[1].client_rack == rack.strip()
+
+
+@pytest.mark.parametrize(
+    "value", ["x" * 65, "mysql://u:hunter2@db/x", "a hunter2", "{hunter2}", "/rack/hunter2", "hunter2=", "hunter2\nb"]
+)
+def test_a_value_that_is_not_a_rack_is_neither_sent_nor_shown(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("MY_RACK", value)
+    reader = RangeTaskReader(*SETTINGS, 1.0, rack_environment_variable="MY_RACK")
+    with pytest.raises(OptionError, match=r"option rackEnvironmentVariable: the value of MY_RACK") as e:
+        reader.prepare(TASK, ())
+    assert value not in e.value.message
+    assert "hunter2" not in e.value.message
 
 
 def test_the_partition_that_spark_adds_to_an_empty_plan_has_no_rows() -> None:
