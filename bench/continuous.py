@@ -88,7 +88,7 @@ def measure(ways: Sequence[str], pace: Pace, rounds: int, records: int) -> Measu
     connector = tuple(str(jar) for jar in jars(CONNECTOR_JARS, transitive=False))
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        EmbeddedKafka(version=KAFKA_VERSION, heap="1g", reuse_running=False) as kafka,
+        EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka,
     ):
         servers, broker = kafka.bootstrap_servers, kafka.pids[1]
         make_runner = partial(

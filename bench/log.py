@@ -61,7 +61,7 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], dict[str, A
     samples: dict[str, list[Sample]] = {way: [] for way in WAYS}
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        EmbeddedKafka(version=KAFKA_VERSION, heap="1g", reuse_running=False) as kafka,
+        EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka,
     ):
         say_to_stderr(f"Loading {topic.records:,} records of {topic.label}")
         log_peers.fill(topic, kafka.bootstrap_servers)

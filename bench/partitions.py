@@ -72,7 +72,7 @@ def measure(rounds: int) -> tuple[list[Reading], dict[str, Any]]:
     seconds: dict[tuple[int, str], list[float]] = {(count, peer): [] for count in PARTITIONS for peer in (JVM, OURS)}
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        EmbeddedKafka(version=KAFKA_VERSION, heap="1g", reuse_running=False) as kafka,
+        EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka,
     ):
         say_to_stderr(f"Loading topics of {', '.join(map(str, PARTITIONS))} partitions")
         topics.load(wanted, kafka.bootstrap_servers)

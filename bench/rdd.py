@@ -61,7 +61,7 @@ def measure(topic: topics.Topic, rounds: int) -> tuple[list[Series], BatchPlanni
     planned = topics.Topic(100, "none", PLANNED_PARTITIONS, PLANNED_PARTITIONS, padding=0, purpose="rdd-planning")
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        EmbeddedKafka(version=KAFKA_VERSION, heap="1g", reuse_running=False) as kafka,
+        EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka,
     ):
         servers = kafka.bootstrap_servers
         say_to_stderr(f"Loading {topic.records:,} records of {topic.label}")

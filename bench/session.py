@@ -48,7 +48,7 @@ def measure(profile: Profile, peers: list[str], say: Say) -> Results:
     connector = tuple(str(jar) for jar in jars(CONNECTOR_JARS, transitive=False))
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        EmbeddedKafka(version=KAFKA_VERSION, heap=_BROKER_HEAP, security=("SSL",), reuse_running=False) as kafka,
+        EmbeddedKafka(version=KAFKA_VERSION, heap=_BROKER_HEAP, security=("SSL",)) as kafka,
     ):
         broker_pid = kafka.pids[1]
         staging = (Path(scratch) / "staging").as_uri()

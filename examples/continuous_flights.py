@@ -42,7 +42,7 @@ def main(flights: int, rate: int, late: int) -> int:
     records = list(islice(_flights.flights(), flights))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         with steps.step("Starting Apache Kafka"):
-            kafka = EmbeddedKafka(reuse_running=False).start()
+            kafka = EmbeddedKafka().start()
         try:
             servers = kafka.bootstrap_servers
             for topic in (WARM_UP, DEPARTURES, ALERTS):

@@ -1,11 +1,12 @@
 """Writes a year of flights from Spark to Kafka and reads them back, without a connector jar. Run it with ``make demo``.
 
-The results are in ``demo-output``, or in the folder of the first argument. Set ``KAFKA_BOOTSTRAP_SERVERS`` to use a
-running Kafka cluster; the demo then creates its own topics and deletes them.
+The results are in ``demo-output``, or in the folder of the first argument. With ``--external host:port``, the demo uses
+a running Kafka cluster, where it creates its own topics and deletes them.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -37,14 +38,13 @@ What to try next:
 """
 
 
-def main(output: Path) -> int:
+def main(output: Path, external: str | None = None) -> int:
     """Run the demo; return 1 if a flight is missing or duplicated, in the batch or in the streaming query."""
     output.mkdir(parents=True, exist_ok=True)
     steps = Steps(9)
-    kafka = EmbeddedKafka()
-    starts_kafka = "KAFKA_BOOTSTRAP_SERVERS" not in os.environ
-    topic = "flights" if starts_kafka else f"flights-{uuid.uuid4().hex[:8]}"
-    with steps.step("Starting Apache Kafka" if starts_kafka else "Using the Kafka cluster of KAFKA_BOOTSTRAP_SERVERS"):
+    kafka = EmbeddedKafka(external=external)
+    topic = "flights" if external is None else f"flights-{uuid.uuid4().hex[:8]}"
+    with steps.step("Starting Apache Kafka" if external is None else "Using the external Kafka cluster"):
         kafka.start()
         steps.say(f"The broker listens on {kafka.bootstrap_servers}.")
     try:
@@ -52,7 +52,7 @@ def main(output: Path) -> int:
         try:
             complete = _use_spark(steps, kafka.bootstrap_servers, topics, output)
         finally:
-            if not starts_kafka:
+            if external is not None:
                 _flights.delete(kafka.bootstrap_servers, list(topics))
     finally:
         kafka.close()
@@ -178,7 +178,10 @@ def as_table(rows: list[tuple[str, int, int, float]]) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT))
+        parser = argparse.ArgumentParser(description="Write flights to Kafka and read them back.")
+        parser.add_argument("output", nargs="?", type=Path, default=OUTPUT, help="folder of the results")
+        parser.add_argument("--external", metavar="HOST:PORT", help="a running Kafka cluster to use")
+        sys.exit(main(**vars(parser.parse_args())))
     except KeyboardInterrupt:
         print("\nInterrupted. Spark and Kafka are stopped.")
         sys.exit(130)

@@ -101,7 +101,7 @@ def main(flights: int) -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with steps.step("Starting Apache Kafka"):
-            kafka = EmbeddedKafka(reuse_running=False).start()
+            kafka = EmbeddedKafka().start()
         try:
             _flights.create(kafka.bootstrap_servers, TOPIC, PARTITIONS)
             with Replay(kafka.bootstrap_servers, TOPIC, records, RATE) as replay:

@@ -171,7 +171,7 @@ def start_spark() -> SparkContext:
 def main() -> int:
     """Store all flights in a database; returns 1 if the results differ from the file."""
     steps, topic = Steps(3), "flights"
-    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(reuse_running=False) as kafka:
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
         expected: dict[str, Delays] = {}
         with steps.step(f"Writing {_flights.FLIGHTS:,} flights to a new Kafka broker"):
             _flights.create(kafka.bootstrap_servers, topic, PARTITIONS)

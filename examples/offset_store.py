@@ -122,7 +122,7 @@ def main(flights: int) -> int:
         with closing(sqlite3.connect(database)) as connection, connection:
             connection.execute(TABLE)
         with steps.step("Starting Apache Kafka"):
-            kafka = EmbeddedKafka(reuse_running=False).start()
+            kafka = EmbeddedKafka().start()
         try:
             _flights.create(kafka.bootstrap_servers, TOPIC, PARTITIONS)
             with Replay(kafka.bootstrap_servers, TOPIC, records, RATE) as replay:

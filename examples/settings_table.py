@@ -1,8 +1,8 @@
 """Settings that several processes share in a compacted topic, as a table without a database.
 
-    python examples/settings_table.py
+    python examples/settings_table.py [HOST:PORT]
 
-It starts a local Kafka broker, or uses the cluster of KAFKA_BOOTSTRAP_SERVERS. A process opens the table and changes
+It starts a local Kafka broker, or uses the cluster at HOST:PORT. A process opens the table and changes
 settings; another process follows the changes. Both get the same contents, and so does a table that is opened later.
 """
 
@@ -20,11 +20,11 @@ from pyspark_kafka_direct.log import KafkaTable
 JOBS = 1_000
 
 
-def main() -> int:
+def main(external: str | None = None) -> int:
     """Run the example; return 1 if the contents of the processes differ."""
     steps = Steps(4)
     topic = f"settings-{uuid.uuid4().hex[:8]}"
-    with EmbeddedKafka() as kafka:
+    with EmbeddedKafka(external=external) as kafka:
         params = {"bootstrap.servers": kafka.bootstrap_servers}
         with steps.step("Opening the table, which creates its topic"):
             table = KafkaTable(topic, params, create={"partitions": 3, "replication_factor": 1})
@@ -86,4 +86,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["follow"]:
         follow(*sys.argv[2:])
     else:
-        sys.exit(main())
+        sys.exit(main(*sys.argv[1:]))

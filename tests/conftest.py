@@ -14,7 +14,6 @@ from tests import open_sockets
 from tests.shards.assignment import COLLECTED, SHARDS, of_part, of_shard
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
-from pyspark_kafka_direct.broker.embedded_kafka import RUNNING_BROKER_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,11 +39,6 @@ class MakeTopic(Protocol):
     ) -> str: ...
 
 
-# Only the shared broker may be an existing one. The variable is removed from the environment, so that tests of
-# restarts, security or other versions start their own.
-_RUNNING = os.environ.pop(RUNNING_BROKER_VARIABLE, None)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", choices=SHARDS, help="run the tests of one shard only; see tests/shards/assignment.py")
     parser.addoption("--part", metavar="1/2", help="run the tests of a part of the modules only; see there")
@@ -59,12 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """One broker for the whole run. Tests that stop or change a broker must start their own."""
-    with pytest.MonkeyPatch.context() as environment:
-        if _RUNNING:
-            environment.setenv(RUNNING_BROKER_VARIABLE, _RUNNING)
-        cluster = EmbeddedKafka()
-    with cluster:
+    """One broker for the whole run. Tests that stop or change a broker must start their own.
+
+    It may be an existing one, whose topics the tests may write to: ``PYSPARK_KAFKA_DIRECT_TEST_BROKER=host:port``.
+    """
+    with EmbeddedKafka(external=os.environ.get("PYSPARK_KAFKA_DIRECT_TEST_BROKER")) as cluster:
         yield cluster
 
 

@@ -252,7 +252,7 @@ def main() -> None:
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     start_quickly()
     import_quickly()
-    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(security=[TLS], reuse_running=False) as kafka:
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(security=[TLS]) as kafka:
         sessions = SparkSessions(Path(folder))
         with connected(sessions) as (plain, remote):
             page = Bench(kafka, plain, remote, Path(folder)).page()

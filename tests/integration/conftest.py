@@ -39,7 +39,7 @@ def _no_spark_in_the_plain_shard(request: pytest.FixtureRequest, monkeypatch: py
 @pytest.fixture(scope="session")
 def kafka39() -> Iterator[EmbeddedKafka]:
     """One broker of Kafka 3.9 for the whole run. As of ``kafka``: tests must not stop it or change it."""
-    with EmbeddedKafka(version="3.9.2", reuse_running=False) as cluster:
+    with EmbeddedKafka(version="3.9.2") as cluster:
         yield cluster
 
 

@@ -253,7 +253,7 @@ def test_offsets_of_a_missing_partition(rejected: Rejected, kafka: EmbeddedKafka
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(security=("SASL_SSL",), authorizer=True, reuse_running=False) as kafka:
+    with EmbeddedKafka(security=("SASL_SSL",), authorizer=True) as kafka:
         yield kafka
 
 

@@ -50,7 +50,7 @@ WAITS = {
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         create_topics(
             kafka.bootstrap_servers, [FLIGHTS_TOPIC, *parse_topics(["copies", "delays", "alerts", "counts", "events"])]
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def bench(make_spark: SparkSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with EmbeddedKafka(security=[TLS], reuse_running=False) as kafka, connected(make_spark) as (plain, remote):
+    with EmbeddedKafka(security=[TLS]) as kafka, connected(make_spark) as (plain, remote):
         yield Bench(kafka, plain, remote, tmp_path_factory.mktemp("mistakes"))
 
 

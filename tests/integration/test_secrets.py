@@ -29,7 +29,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 @pytest.mark.spark_app
 def test_spark_shows_no_secret(topics_on: Callable[[str], MakeTopic], tmp_path: Path) -> None:
-    with EmbeddedKafka(security=("SASL_SSL",), users=(ALICE,), reuse_running=False) as kafka:
+    with EmbeddedKafka(security=("SASL_SSL",), users=(ALICE,)) as kafka:
         certificates = kafka.certificates
         options = {
             "kafka.bootstrap.servers": kafka.listener("SASL_SSL"),

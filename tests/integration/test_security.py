@@ -67,7 +67,6 @@ def secured() -> Iterator[EmbeddedKafka]:
         users=(ALICE,),
         authorizer=True,
         properties=properties,
-        reuse_running=False,
     ) as kafka:
         _set_up(kafka)
         yield kafka
@@ -323,7 +322,7 @@ def test_oauthbearer_from_an_endpoint(
 
 def test_an_older_kafka() -> None:
     """The same requests in older versions, against the oldest tested release line."""
-    with EmbeddedKafka(version="3.9.2", security=("MTLS", "SASL_SSL"), users=(ALICE,), reuse_running=False) as older:
+    with EmbeddedKafka(version="3.9.2", security=("MTLS", "SASL_SSL"), users=(ALICE,)) as older:
         jaas = f'{OAUTH} required unsecuredLoginStringClaim_sub="tokens";'
         variants = [
             settings_for(older, "MTLS", **MUTUAL["PKCS12 stores"](older.certificates)),

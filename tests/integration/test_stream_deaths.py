@@ -106,7 +106,7 @@ def test_killed_task_workers_in_the_middle_of_a_batch(
 def test_a_broker_killed_and_restarted_in_the_middle_of_a_batch(
     spark: SparkSession, topics_on: Callable[[str], MakeTopic], tmp_path: Path, gate: Gate
 ) -> None:
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         servers = kafka.bootstrap_servers
         topic = topics_on(servers)(2)
         produce(servers, topic, padded(range(COUNT)))

@@ -65,7 +65,7 @@ def _run_kafka() -> None:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         topic = topic_maker(kafka.bootstrap_servers)()
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         producer.produce(topic, b"value")

@@ -26,7 +26,7 @@ def main() -> int:
     plans = plan_run(args.seed, args.rounds)
     _report(f"{args.rounds} kills, {len(plans)} queries, seed {args.seed}")
     total, failed, started_at = Outcome(), 0, time.monotonic()
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         for plan in plans:
             outcome = _run(plan, kafka, folder / str(plan.seed))
             if outcome is None:

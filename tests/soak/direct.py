@@ -52,7 +52,7 @@ def main() -> int:
     folder, started_at = Path(tempfile.mkdtemp(prefix="soak-direct-")), time.monotonic()
     plans, total, failed = plan_runs(seed, args.rounds, args.failing), Outcome(), 0
     _report(f"{args.rounds} kills, {len(plans)} applications, seed {seed}")
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         for plan in plans:
             _report(f"application {plan.seed}, offsets in the {plan.offsets}")
             try:

@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             topics.insert(0, FLIGHTS_TOPIC)
         with ExitStack() as stack:
             kafka = stack.enter_context(
-                EmbeddedKafka(
-                    args.brokers, version=args.version, port=args.port, properties=properties, reuse_running=False
-                )
+                EmbeddedKafka(args.brokers, version=args.version, port=args.port, properties=properties)
             )
             create_topics(kafka.bootstrap_servers, topics)
             producer = stack.enter_context(FlightsProducer(kafka.bootstrap_servers)) if args.sample else None

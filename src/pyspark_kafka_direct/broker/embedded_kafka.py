@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker.certificate_authority import Certificates
 
 DEFAULT_VERSION = "4.3.0"
-RUNNING_BROKER_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 
 _LAST_PORT = 65_535
 
@@ -39,10 +37,6 @@ _logger = logging.getLogger("pyspark_kafka_direct.broker")
 
 class EmbeddedKafka:
     """A local Kafka cluster: KRaft, temporary data, free ports on the loopback interface.
-
-    If the environment variable ``KAFKA_BOOTSTRAP_SERVERS`` names a running cluster, that cluster is used, and no broker
-    is started. Options that need a new cluster are then rejected: several brokers, another version, properties,
-    stopping and starting brokers. With ``reuse_running=False`` a cluster is always started.
 
     The first use of a version downloads it from Maven Central into the user's cache folder. The cluster is killed when
     this process exits for any reason.
@@ -63,11 +57,12 @@ class EmbeddedKafka:
         port: PLAINTEXT port of the first broker; the others use the next ports. By default free ports are chosen.
         heap: Maximum Java heap of each broker.
         start_timeout: Seconds until the cluster must be ready, without the time of the first download.
-        reuse_running: Whether ``KAFKA_BOOTSTRAP_SERVERS`` is used.
+        external: ``host:port,...`` of a running cluster to use instead; no broker is started then. Arguments that need
+            a new cluster are rejected, and so is stopping or starting brokers.
         progress: Called with lines about the progress of the download; prints to standard error by default.
 
     Raises:
-        OptionError: An argument is invalid, or needs a new cluster while a running cluster is used.
+        OptionError: An argument is invalid, or cannot be combined with ``external``.
     """
 
     def __init__(
@@ -83,14 +78,14 @@ class EmbeddedKafka:
         port: int | None = None,
         heap: str = "512m",
         start_timeout: float = 240.0,
-        reuse_running: bool = True,
+        external: str | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         if brokers not in (1, 3):
             raise OptionError(f"brokers is {brokers}: an embedded Kafka has 1 broker or 3")
         if port is not None and not 1 <= port <= _LAST_PORT + 1 - brokers:
             raise OptionError(f"port is {port}: it must be from 1 to {_LAST_PORT + 1 - brokers}")
-        self._existing_servers = os.environ.get(RUNNING_BROKER_VARIABLE, "").strip() if reuse_running else ""
+        self._external = external or None
         self._security = check_listener_names(security)
         new_cluster_options = {
             "brokers": brokers != 1,
@@ -101,10 +96,10 @@ class EmbeddedKafka:
             "port": port,
         }
         requested_names = [name for name, value in new_cluster_options.items() if value]
-        if self._existing_servers and requested_names:
+        if self._external and requested_names:
             raise OptionError(
-                f"{', '.join(requested_names)} cannot be set for the running cluster in {RUNNING_BROKER_VARIABLE} "
-                f"({self._existing_servers}): unset the variable, or pass reuse_running=False"
+                f"{', '.join(requested_names)} cannot be set for the external cluster {external!r}: remove external to "
+                "start a new one"
             )
         self.users = tuple(users)
         self._hosts = tuple(hosts)
@@ -130,7 +125,7 @@ class EmbeddedKafka:
             ExternalToolError: Java is missing or too old; or one of Java's tools failed.
             BrokerTimeoutError: The cluster was not ready in time.
         """
-        if not self._existing_servers and self._cluster is None:
+        if self._external is None and self._cluster is None:
             folder = Path(tempfile.mkdtemp(prefix="kafka-direct-"))
             try:
                 self._cluster = self._start_in(folder)
@@ -158,7 +153,7 @@ class EmbeddedKafka:
     @property
     def bootstrap_servers(self) -> str:
         """``host:port,...`` of the PLAINTEXT listener."""
-        return self._existing_servers or self._owned_cluster("bootstrap_servers").address(PLAINTEXT)
+        return self._external or self._owned_cluster("bootstrap_servers").address(PLAINTEXT)
 
     def listener(self, name: str) -> str:
         """Return ``host:port,...`` of a listener: PLAINTEXT, or one in ``security``.
@@ -220,10 +215,9 @@ class EmbeddedKafka:
 
     def _owned_cluster(self, operation: str, node: int = 1) -> KafkaCluster:
         """Return the cluster that this object started; raises if there is none, or if it has no such node."""
-        if self._existing_servers:
+        if self._external is not None:
             raise BrokerError(
-                f"{operation} needs an embedded cluster, but {RUNNING_BROKER_VARIABLE} is set to a running one "
-                f"({self._existing_servers}): unset it, or pass reuse_running=False"
+                f"{operation} needs an embedded cluster, but external is {self._external!r}: remove that argument"
             )
         if self._cluster is None:
             raise BrokerError(

@@ -41,7 +41,7 @@ ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """A broker that tests may stop and must restart. SASL sessions over TLS last three seconds."""
     reauthenticate = {"listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3000"}
-    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate, reuse_running=False) as kafka:
+    with EmbeddedKafka(security=["SASL_SSL"], authorizer=True, properties=reauthenticate) as kafka:
         yield kafka
 
 

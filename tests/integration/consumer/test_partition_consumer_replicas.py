@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(3, reuse_running=False) as kafka:
+    with EmbeddedKafka(3) as kafka:
         yield kafka
 
 

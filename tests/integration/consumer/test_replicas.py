@@ -28,7 +28,7 @@ ONE_BATCH: dict[str, Any] = {"max_partition_fetch_bytes": 1}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(3, reuse_running=False) as kafka:
+    with EmbeddedKafka(3) as kafka:
         yield kafka
 
 

@@ -191,7 +191,7 @@ def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path
     def record_arrival(batch: pa.RecordBatch, epoch: int) -> None:
         arrived.touch()
 
-    with EmbeddedKafka(reuse_running=False) as own:
+    with EmbeddedKafka() as own:
         Admin(own.bootstrap_servers).create("here", 1)
         query = queries.start(
             continuous_query(queries.spark)

@@ -36,7 +36,7 @@ _MAX_STOP_SECONDS = 40  # the goal is 15; a stop took 118 when planning and comm
 
 
 def test_a_stop_does_not_wait_for_an_unresponsive_broker(spark: SparkSession, topics_on: Any) -> None:
-    with EmbeddedKafka(reuse_running=False) as kafka:
+    with EmbeddedKafka() as kafka:
         topic = topics_on(kafka.bootstrap_servers)()
         produce(kafka.bootstrap_servers, topic, range(3))
         batches = BatchResults()

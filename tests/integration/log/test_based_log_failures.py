@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """A broker that tests stop and freeze; authenticated users need permissions."""
-    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True, reuse_running=False) as kafka:
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
         yield kafka
 
 

@@ -28,7 +28,7 @@ STEPS = (
 
 @pytest.mark.timeout(600)
 def test_no_read_of_a_table_completes_early(tmp_path: Path) -> None:
-    with EmbeddedKafka(3, reuse_running=False, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
+    with EmbeddedKafka(3, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
         run = LogRun(iter(STEPS), Brokers(kafka), tmp_path / "log", print, writers=5, tables=4)
         outcome = run.run()
     assert outcome.faults.total() == len(STEPS)

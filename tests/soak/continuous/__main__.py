@@ -62,7 +62,7 @@ def _inject_faults(args: argparse.Namespace, folder: Path) -> bool:
         f"before; seed {progress.seed}, folder {folder}"
     )
     if remaining:
-        with EmbeddedKafka(_BROKERS, reuse_running=False, properties=PROPERTIES) as kafka:
+        with EmbeddedKafka(_BROKERS, properties=PROPERTIES) as kafka:
             for plan in remaining:
                 outcome = _run(plan, Brokers(kafka), folder / str(plan.seed))
                 if outcome is not None:
@@ -121,7 +121,7 @@ def _run_endurance(args: argparse.Namespace, folder: Path) -> bool:
         delivery_folder = folder / delivery
         shutil.rmtree(delivery_folder, ignore_errors=True)
         try:
-            with EmbeddedKafka(reuse_running=False) as kafka:
+            with EmbeddedKafka() as kafka:
                 outcome = EnduranceRun(delivery, kafka.bootstrap_servers, delivery_folder, _report).run(
                     60 * args.minutes
                 )

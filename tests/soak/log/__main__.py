@@ -30,7 +30,7 @@ def main() -> int:
     _report(f"{args.writers} writers, {args.tables} tables, {args.minutes} minutes, seed {args.seed}, folder {folder}")
     started_at = time.monotonic()
     try:
-        with EmbeddedKafka(_BROKERS, reuse_running=False, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
+        with EmbeddedKafka(_BROKERS, properties=CLUSTER_PROPERTIES | PROPERTIES) as kafka:
             steps = plan(args.seed, args.writers, args.tables)
             run = LogRun(steps, Brokers(kafka), folder, _report, writers=args.writers, tables=args.tables)
             outcome = run.run(60 * args.minutes)

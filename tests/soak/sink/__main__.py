@@ -44,7 +44,7 @@ def main() -> int:
     )
     started_at = time.monotonic()
     if remaining:
-        with EmbeddedKafka(_BROKERS, reuse_running=False, properties=PROPERTIES) as kafka:
+        with EmbeddedKafka(_BROKERS, properties=PROPERTIES) as kafka:
             for plan in remaining:
                 outcome = _run(plan, Brokers(kafka), folder / str(plan.seed))
                 if outcome is not None:
