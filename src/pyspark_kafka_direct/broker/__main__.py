@@ -48,7 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             topics.insert(0, FLIGHTS_TOPIC)
         with ExitStack() as stack:
             kafka = stack.enter_context(
-                EmbeddedKafka(args.brokers, version=args.version, port=args.port, properties=properties)
+                EmbeddedKafka(
+                    args.brokers,
+                    version=args.version,
+                    port=args.port,
+                    properties=properties,
+                    verify_jars=not args.unverified_jars,
+                )
             )
             create_topics(kafka.bootstrap_servers, topics)
             producer = stack.enter_context(FlightsProducer(kafka.bootstrap_servers)) if args.sample else None
@@ -79,6 +85,11 @@ def argument_parser() -> argparse.ArgumentParser:
         "Its bootstrap servers are printed to standard output.",
     )
     parser.add_argument("--version", default=DEFAULT_VERSION, help="version of Apache Kafka (default: %(default)s)")
+    parser.add_argument(
+        "--unverified-jars",
+        action="store_true",
+        help="run jars without comparing their checksums, which only some versions have",
+    )
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="number of brokers (default: %(default)s)"
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pyspark_kafka_direct.broker.jar_checksums import check_version
 from pyspark_kafka_direct.broker.kafka_cluster import ClusterConfig, KafkaCluster
 from pyspark_kafka_direct.broker.node_config import (
     DEFAULT_USERS,
@@ -46,7 +47,7 @@ class EmbeddedKafka:
 
     Args:
         brokers: The number of brokers, 1 or 3; each broker is also a controller.
-        version: The version of Apache Kafka: 4.3.0, 3.9.2, or another version in Maven Central.
+        version: The version of Apache Kafka: 4.3.0, 3.9.2, or, without ``verify_jars``, another one in Maven Central.
         security: Listeners in addition to PLAINTEXT: ``SSL``, ``MTLS`` (SSL that requires a client certificate),
             ``SASL_PLAINTEXT``, ``SASL_SSL``. The SASL mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and
             OAUTHBEARER (unsigned tokens). For KIP-368 set the property ``connections.max.reauth.ms``.
@@ -59,6 +60,7 @@ class EmbeddedKafka:
         start_timeout: Seconds until the cluster must be ready, without the time of the first download.
         external: ``host:port,...`` of a running cluster to use instead; no broker is started then. Arguments that need
             a new cluster are rejected, and so is stopping or starting brokers.
+        verify_jars: Whether the jars must have the checksums that this package contains for 4.3.0 and 3.9.2.
         progress: Called with lines about the progress of the download; prints to standard error by default.
 
     Raises:
@@ -79,12 +81,15 @@ class EmbeddedKafka:
         heap: str = "512m",
         start_timeout: float = 240.0,
         external: str | None = None,
+        verify_jars: bool = True,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         if brokers not in (1, 3):
             raise OptionError(f"brokers is {brokers}: an embedded Kafka has 1 broker or 3")
         if port is not None and not 1 <= port <= _LAST_PORT + 1 - brokers:
             raise OptionError(f"port is {port}: it must be from 1 to {_LAST_PORT + 1 - brokers}")
+        if verify_jars:
+            check_version(version or DEFAULT_VERSION)
         self._external = external or None
         self._security = check_listener_names(security)
         new_cluster_options = {
@@ -113,6 +118,7 @@ class EmbeddedKafka:
             port=port,
             heap=heap,
             start_timeout=start_timeout,
+            verify_jars=verify_jars,
         )
         self._progress = progress
         self._cluster: KafkaCluster | None = None

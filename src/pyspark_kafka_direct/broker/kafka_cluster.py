@@ -56,6 +56,7 @@ class ClusterConfig:
     port: int | None = None  # PLAINTEXT port of node 1; node 2 has the next one, and so on
     heap: str = "512m"
     start_timeout: float = 240.0  # seconds
+    verify_jars: bool = True
 
 
 class KafkaCluster:
@@ -64,7 +65,7 @@ class KafkaCluster:
     def __init__(self, config: ClusterConfig, folder: Path, progress: Callable[[str], None] | None = None) -> None:
         self.config = config
         self.folder = folder
-        self._jars = kafka_jars(config.version, progress)[0].parent
+        self._jars = kafka_jars(config.version, progress, verify=config.verify_jars)[0].parent
         self._java_options = write_log4j_config(folder, config.version)
         self._running: dict[int, BrokerProcess] = {}
         self.nodes: tuple[NodeConfig, ...] = ()
@@ -153,9 +154,16 @@ class KafkaCluster:
         """Format the data folders of all nodes concurrently, because each takes a second."""
         tool = [str(find_java()), "-Xmx128m", *self._java_options, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
         tool += ["format", "--cluster-id", self._cluster_id]
-        tool += [word for user in self.config.scram for word in ("--add-scram", user)]
-        commands = [[*tool, "--config", str(self._properties(node.id))] for node in self.nodes]
-        for node, (code, output) in zip(self.nodes, run_concurrently(commands, _FORMAT_TIMEOUT_S), strict=True):
+        # The tool reads arguments from a file, one a line: any user of this machine can see a process's arguments.
+        scram = self.folder / "scram.arguments"
+        scram.touch(mode=0o600)
+        scram.write_text("".join(f"--add-scram\n{user}\n" for user in self.config.scram))
+        commands = [[*tool, f"@{scram}", "--config", str(self._properties(node.id))] for node in self.nodes]
+        try:
+            results = run_concurrently(commands, _FORMAT_TIMEOUT_S)
+        finally:
+            scram.unlink()
+        for node, (code, output) in zip(self.nodes, results, strict=True):
             if code != 0:
                 raise BrokerError(f"Kafka's StorageTool could not format node {node.id}: {_error_lines(output)}")
 

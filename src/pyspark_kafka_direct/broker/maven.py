@@ -15,9 +15,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from pyspark_kafka_direct.broker.jar_checksums import check_version, verify_jars
 from pyspark_kafka_direct.broker.java import find_java
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, SparkVersionError
 
@@ -43,14 +45,20 @@ def jars(coordinates: Sequence[str], *, transitive: bool = True, progress: Progr
     return _cached(f"jars-{key}", ", ".join(coordinates), coordinates, transitive, progress or _to_stderr)
 
 
-def kafka_jars(version: str, progress: Progress | None = None) -> list[Path]:
-    """Return the jars of an Apache Kafka broker of that version (about 90 jars, 50 MB)."""
+def kafka_jars(version: str, progress: Progress | None = None, *, verify: bool = True) -> list[Path]:
+    """Return the jars of an Apache Kafka broker of that version (about 90 jars, 50 MB), with verified checksums."""
     coordinates = [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"]
     if not version.startswith("3."):
         # Without a logging back end the log is empty. Kafka 3 depends on one, and Kafka 4 does not.
         coordinates.append(f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}")
     name = f"Apache Kafka {version} (about 90 jars, 50 MB, only once)"
-    return _cached(f"kafka-{version}", name, coordinates, True, progress or _to_stderr)
+    if not verify:
+        return _cached(f"kafka-{version}", name, coordinates, True, progress or _to_stderr)
+    check_version(version)
+    verify_version = partial(verify_jars, version=version)
+    found = _cached(f"kafka-{version}", name, coordinates, True, progress or _to_stderr, verify_version)
+    verify_version(found[0].parent)  # each time, because the cache may have changed; it takes 0.1 s
+    return found
 
 
 def cache_folder() -> Path:
@@ -58,22 +66,36 @@ def cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "pyspark-kafka-direct"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(folder, error) from None
     return folder
 
 
-def _cached(folder: str, name: str, coordinates: Sequence[str], transitive: bool, progress: Progress) -> list[Path]:
+def _cached(
+    folder: str,
+    name: str,
+    coordinates: Sequence[str],
+    transitive: bool,
+    progress: Progress,
+    verify: Callable[[Path], None] = lambda folder: None,
+) -> list[Path]:
     target = cache_folder() / folder
     if not target.is_dir():
         with _locked(target.with_suffix(target.suffix + ".lock"), name):
             if not target.is_dir():  # another process may have created the folder in the meantime
-                _download(target, name, coordinates, transitive, progress)
+                _download(target, name, coordinates, transitive, progress, verify)
     return sorted(target.glob("*.jar"))
 
 
-def _download(target: Path, name: str, coordinates: Sequence[str], transitive: bool, progress: Progress) -> None:
+def _download(
+    target: Path,
+    name: str,
+    coordinates: Sequence[str],
+    transitive: bool,
+    progress: Progress,
+    verify: Callable[[Path], None],
+) -> None:
     started = time.monotonic()
     java = find_java()
     if find_spec("pyspark") is None:
@@ -104,6 +126,7 @@ def _download(target: Path, name: str, coordinates: Sequence[str], transitive: b
                 child.wait()
         if child.returncode != 0 or not any((work / "ivy" / "jars").glob("*.jar")):
             raise BrokerError(_failure_message(name, (work / "log").read_text(errors="replace")))
+        verify(work / "ivy" / "jars")
         (work / "ivy" / "jars").rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -33,7 +33,7 @@ def test_if_the_port_is_in_use_the_error_says_how_to_choose_another_one(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "pyspark-kafka-direct" / "kafka-4.3.0").mkdir(parents=True)  # so that nothing is downloaded
-    (tmp_path / "pyspark-kafka-direct" / "kafka-4.3.0" / "kafka.jar").touch()
+    (tmp_path / "pyspark-kafka-direct" / "kafka-4.3.0" / "scala-library-2.13.1.jar").touch()
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert main(["--port", str(port)]) == 1

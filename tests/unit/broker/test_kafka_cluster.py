@@ -14,6 +14,7 @@ from tests.integration.waiting import wait_until
 from pyspark_kafka_direct.broker import java, kafka_cluster
 from pyspark_kafka_direct.broker.java import run_concurrently
 from pyspark_kafka_direct.broker.kafka_cluster import ClusterConfig, KafkaCluster
+from pyspark_kafka_direct.broker.node_config import NodeConfig
 from pyspark_kafka_direct.errors import ExternalToolError
 
 if TYPE_CHECKING:
@@ -67,6 +68,27 @@ def test_a_restart_closes_the_pipe_of_a_dead_broker(cluster: EmptyCluster) -> No
     assert cluster.is_alive(1)
     assert first._supervisor.stdin is not None
     assert first._supervisor.stdin.closed
+
+
+def test_passwords_are_in_a_private_file_and_not_in_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "java"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" > {tmp_path}/arguments\n'
+        f'for each; do case $each in @*) cat "${{each#@}}"; stat -c %a "${{each#@}}";; esac; done > {tmp_path}/file\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(kafka_cluster, "find_java", lambda: program)
+    cluster = EmptyCluster(tmp_path)
+    cluster.config = ClusterConfig(1, "4.3.0", (), {}, scram=("SCRAM-SHA-256=[name=alice,password=hunter2]",))
+    cluster.nodes = (NodeConfig(1, {}),)
+    cluster._cluster_id = "id"
+    files_before = set(tmp_path.iterdir())
+    cluster._format()
+    assert "hunter2" not in (tmp_path / "arguments").read_text()
+    expected = "--add-scram\nSCRAM-SHA-256=[name=alice,password=hunter2]\n600\n"
+    assert (tmp_path / "file").read_text() == expected
+    assert {path.name for path in set(tmp_path.iterdir()) - files_before} == {"arguments", "file"}
 
 
 def test_an_interrupted_start_leaves_no_process(cluster: EmptyCluster, monkeypatch: pytest.MonkeyPatch) -> None:

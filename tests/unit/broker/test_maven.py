@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pyspark_kafka_direct.broker import jars
-from pyspark_kafka_direct.broker.maven import cache_folder
+from pyspark_kafka_direct.broker.embedded_kafka import DEFAULT_VERSION
+from pyspark_kafka_direct.broker.maven import cache_folder, kafka_jars
 from pyspark_kafka_direct.errors import BrokerError, SparkVersionError
 
 if TYPE_CHECKING:
@@ -81,6 +82,51 @@ def test_concurrent_processes_download_once(repository: Path) -> None:
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [out for out, _ in outputs] == ["1\n", "1\n"]
     assert sum("Downloaded 1 jars" in stderr for _, stderr in outputs) == 1
+
+
+KAFKA_POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId><version>3.9.2</version></project>"""
+
+
+@pytest.fixture
+def kafka_repository(repository: Path) -> Path:
+    """A mirror whose jars of Kafka 3.9.2 have other content."""
+    for name in ("kafka_2.13", "kafka-tools"):
+        folder = repository / "org" / "apache" / "kafka" / name / "3.9.2"
+        folder.mkdir(parents=True)
+        (folder / f"{name}-3.9.2.pom").write_text(KAFKA_POM.format(name=name))
+        with zipfile.ZipFile(folder / f"{name}-3.9.2.jar", "w") as jar:
+            jar.writestr("content", "other")
+    return repository
+
+
+def test_downloaded_jars_with_other_checksums_are_rejected(kafka_repository: Path) -> None:
+    with pytest.raises(BrokerError, match=r"kafka-tools-3\.9\.2\.jar, org\.apache\.kafka_kafka_2\.13-3\.9\.2\.jar"):
+        kafka_jars("3.9.2", lambda line: None)
+    assert not (cache_folder() / "kafka-3.9.2").exists()
+    assert len(kafka_jars("3.9.2", lambda line: None, verify=False)) == 3  # with Scala's library
+    with pytest.raises(BrokerError, match="Delete the folder to download them again"):  # as they are in the cache now
+        kafka_jars("3.9.2", lambda line: None)
+
+
+def test_changed_and_added_jars_in_the_cache_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jars_of_the_default = kafka_jars(DEFAULT_VERSION)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = cache_folder() / f"kafka-{DEFAULT_VERSION}"
+    folder.mkdir()
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    for jar in jars_of_the_default:
+        (folder / jar.name).symlink_to(jar)
+    assert names(kafka_jars(DEFAULT_VERSION)) == names(jars_of_the_default)
+    added = folder / "a_scala-library-2.13.1.jar"
+    added.touch()
+    with pytest.raises(BrokerError, match=r"expects: a_scala-library-2\.13\.1\.jar\."):
+        kafka_jars(DEFAULT_VERSION)
+    added.unlink()
+    (folder / jars_of_the_default[0].name).unlink()
+    (folder / jars_of_the_default[0].name).write_bytes(jars_of_the_default[0].read_bytes() + b"x")
+    with pytest.raises(BrokerError, match=f"expects: {jars_of_the_default[0].name}"):
+        kafka_jars(DEFAULT_VERSION)
 
 
 def test_a_download_without_pyspark_is_an_error(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
