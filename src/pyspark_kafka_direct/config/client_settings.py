@@ -21,6 +21,10 @@ COMPRESSION_TYPE_IDS: Final[dict[CompressionType, int]] = {"none": 0, "gzip": 1,
 """Compression types in the attributes of record batches (protocol guide, "Record Batch")."""
 
 
+DEFAULT_MAX_RECORD_BATCH_BYTES: Final = 128 << 20
+"""Of a decompressed record batch, and of a record: 128 times the default ``max.message.bytes`` of a topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
     """How to fetch records."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from pyspark_kafka_direct.config.client_parser import parse_client, parse_producer
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_messages import invalid_value, warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config
@@ -48,7 +49,7 @@ class KafkaParameters:
     fail_on_data_loss: bool = True
     poll_timeout: float | None = None  # seconds; None: from the Spark configuration
     source_option_strings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # see source_options
-    max_record_batch_bytes: int = 1 << 30  # decompressed
+    max_record_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # decompressed
 
     @property
     def executor_connection(self) -> ConnectionSettings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal
 
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.config.config_option import (
     CONNECTION_APIS,
     CONTINUOUS_API,
@@ -384,9 +385,12 @@ SOURCE_OPTIONS: Final = (
         "maxRecordBatchBytes",
         "max_record_batch_bytes",
         "Maximum size in bytes of a decompressed record batch, and of a record; a larger one fails the query. If "
-        "headers are read, their bytes count three times, plus 12 bytes for each header. Lower it if Python workers "
-        "have little memory: beside its fetch responses, a task needs a few MiB and the size of its largest record.",
-        "1073741824",
+        "headers are read, their bytes count three times, plus 12 bytes for each header. The default, 128 MiB, is 128 "
+        "times the default of a topic's `max.message.bytes`, which limits the compressed batch, and fits into Spark's "
+        "smallest memory overhead of an executor (384 MiB). Raise it for topics with larger records. Lower it if "
+        "Python workers have little memory: beside its fetch responses, a task needs a few MiB and the size of its largest "
+        "record.",
+        str(DEFAULT_MAX_RECORD_BATCH_BYTES),
         role="fetch",
         apis=FETCH_APIS,
         defined_by_spark=False,

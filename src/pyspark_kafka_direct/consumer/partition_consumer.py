@@ -14,6 +14,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.consumer.background import BackgroundTasks
 from pyspark_kafka_direct.consumer.fetch_response import (
     CheckLeaderLog,
@@ -80,7 +81,7 @@ class PartitionConsumer:
         columns: Sequence[str] = COLUMNS,
         max_rows: int = 32_768,  # of an Arrow batch
         max_bytes: int = 4 << 20,  # of an Arrow batch, and about that of one ``poll``
-        max_batch_bytes: int = 1 << 30,  # of a decompressed record batch, and of a record
+        max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,  # of a decompressed record batch, and of a record
         topic_ids: Mapping[TopicPartition, UUID] | None = None,  # of the offsets' topics; without one, any is accepted
     ) -> None:
         self._system = cluster.pool.system

@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class RangeRequest:
     poll_timeout: float = 120.0  # seconds without progress
     max_rows: int = 32_768  # of an Arrow batch
     max_bytes: int = 4 << 20  # of keys, values and headers in an Arrow batch
-    max_batch_bytes: int = 1 << 30  # of a decompressed record batch, and of a record
+    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # of a decompressed record batch, and of a record
 
 
 def with_client_rack(settings: FetchSettings, environment_variable: str | None) -> FetchSettings:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -41,7 +42,7 @@ class LogClients:
 
     cluster: ClusterClient
     fetch: FetchSettings
-    max_batch_bytes: int = 1 << 30  # decompressed
+    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # decompressed
     produce: ProducerSettings | None = None  # of a producer to be opened; None: ``producer`` is used
     producer: AsyncProducer | None = None  # an existing producer
 

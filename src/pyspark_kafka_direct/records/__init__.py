@@ -26,10 +26,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records.columns import COLUMNS, arrow_schema
 from pyspark_kafka_direct.records.implementation import select_implementation
 from pyspark_kafka_direct.records.interfaces import (
-    DEFAULT_MAX_BATCH_BYTES,
     AbortedTransaction,
     DecodeCounts,
     DecodeRequest,
@@ -90,7 +90,7 @@ def create_decoder(
     # Of an Arrow batch: its records' decompressed size, and the additional size of wanted headers as columns. A single
     # larger record is returned alone.
     max_bytes: int = 4 << 20,
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,  # of a decompressed record batch, and of a record
+    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,  # of a decompressed record batch, and of a record
 ) -> RecordDecoder:
     """Create a decoder of one offset range; an argument out of its range is a ValueError."""
     return _selected.create_decoder(

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS
+from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS, DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records.columns import check_columns
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ MAX_ARROW_BYTES = 1 << 30
 """Limits of one Arrow batch; within them no column exceeds Arrow's 32-bit offsets."""
 
 MAX_BATCH_BYTES = (1 << 31) - 1
-DEFAULT_MAX_BATCH_BYTES = 1 << 30
-"""Brokers reject compressed batches of more than a few megabytes: only damaged or hostile bytes come near this."""
-
 MAX_TOPIC_LENGTH = 249
 """Kafka's limit, in characters."""
 
@@ -96,7 +93,7 @@ class DecodeRequest:
     check_crcs: bool
     max_rows: int
     max_bytes: int
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES
 
     def __post_init__(self) -> None:
         check_columns(self.columns)

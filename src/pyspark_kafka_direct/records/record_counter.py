@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records import create_decoder
-from pyspark_kafka_direct.records.interfaces import DEFAULT_MAX_BATCH_BYTES
 from pyspark_kafka_direct.records.python.batch_format import HEADER, MAGIC, BadRecordError, read_header
 from pyspark_kafka_direct.records.python.batch_reader import AbortedProducers, is_abort_marker
 from pyspark_kafka_direct.records.python.batch_scan import BatchScan, scan_batches
@@ -32,7 +32,7 @@ class RecordCounter:
         partition: int,
         from_offset: int,
         until_offset: int,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,
     ) -> None:
         self.records = 0
         self.next_offset = from_offset  # after the last complete batch fed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RangeTaskReader:
     poll_timeout: float  # seconds without progress after which a task fails
     rack_environment_variable: str | None = None
     fail_on_data_loss: bool = True
-    max_batch_bytes: int = 1 << 30  # decompressed
+    max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # decompressed
 
     def prepare(
         self, task: RangeTask, columns: tuple[str, ...], **limits: Any

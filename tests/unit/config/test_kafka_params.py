@@ -161,7 +161,7 @@ def test_an_error_about_an_unsigned_token_names_the_parameter() -> None:
 
 
 def test_the_option_max_record_batch_bytes() -> None:
-    assert parse_kafka_params(SERVERS).max_record_batch_bytes == 1 << 30
+    assert parse_kafka_params(SERVERS).max_record_batch_bytes == 128 << 20
     parsed = parse_kafka_params({**SERVERS, "maxRecordBatchBytes": 70_000})
     assert parsed.max_record_batch_bytes == 70_000
     assert parsed.source_options()["maxRecordBatchBytes"] == "70000"

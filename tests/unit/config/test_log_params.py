@@ -30,7 +30,7 @@ def test_defaults() -> None:
         fetch=FetchSettings(isolation_level="read_uncommitted"),
         produce=ProducerSettings(acks=-1, idempotent=True),
         oauth_token_provider=None,
-        max_record_batch_bytes=1 << 30,
+        max_record_batch_bytes=128 << 20,
     )
 
 
@@ -149,7 +149,7 @@ def test_the_documentation_is_up_to_date() -> None:
     page = pages()[DOCS.name]
     assert page == DOCS.read_text(encoding="utf-8"), "run python -m pyspark_kafka_direct.config docs"
     assert "| `buffer.memory` | integer | `33554432` |" in page
-    assert "| *`maxRecordBatchBytes`* | integer | `1073741824` |" in page
+    assert "| *`maxRecordBatchBytes`* | integer | `134217728` |" in page
     reason = "a log writes without transactions, and an offset store configures its own"
     assert f"| `transactional.id` | {reason} |  |" in page
     assert "| `group.id` | records are read by partition and offset, without a consumer group |  |" in page

@@ -71,7 +71,7 @@ def test_defaults_are_those_of_spark() -> None:
         fail_on_data_loss=True,
         min_partitions=None,
         max_records_per_partition=None,
-        max_record_batch_bytes=1 << 30,
+        max_record_batch_bytes=128 << 20,
         include_headers=False,
         push_down_filters=False,
         poll_timeout_ms=120_000,
