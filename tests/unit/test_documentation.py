@@ -36,6 +36,16 @@ def test_blocks_of_python_can_be_compiled(page: str) -> None:
             compile("\n" * (block.line - 1) + block.text, page, "exec")
 
 
+def test_example_servers_listen_on_this_host_only() -> None:
+    texts = [text_of(page) for page in PAGES]
+    texts += [
+        file.read_text(encoding="utf-8") for folder in ("src", "examples") for file in (ROOT / folder).rglob("*.py")
+    ]
+    servers = [call for text in texts for call in re.findall(r"start_http_server\([^)]*\)", text)]
+    assert servers
+    assert {'addr="127.0.0.1"' in call for call in servers} == {True}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_python_stands_between_fences_where_it_is_run(page: str) -> None:
     assert [block.line for block in indented(page) if is_python(block)] == []

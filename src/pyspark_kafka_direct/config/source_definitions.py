@@ -388,8 +388,8 @@ SOURCE_OPTIONS: Final = (
         "headers are read, their bytes count three times, plus 12 bytes for each header. The default, 128 MiB, is 128 "
         "times the default of a topic's `max.message.bytes`, which limits the compressed batch, and fits into Spark's "
         "smallest memory overhead of an executor (384 MiB). Raise it for topics with larger records. Lower it if "
-        "Python workers have little memory: beside its fetch responses, a task needs a few MiB and the size of its largest "
-        "record.",
+        "Python workers have little memory: beside its fetch responses, a task needs a few MiB and the size of its "
+        "largest record.",
         str(DEFAULT_MAX_RECORD_BATCH_BYTES),
         role="fetch",
         apis=FETCH_APIS,

@@ -191,7 +191,7 @@ class Monitor:
         """Register all metrics with Prometheus; they are computed at each scrape. A second call does nothing.
 
         It needs ``pip install pyspark-kafka-direct[prometheus]``. Serve the metrics with
-        ``prometheus_client.start_http_server(9108)``.
+        ``prometheus_client.start_http_server(9108, addr="127.0.0.1")``; without ``addr`` it listens on all interfaces.
 
         Args:
             registry: A registry other than the default of the library.

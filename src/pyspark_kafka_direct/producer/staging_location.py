@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import zlib
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
@@ -102,8 +103,8 @@ class FileStagingLocation:
         try:
             self._expected_probe = self._read_probe()
             if not self._expected_probe:
-                self._files.create_dir(self._folder, recursive=True)
-                with self._files.open_output_stream(self._probe) as out:
+                _create_private_folder(self._files, self._folder)
+                with _open_private_file(self._files, self._probe) as out:
                     out.write(system.nonce().encode())
                 self._expected_probe = self._read_probe()
         except OSError as error:
@@ -208,7 +209,7 @@ class _FileSpillWriter:
         self._files = files
         self._path = path
         self._uri = uri
-        self._out = files.open_output_stream(path)
+        self._out = _open_private_file(files, path)
 
     def write(self, frame: bytes) -> None:
         try:
@@ -353,6 +354,25 @@ class _TopicSpillWriter:
 
     def abort(self) -> None:
         self._producer.close()
+
+
+def _create_private_folder(files: Any, path: str) -> None:
+    """Create a folder and its parents; on a local file system only this user can use the folder."""
+    from pyarrow import fs
+
+    if isinstance(files, fs.LocalFileSystem):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    else:
+        files.create_dir(path, recursive=True)
+
+
+def _open_private_file(files: Any, path: str) -> Any:
+    """Open a new file for writing; on a local file system only this user can read it."""
+    from pyarrow import fs
+
+    if isinstance(files, fs.LocalFileSystem):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    return files.open_output_stream(path)
 
 
 def _quote_run(run: str) -> str:

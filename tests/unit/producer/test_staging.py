@@ -171,6 +171,23 @@ def test_above_the_threshold_everything_is_in_a_file(location: FileStagingLocati
     assert (all_staged.records, all_staged.bytes) == (18, staged.checksum.size + len(encode_frame(*staged_pair(9))))
 
 
+@pytest.mark.parametrize("existing", [False, True])
+def test_only_this_user_can_read_staged_records(tmp_path: Path, existing: bool) -> None:
+    base = tmp_path / "staging"
+    if existing:  # as an earlier version or an administrator created it
+        (base / "p.sink").mkdir(parents=True, mode=0o755)
+    umask = os.umask(0)
+    try:
+        location = FileStagingLocation(str(base), "p.sink", "run-1")
+        location.prepare()
+        staged = staged_by(location, "5-0-1", 1, 2)
+    finally:
+        os.umask(umask)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (base / "p.sink").iterdir()}
+    assert modes == {"driver.probe": 0o600, Path(staged.path).name: 0o600}
+    assert (base / "p.sink").stat().st_mode & 0o777 == (0o755 if existing else 0o700)
+
+
 def test_a_failed_attempt_leaves_no_file(location: FileStagingLocation, tmp_path: Path) -> None:
     writer = StagingWriter(0, lambda: location.open_spill("5-0-17"))
     writer.add(*staged_pair(0))
