@@ -1,7 +1,10 @@
 """SHA-256 checksums of the jars of Apache Kafka, in a file for each version, as ``sha256sum`` writes them.
 
 The jars come from Maven Central or a mirror of it, and their code runs as this user. Jars that were damaged, replaced
-or added, by the network, by a mirror or in the cache, are not run.
+or added, by the network, by a mirror or in the cache, are not run. For a new version, run it once with
+``verify_jars=False``, and write the file in its folder of the cache:
+
+    sha256sum *.jar | grep -v ' scala-library-' > .../broker/kafka-4.3.0.sha256
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class KafkaCluster:
         # The tool reads arguments from a file, one a line: any user of this machine can see a process's arguments.
         scram = self.folder / "scram.arguments"
         scram.touch(mode=0o600)
-        scram.write_text("".join(f"--add-scram\n{user}\n" for user in self.config.scram))
+        scram.write_text("".join(f"--add-scram\n{user}\n" for user in self.config.scram), encoding="utf-8")
         commands = [[*tool, f"@{scram}", "--config", str(self._properties(node.id))] for node in self.nodes]
         try:
             results = run_concurrently(commands, _FORMAT_TIMEOUT_S)
