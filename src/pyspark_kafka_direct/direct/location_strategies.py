@@ -18,6 +18,7 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Self
 
     from pyspark import SparkContext
 
@@ -38,8 +39,17 @@ class LocationStrategy:
     __slots__ = ()
 
 
+class _Singleton(LocationStrategy):
+    """A strategy without arguments; like ``LocationStrategies.PreferConsistent()`` in Java, a call returns it."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Self:
+        return self
+
+
 @dataclass(frozen=True, slots=True)
-class _PreferConsistent(LocationStrategy):
+class _PreferConsistent(_Singleton):
     def __repr__(self) -> str:
         return "PreferConsistent"
 
@@ -48,7 +58,7 @@ class _PreferConsistent(LocationStrategy):
 
 
 @dataclass(frozen=True, slots=True)
-class _PreferBrokers(LocationStrategy):
+class _PreferBrokers(_Singleton):
     def __repr__(self) -> str:
         return "PreferBrokers"
 
@@ -92,12 +102,12 @@ class PreferFixed(LocationStrategy):
         return (PreferFixed, (dict(self.hosts),))
 
 
-PREFER_CONSISTENT: Final[LocationStrategy] = _PreferConsistent()
-PREFER_BROKERS: Final[LocationStrategy] = _PreferBrokers()
+PREFER_CONSISTENT: Final[_Singleton] = _PreferConsistent()
+PREFER_BROKERS: Final[_Singleton] = _PreferBrokers()
 
 
 class LocationStrategies:
-    """Location strategies under the names of Spark's factories.
+    """Location strategies under the names of Spark's factories; the first two may be followed by ``()``.
 
     Attributes:
         PreferConsistent: Distribute the partitions evenly over the executors, each always on the same one. Use it

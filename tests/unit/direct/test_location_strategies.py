@@ -28,6 +28,11 @@ def test_location_strategy_constructors() -> None:
     assert fixed != LocationStrategies.PreferFixed({PARTITION: "other"})
 
 
+@pytest.mark.parametrize("strategy", [LocationStrategies.PreferConsistent, LocationStrategies.PreferBrokers], ids=repr)
+def test_a_strategy_may_be_called_as_in_sparks_guides(strategy: Any) -> None:
+    assert strategy() is strategy
+
+
 def test_the_mapping_is_copied() -> None:
     hosts = {PARTITION: "host"}
     fixed = LocationStrategies.PreferFixed(hosts)
