@@ -93,11 +93,17 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
             "enable.auto.commit is overridden to false: only commitAsync and commitSync commit offsets; call them "
             "after the output is written"
         )
+    auto_offset_reset = _parse_offset_reset(parsed)
+    if "auto.offset.reset" in parsed.given_names and auto_offset_reset != "none":
+        warn_once(
+            f"auto.offset.reset={auto_offset_reset} is overridden to none in tasks: records that a task cannot find "
+            "are data loss. The setting applies only where a stream starts"
+        )
     poll_timeout_ms = parsed.get_optional_int("kafkaConsumer.pollTimeoutMs")
     return KafkaParameters(
         client.connection,
         client.fetch,
-        auto_offset_reset=_parse_offset_reset(parsed),
+        auto_offset_reset=auto_offset_reset,
         poll_timeout=None if poll_timeout_ms is None else poll_timeout_ms / 1000,
         source_option_strings=_source_option_strings(parsed),
         **parsed.fields_for(KafkaParameters, roles=("connect", "fetch", "group", "plan")),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.config.batch_limits import parse_gains
 from pyspark_kafka_direct.config.config_option import ConfigSource
+from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
 from pyspark_kafka_direct.errors import OptionError
@@ -52,6 +53,15 @@ def assume_consecutive(conf: SparkConfReader) -> bool:
     """Return whether the user guarantees that offsets have no gaps."""
     # Gaps are always allowed, so Spark's spark.streaming.kafka.allowNonConsecutiveOffsets has no effect here.
     return _parse(conf, _KAFKA + "assumeConsecutiveOffsets").get_boolean(_KAFKA + "assumeConsecutiveOffsets")
+
+
+def warn_of_ignored_properties(conf: SparkConfReader) -> None:
+    """Warn if a property of Spark's direct stream is set that has no effect."""
+    if conf.get(_KAFKA + "maxRetries") is not None:
+        warn_once(
+            f"{_KAFKA}maxRetries is ignored, as in Spark since the connector for Kafka 0.8 was removed: requests for "
+            "offsets are retried for default.api.timeout.ms"
+        )
 
 
 def partition_rates(conf: SparkConfReader) -> PartitionRates:

@@ -10,6 +10,7 @@ from pyspark.streaming.dstream import TransformedDStream
 from pyspark.streaming.util import TransformFunction
 
 from pyspark_kafka_direct.config.spark_conf import assume_consecutive as assume_consecutive_of
+from pyspark_kafka_direct.config.spark_conf import warn_of_ignored_properties
 from pyspark_kafka_direct.direct import checkpointed_stream
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, check_pinned_threads, find_stream
@@ -221,6 +222,7 @@ def create_direct_stream(
     check_decoders(key_decoder, value_decoder)
     check_pinned_threads()
     conf = ssc.sparkContext.getConf()
+    warn_of_ignored_properties(conf)
     interval_ms = ssc._jssc.ssc().graph().batchDuration().milliseconds()
     spec = StreamSpec(
         strategy,

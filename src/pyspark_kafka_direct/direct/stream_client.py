@@ -10,6 +10,7 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
@@ -60,6 +61,11 @@ class StreamClient:
 def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool = POOL) -> StreamClient:
     """Create the client from the strategy's parameters; connections open with the first request."""
     parameters = parse_kafka_params(strategy.executor_params)
+    if parameters.group_id is None:
+        warn_once(
+            "group.id is not set: the stream does not start at committed offsets, and commitAsync and commitSync fail. "
+            "Set it to a group of its own if the stream is to commit offsets"
+        )
     cluster = ClusterClient(parameters.connection, pool=pool)
     group = None if parameters.group_id is None else ConsumerGroup(cluster, parameters.group_id)
     return StreamClient(parameters, cluster, group, CommitQueue(group, pool.system))

@@ -14,6 +14,10 @@ from pyspark_kafka_direct.config.kafka_params import KafkaParameters, parse_kafk
 
 SERVERS = {"bootstrap.servers": "a:9092,b:9093"}
 STRING = "org.apache.kafka.common.serialization.StringDeserializer"
+AUTO_OFFSET_RESET_WARNING = (
+    "auto.offset.reset=earliest is overridden to none in tasks: records that a task cannot find are data loss. The "
+    "setting applies only where a stream starts"
+)
 BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
@@ -43,7 +47,7 @@ def test_a_typical_java_configuration(caplog: pytest.LogCaptureFixture) -> None:
     assert parsed.fetch.fetch_max_wait_ms == 100
     assert parsed.group_id == "delays"
     assert parsed.auto_offset_reset == "earliest"
-    assert logged_warnings(caplog) == []
+    assert logged_warnings(caplog) == [AUTO_OFFSET_RESET_WARNING]
 
 
 def test_defaults_are_those_of_java() -> None:
@@ -81,6 +85,16 @@ def test_executors_have_a_minimum_receive_buffer(given: int | None, expected: in
     parsed = parse_kafka_params({**SERVERS, "receive.buffer.bytes": given})
     assert parsed.executor_connection.receive_buffer_bytes == expected
     assert parsed.connection.receive_buffer_bytes == (-1 if given is None else given)
+
+
+@pytest.mark.parametrize(("reset", "is_logged"), [(None, False), ("none", False), ("latest", True), ("Earliest", True)])
+def test_an_overridden_offset_reset_is_logged_once(
+    reset: str | None, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        parse_kafka_params({**SERVERS, "group.id": "g", "auto.offset.reset": reset})
+    overridden = [warning for warning in logged_warnings(caplog) if "is overridden to none in tasks" in warning]
+    assert len(overridden) == is_logged
 
 
 def test_each_override_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

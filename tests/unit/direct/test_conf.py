@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.spark_conf import assume_consecutive, poll_timeout, warn_of_ignored_properties
 
 POLL_TIMEOUT = "spark.streaming.kafka.consumer.poll.ms"
 
@@ -48,3 +49,14 @@ def test_allow_non_consecutive_offsets_is_ignored() -> None:
 def test_a_value_that_is_not_a_boolean_is_rejected() -> None:
     with pytest.raises(OptionError, match="true or false"):
         assume_consecutive(Conf({"spark.streaming.kafka.assumeConsecutiveOffsets": "maybe"}))
+
+
+def test_the_property_of_the_old_connector_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    option_messages.warn_once.cache_clear()
+    warn_of_ignored_properties(Conf())
+    assert caplog.records == []
+    for _ in range(2):
+        warn_of_ignored_properties(Conf({"spark.streaming.kafka.maxRetries": "3"}))
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        "spark.streaming.kafka.maxRetries is ignored"
+    ]

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
@@ -73,3 +74,13 @@ def test_log_starts_are_requested_only_without_fail_on_data_loss(
     broker: FakeBroker, fail_on_data_loss: str, log_starts: dict[TopicPartition, int]
 ) -> None:
     assert view(broker, "read_uncommitted", failOnDataLoss=fail_on_data_loss).log_starts([PARTITION]) == log_starts
+
+
+@pytest.mark.parametrize(("group", "times"), [({}, 1), ({"group.id": "g"}, 0)])
+def test_a_missing_group_id_is_logged_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, group: dict[str, str], times: int
+) -> None:
+    option_messages.warn_once.cache_clear()
+    for _ in range(2):
+        view(broker, "read_uncommitted", **group)
+    assert sum("group.id is not set" in record.getMessage() for record in caplog.records) == times
