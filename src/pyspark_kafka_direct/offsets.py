@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from uuid import UUID
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError
 
@@ -54,14 +55,24 @@ class TopicPartition(NamedTuple):
 class OffsetRange:
     """The offsets of one topic-partition from ``from_offset`` (inclusive) to ``until_offset`` (exclusive).
 
+    Args:
+        topic: The topic name.
+        partition: The partition number.
+        from_offset: The first offset.
+        until_offset: The offset after the last one.
+        topic_id: The id of the topic when the range was planned, if it is known. With an id, reading the range from a
+            topic that was recreated since is data loss. As in Spark, only the first four fields are compared.
+
     Raises:
-        InvalidOffsetsError: An empty topic, a negative number, or ``from_offset`` after ``until_offset``.
+        InvalidOffsetsError: An empty topic, a negative number, ``from_offset`` after ``until_offset``, or a topic id
+            that is not a ``UUID``.
     """
 
     topic: str
     partition: int
     from_offset: int
     until_offset: int
+    topic_id: UUID | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.topic, str) or not self.topic:
@@ -76,6 +87,8 @@ class OffsetRange:
                 topic=self.topic,
                 partition=self.partition,
             )
+        if self.topic_id is not None and not isinstance(self.topic_id, UUID):
+            raise InvalidOffsetsError(f"topic_id must be a UUID, got {self.topic_id!r}", topic=self.topic)
 
     @classmethod
     def create(cls, topic: str | TopicPartition, *numbers: int) -> OffsetRange:
@@ -187,11 +200,23 @@ def recorded_first_start(topics: Mapping[str, Any]) -> dict[TopicPartition, int]
 
 
 _RANGE_KEYS = ("topic", "partition", "fromOffset", "untilOffset")
+_TOPIC_ID_KEY = "topicId"
+
+
+def with_topic_ids(ranges: Iterable[OffsetRange], topic_ids: Mapping[str, UUID | None]) -> list[OffsetRange]:
+    """Return the ranges with the ids of their topics; a range that has an id keeps it."""
+    return [
+        offset_range if offset_range.topic_id else replace(offset_range, topic_id=topic_ids.get(offset_range.topic))
+        for offset_range in ranges
+    ]
 
 
 def offset_ranges_to_json(ranges: Iterable[OffsetRange]) -> str:
-    """Serialize ranges as ``[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]``, in their order."""
-    return json.dumps([{key: getattr(offset_range, key) for key in _RANGE_KEYS} for offset_range in ranges])
+    """Serialize ranges as ``[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]``, in their order.
+
+    A range with a topic id also has ``"topicId":"0f8c..."``.
+    """
+    return json.dumps([_offset_range_entry(offset_range) for offset_range in ranges])
 
 
 def offset_ranges_from_json(text: str) -> tuple[OffsetRange, ...]:
@@ -209,13 +234,30 @@ def offset_ranges_from_json(text: str) -> tuple[OffsetRange, ...]:
     return tuple(_offset_range(index, entry) for index, entry in enumerate(entries))
 
 
+def _offset_range_entry(offset_range: OffsetRange) -> dict[str, object]:
+    entry = {key: getattr(offset_range, key) for key in _RANGE_KEYS}
+    return entry if offset_range.topic_id is None else entry | {_TOPIC_ID_KEY: str(offset_range.topic_id)}
+
+
 def _offset_range(index: int, entry: object) -> OffsetRange:
-    if not isinstance(entry, dict) or set(entry) != set(_RANGE_KEYS):
-        raise ValueError(f"entry {index} must have exactly the keys {', '.join(_RANGE_KEYS)}")
+    if not isinstance(entry, dict) or set(entry) - {_TOPIC_ID_KEY} != set(_RANGE_KEYS):
+        raise ValueError(f"entry {index} must have exactly the keys {', '.join(_RANGE_KEYS)}, and may have topicId")
     try:
-        return OffsetRange(*cast("tuple[str, int, int, int]", tuple(entry[key] for key in _RANGE_KEYS)))
+        return OffsetRange(
+            *cast("tuple[str, int, int, int]", tuple(entry[key] for key in _RANGE_KEYS)),
+            topic_id=_parse_topic_id(entry.get(_TOPIC_ID_KEY)),
+        )
     except InvalidOffsetsError as error:
         raise ValueError(f"entry {index}: {error}") from None
+
+
+def _parse_topic_id(value: object) -> UUID | None:
+    if value is None:
+        return None
+    try:
+        return UUID(cast("str", value))
+    except (ValueError, AttributeError):  # AttributeError: it is not a string
+        raise InvalidOffsetsError(f"topicId must be a UUID such as {UUID(int=0)}, got {value!r}") from None
 
 
 def topics_from_json(text: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from pyspark_kafka_direct.offsets import (
     offset_ranges_to_json,
     partition_offsets_from_json,
     partition_offsets_to_json,
+    with_topic_ids,
 )
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=12)
@@ -39,6 +42,39 @@ def test_ranges_have_sparks_names_in_json() -> None:
     assert json.loads(offset_ranges_to_json([OffsetRange("t", 0, 5, 9)])) == [
         {"topic": "t", "partition": 0, "fromOffset": 5, "untilOffset": 9}
     ]
+
+
+TOPIC_ID = UUID("0f8c6a1e-5f4b-4c0d-9d57-1a2b3c4d5e6f")
+
+
+def test_a_topic_id_survives_json_and_pickling() -> None:
+    planned = OffsetRange("t", 0, 5, 9, topic_id=TOPIC_ID)
+    text = offset_ranges_to_json([planned, OffsetRange("t", 1, 0, 0)])
+    assert json.loads(text)[0]["topicId"] == str(TOPIC_ID)
+    assert [parsed.topic_id for parsed in offset_ranges_from_json(text)] == [TOPIC_ID, None]
+    assert pickle.loads(pickle.dumps(planned)).topic_id == TOPIC_ID
+
+
+def test_as_in_spark_a_range_is_its_four_fields() -> None:
+    planned, plain = OffsetRange("t", 0, 5, 9, topic_id=TOPIC_ID), OffsetRange("t", 0, 5, 9)
+    assert planned == plain
+    assert len({planned, plain}) == 1
+    assert repr(planned) == repr(plain)
+
+
+def test_ranges_get_the_ids_of_their_topics_and_keep_their_own() -> None:
+    own = OffsetRange("t", 0, 5, 9, topic_id=TOPIC_ID)
+    stamped = with_topic_ids([own, OffsetRange("t", 1, 0, 1), OffsetRange("u", 0, 0, 1)], {"t": UUID(int=2)})
+    assert [offset_range.topic_id for offset_range in stamped] == [TOPIC_ID, UUID(int=2), None]
+
+
+@pytest.mark.parametrize("topic_id", [5, "t", "", ["x"]])
+def test_a_topic_id_that_is_not_a_uuid_is_rejected(topic_id: Any) -> None:
+    with pytest.raises(InvalidOffsetsError, match="topic_id must be a UUID"):
+        OffsetRange("t", 0, 5, 9, topic_id=topic_id)
+    entry = {"topic": "t", "partition": 0, "fromOffset": 5, "untilOffset": 9, "topicId": topic_id}
+    with pytest.raises(ValueError, match="entry 0: topicId must be a UUID"):
+        offset_ranges_from_json(json.dumps([entry]))
 
 
 def test_deeply_nested_ranges_are_rejected() -> None:

@@ -326,7 +326,8 @@ SOURCE_OPTIONS: Final = (
     _end_option(
         "offsetRanges",
         'The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition can '
-        "have several ranges. Cannot be combined with other options that select topics or offsets.",
+        'have several ranges. With `"topicId"`, reading from a topic with another id is data loss. Cannot be combined '
+        "with other options that select topics or offsets.",
         ValueType.JSON,
         stream_policy=_REJECTED_NO_END,
         defined_by_spark=False,

@@ -63,7 +63,12 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
     if options.offset_ranges is not None:
         topics = cluster.topics(offset_range.topic for offset_range in options.offset_ranges)
         plan = plan_explicit_ranges(
-            options.offset_ranges, partitions_by_topic(topics), offsets, planner_options, pushed
+            options.offset_ranges,
+            partitions_by_topic(topics),
+            {name: topic.topic_id for name, topic in topics.items()},
+            offsets,
+            planner_options,
+            pushed,
         )
         return PlannedBatch(plan, topics, _leaders(cluster, plan))
     topics = fetch_topics(cluster, options.selection)
@@ -89,7 +94,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
             KafkaInputPartition(
                 RangeTask(
                     offset_range,
-                    topics[offset_range.topic].topic_id,
+                    offset_range.topic_id or topics[offset_range.topic].topic_id,
                     leaders.get(offset_range.topic_partition),
                     offset_range in plan.from_earliest,
                 )

@@ -19,6 +19,7 @@ from pyspark_kafka_direct.direct.checkpoint_data import StreamCheckpointData, St
 from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, StopSignal, flush_commits
 from pyspark_kafka_direct.direct.stream_client import StreamClient, StreamClusterView, create_stream_client
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import with_topic_ids
 from pyspark_kafka_direct.planning.direct_stream_planner import plan_direct_batch
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class CheckpointedStream:
     def planned_ranges(self, time_ms: int) -> list[OffsetRange]:
         """Return the ranges of a batch that was planned; raises InvalidOffsetsError if there is none."""
         with self._lock:
-            return list(self._state.planned_ranges(time_ms))
+            return with_topic_ids(self._state.planned_ranges(time_ms), self._state.position.topic_ids)
 
     def begin_generation(self, time_ms: int) -> None:
         """Record that Spark starts to generate a batch."""

@@ -11,7 +11,7 @@ from pyspark.core.rdd import RDD, PipelinedRDD
 from pyspark_kafka_direct.direct.kafka_record import RECORD_COLUMNS, KafkaRecord, kafka_records
 from pyspark_kafka_direct.direct.location_strategies import create_task_rdd, list_executors, preferred_location
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
-from pyspark_kafka_direct.offsets import offset_ranges_to_json
+from pyspark_kafka_direct.offsets import offset_ranges_to_json, with_topic_ids
 from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ def create_kafka_rdd(
 ) -> KafkaRDD:
     """Create a KafkaRDD without any broker request."""
     executors = list_executors(sc)
-    topic_ids, leaders, hosts = topic_ids or {}, leaders or {}, hosts or {}
+    leaders, hosts = leaders or {}, hosts or {}
+    ranges = with_topic_ids(ranges, topic_ids or {})
     partitions = [offset_range.topic_partition for offset_range in ranges]
     tasks = [
-        RangeTask(offset_range, topic_ids.get(offset_range.topic), leaders.get(partition))
+        RangeTask(offset_range, offset_range.topic_id, leaders.get(partition))
         for offset_range, partition in zip(ranges, partitions, strict=True)
     ]
     task_rdd = create_task_rdd(sc, tasks, [preferred_location(partition, executors, hosts) for partition in partitions])

@@ -8,8 +8,9 @@ log start offset that was returned, an offset found by timestamp never lies afte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+from uuid import UUID
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.planning.offset_specs import OffsetSpec
     from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
+
+_NO_TOPIC: Final = UUID(int=0)  # Kafka's zero id, which no topic has
 
 # Requests offsets from the leaders, by partition: EARLIEST, LATEST or a timestamp in ms, for which the result is
 # NO_RECORD if no record has it or a later one.
@@ -93,11 +96,29 @@ def plan_offset_specs(
 def plan_explicit_ranges(
     ranges: Sequence[OffsetRange],
     topics: Mapping[str, Collection[int]],  # the partitions of each existing topic
+    topic_ids: Mapping[str, UUID | None],
     fetch_offsets: OffsetLookup,
     options: BatchPlanOptions,
     pushed: PushedFilters | None = None,
 ) -> BatchPlan:
-    """Plan the ranges of the option ``offsetRanges``, in the order of the option."""
+    """Plan the ranges of the option ``offsetRanges``, in the order of the option.
+
+    Ranges of a topic that seems to be deleted or recreated come last and keep their topic ids. Their tasks decide
+    whether it is data loss, because a single metadata response may be outdated.
+    """
+    existing = [r for r in ranges if _has_same_topic(r, topic_ids)]
+    others = [r for r in ranges if not _has_same_topic(r, topic_ids) and r.count()]
+    plan = _plan_existing_ranges(existing, topics, fetch_offsets, options, pushed)
+    return replace(plan, ranges=(*plan.ranges, *(others if pushed is None else pushed.narrow(others))))
+
+
+def _plan_existing_ranges(
+    ranges: Sequence[OffsetRange],
+    topics: Mapping[str, Collection[int]],
+    fetch_offsets: OffsetLookup,
+    options: BatchPlanOptions,
+    pushed: PushedFilters | None,
+) -> BatchPlan:
     partitions = {r.topic_partition for r in ranges}
     for tp in sorted(partitions):
         if tp.partition not in topics.get(tp.topic, ()):
@@ -115,6 +136,13 @@ def plan_explicit_ranges(
         for r in ranges
     ]
     return _plan_ranges(bounds, earliest, latest, fetch_offsets, options, pushed)
+
+
+def _has_same_topic(offset_range: OffsetRange, topic_ids: Mapping[str, UUID | None]) -> bool:
+    """Return whether the topic of a range exists with the same id, as far as the ids are known."""
+    if offset_range.topic_id is None:
+        return True
+    return topic_ids.get(offset_range.topic, _NO_TOPIC) in (None, offset_range.topic_id)
 
 
 def _offsets_by_timestamp(

@@ -8,15 +8,17 @@ timestamps are milliseconds, Spark's literals are microseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange, TopicPartition
+from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 Operator: TypeAlias = Literal["=", "<=>", "<", "<=", ">", ">=", "in"]
 
@@ -91,7 +93,7 @@ class PushedFilters:
         for r in ranges:
             first, until = max(r.from_offset, self.offsets.minimum), min(r.until_offset, self.offsets.maximum + 1)
             if first < until and r.partition in self.partitions:
-                narrowed.append(OffsetRange(r.topic, r.partition, first, until))
+                narrowed.append(replace(r, from_offset=first, until_offset=until))
         return narrowed
 
     def required_timestamps(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
@@ -110,7 +112,7 @@ class PushedFilters:
             first_match = offsets.get(r.topic_partition, r.from_offset)
             first = r.until_offset if first_match == NO_RECORD else max(r.from_offset, first_match)
             if first < r.until_offset:
-                narrowed.append(OffsetRange(r.topic, r.partition, first, r.until_offset))
+                narrowed.append(replace(r, from_offset=first))
         return narrowed
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct import KafkaDirectError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.direct import KafkaRDD, KafkaRecord, KafkaUtils, LocationStrategies, OffsetRange
@@ -135,14 +137,43 @@ def test_lost_records_can_be_skipped(bench: Workbench, rdd_of: Callable[..., Kaf
     assert (rdd.count(), rdd.toDF().count()) == (2, 2)
 
 
-def test_a_recreated_topic_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD]) -> None:
+@pytest.mark.parametrize("action", ["collect", "toDF"])
+def test_a_recreated_topic_fails_the_job(bench: Workbench, rdd_of: Callable[..., KafkaRDD], action: str) -> None:
     topic = bench.make_topic()
     bench.write(topic, [b"old"])
     rdd = rdd_of((topic, 0, 0, 1))
     bench.recreate_topic(topic)
     bench.write(topic, [b"new"])
-    with pytest.raises(Exception, match="DataLossError"):
-        rdd.collect()
+    with pytest.raises(Exception, match=r"DataLossError: .*deleted and recreated"):
+        rdd.collect() if action == "collect" else rdd.toDF().collect()
+
+
+def test_a_stored_range_is_not_read_from_a_recreated_topic(
+    spark: SparkSession, bench: Workbench, rdd_of: Callable[..., KafkaRDD]
+) -> None:
+    topic, other = bench.make_topic(), bench.make_topic()
+    bench.write(topic, [b"old"])
+    bench.write(other, [b"kept"])
+    ranges = rdd_of((topic, 0, 0, 1), (other, 0, 0, 1)).offsetRanges()
+    stored = pickle.loads(pickle.dumps(ranges))
+    bench.recreate_topic(topic)
+    bench.write(topic, [b"new"])
+    params = {"bootstrap.servers": bench.bootstrap_servers, "failOnDataLoss": False}
+    rdd = KafkaUtils.createRDD(spark.sparkContext, params, stored)
+    assert values(rdd.collect()) == [b"kept"]
+    assert [bytes(row.value) for row in rdd.toDF().collect()] == [b"kept"]
+
+
+def test_a_deleted_topic_is_skipped_by_a_data_frame_as_by_the_rdd(
+    bench: Workbench, rdd_of: Callable[..., KafkaRDD]
+) -> None:
+    topic, other = bench.make_topic(), bench.make_topic()
+    bench.write(topic, [b"old"])
+    bench.write(other, [b"kept"])
+    rdd = rdd_of((topic, 0, 0, 1), (other, 0, 0, 1), params={"failOnDataLoss": False})
+    Admin(bench.bootstrap_servers).delete(topic)
+    assert values(rdd.collect()) == [b"kept"]
+    assert [bytes(row.value) for row in rdd.toDF().collect()] == [b"kept"]
 
 
 # KafkaRDDSuite "iterator boundary conditions"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -148,7 +149,7 @@ def test_lookups_are_few_and_in_order() -> None:
 def test_without_partitions_there_is_no_lookup() -> None:
     cluster = logs()
     assert plan_offset_specs(Earliest(), Latest(), [], cluster, BatchPlanOptions()) == BatchPlan(())
-    assert plan_explicit_ranges([], {}, cluster, BatchPlanOptions()) == BatchPlan(())
+    assert plan_explicit_ranges([], {}, {}, cluster, BatchPlanOptions()) == BatchPlan(())
     assert cluster.requested == []
 
 
@@ -196,30 +197,51 @@ def test_explicit_ranges_keep_their_order() -> None:
         OffsetRange("t", 0, 0, 3),
         OffsetRange("t", 2, 0, 0),
     ]
-    result = plan_explicit_ranges(ranges, {"t": [0, 1, 2]}, logs(), BatchPlanOptions())
+    result = plan_explicit_ranges(ranges, {"t": [0, 1, 2]}, {}, logs(), BatchPlanOptions())
     assert planned(result) == [(1, 5, 7), (0, 8, 9), (0, 0, 3)]
     assert result.from_earliest == frozenset()
 
 
 def test_explicit_ranges_must_exist() -> None:
     with pytest.raises(TopicNotFoundError, match="topic-partition that does not exist"):
-        plan_explicit_ranges([OffsetRange("t", 7, 0, 1)], {"t": [0, 1, 2]}, logs(), BatchPlanOptions())
+        plan_explicit_ranges([OffsetRange("t", 7, 0, 1)], {"t": [0, 1, 2]}, {}, logs(), BatchPlanOptions())
     with pytest.raises(TopicNotFoundError):
-        plan_explicit_ranges([OffsetRange("x", 0, 0, 1)], {"t": [0]}, logs(), BatchPlanOptions())
+        plan_explicit_ranges([OffsetRange("x", 0, 0, 1)], {"t": [0]}, {}, logs(), BatchPlanOptions())
 
 
 def test_explicit_ranges_outside_the_log_are_data_loss() -> None:
     ranges = [OffsetRange("t", 1, 0, 6), OffsetRange("t", 0, 5, 50)]
     with pytest.raises(DataLossError):
-        plan_explicit_ranges(ranges, {"t": [0, 1]}, logs(), BatchPlanOptions())
-    result = plan_explicit_ranges(ranges, {"t": [0, 1]}, logs(), BatchPlanOptions(fail_on_data_loss=False))
+        plan_explicit_ranges(ranges, {"t": [0, 1]}, {}, logs(), BatchPlanOptions())
+    result = plan_explicit_ranges(ranges, {"t": [0, 1]}, {}, logs(), BatchPlanOptions(fail_on_data_loss=False))
     assert planned(result) == [(1, 4, 6), (0, 5, 10)]
     assert len(result.warnings) == 2
 
 
+@pytest.mark.parametrize("topic_ids", [{"t": UUID(int=2), "u": UUID(int=1)}, {"u": UUID(int=1)}])
+def test_the_task_decides_whether_a_range_of_a_recreated_or_deleted_topic_is_lost(topic_ids: dict[str, UUID]) -> None:
+    topics = {topic: [0, 1, 2] for topic in topic_ids}
+    cluster = Logs({TopicPartition("u", 0): (0, [1000] * 4)})  # a lookup for "t" would fail
+    lost = OffsetRange("t", 1, 0, 50, topic_id=UUID(int=1))
+    ranges = [lost, OffsetRange("t", 0, 5, 5, topic_id=UUID(int=1)), OffsetRange("u", 0, 1, 3, topic_id=UUID(int=1))]
+    result = plan_explicit_ranges(ranges, topics, topic_ids, cluster, BatchPlanOptions())
+    assert result.ranges == (OffsetRange("u", 0, 1, 3), lost)
+    assert result.ranges[1].topic_id == UUID(int=1)
+    pushed = push_filters([Comparison("offset", ">=", 40)])
+    result = plan_explicit_ranges(ranges, topics, topic_ids, cluster, BatchPlanOptions(), pushed)
+    assert result.ranges == (OffsetRange("t", 1, 40, 50),)
+    assert result.ranges[0].topic_id == UUID(int=1)
+
+
+def test_a_range_with_an_id_is_planned_as_one_without_where_brokers_have_no_ids() -> None:
+    ranges = [OffsetRange("t", 0, 5, 50, topic_id=UUID(int=1))]
+    with pytest.raises(DataLossError, match="beyond the end"):
+        plan_explicit_ranges(ranges, {"t": [0]}, {"t": None}, logs(), BatchPlanOptions())
+
+
 def test_with_read_committed_the_task_handles_an_end_beyond_the_last_stable_offset() -> None:
     ranges = [OffsetRange("t", 0, 5, 50)]
-    assert planned(plan_explicit_ranges(ranges, {"t": [0]}, logs(), BatchPlanOptions(read_committed=True))) == [
+    assert planned(plan_explicit_ranges(ranges, {"t": [0]}, {}, logs(), BatchPlanOptions(read_committed=True))) == [
         (0, 5, 50)
     ]
 
