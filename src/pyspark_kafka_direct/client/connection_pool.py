@@ -1,5 +1,7 @@
 """Connections and producer ids that outlive a task: one pool per process, the only global state of this package.
 
+A direct stream has a pool of its own on the driver, which is closed when the stream stops.
+
 Spark reuses its Python workers, so a connection made for one micro-batch serves the next. So does a producer id, which
 brokers retain for a day.
 """
@@ -10,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.producer_state import IdleProducerPool
@@ -54,6 +57,9 @@ class _BrokerFailures(NamedTuple):
 _NO_FAILURES = _BrokerFailures(0, 0.0)
 
 
+_pools: WeakSet[ConnectionPool] = WeakSet()
+
+
 class ConnectionPool:
     """Idle connections by settings and broker, most recently used first, and failures by address; thread-safe."""
 
@@ -67,6 +73,7 @@ class ConnectionPool:
         self._idle: OrderedDict[int, _IdleConnection] = OrderedDict()  # by id(connection), longest idle first
         self._failures: dict[tuple[str, int], _BrokerFailures] = {}
         self._closed = False
+        _pools.add(self)
 
     def acquire(self, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> Connection:
         """Return an idle connection that is still open, or a new one."""
@@ -196,5 +203,10 @@ class ConnectionPool:
             self.system.sleep(min(remaining, deadline.remaining()))
 
 
+def _after_fork() -> None:
+    for pool in list(_pools):
+        pool.after_fork()
+
+
 POOL = ConnectionPool()
-os.register_at_fork(after_in_child=POOL.after_fork)
+os.register_at_fork(after_in_child=_after_fork)

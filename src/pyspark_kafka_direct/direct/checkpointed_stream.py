@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.direct.checkpoint_data import StreamCheckpointData, StreamSpec, check_checkpoint_version
 from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, StopSignal, flush_commits
 from pyspark_kafka_direct.direct.stream_client import StreamClient, StreamClusterView, create_stream_client
@@ -155,7 +156,7 @@ class CheckpointedStream:
         with self._lock:
             client = self._client
             if client is None:
-                client = self._client = create_stream_client(self.spec.strategy)
+                client = self._client = create_stream_client(self.spec.strategy, ConnectionPool())
             return client
 
     @property
@@ -163,6 +164,12 @@ class CheckpointedStream:
         """The queue of offset commits; ``None`` before the client is created."""
         client = self._client
         return None if client is None else client.commits
+
+    def close(self) -> None:
+        """Close the connections of a stream whose context is stopped."""
+        client = self._client
+        if client is not None:
+            client.close()
 
     def _cluster_view(self) -> StreamClusterView:
         return StreamClusterView(self.client, self.spec, self.controller)

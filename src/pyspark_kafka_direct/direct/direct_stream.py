@@ -234,11 +234,16 @@ def create_direct_stream(
         assume_consecutive_of(conf) if assume_consecutive is None else assume_consecutive,
     )
     stream = CheckpointedStream(uuid.uuid4().hex, spec, create_rate_controller(conf, interval_ms))
-    stream.start()
-    constant, batches = create_constant_stream(ssc)
-    stream.context_binding = StreamingContextBinding(ssc, constant, stream)
+    try:
+        stream.start()
+        constant, batches = create_constant_stream(ssc)
+        binding = stream.context_binding = StreamingContextBinding(ssc, constant, stream)
+    except BaseException:
+        stream.close()
+        raise
     checkpointed_stream.register_stream(stream)
-    add_generation_callbacks(ssc, batches, BeginGeneration(stream), EndGeneration(stream.stream_id))
+    begin, end = BeginGeneration(stream), EndGeneration(stream.stream_id)
+    add_generation_callbacks(ssc, batches, begin, end, binding.show_name)
     return DirectKafkaInputDStream(ssc, batches, stream)
 
 

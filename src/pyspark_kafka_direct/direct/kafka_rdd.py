@@ -51,6 +51,7 @@ def create_kafka_rdd(
     value_decoder: Decoder | None = None,
     assume_consecutive: bool = False,
     poll_timeout: float = 120.0,  # seconds without progress until a task fails, unless the parameters set it
+    name: str = "KafkaRDD",  # in Spark's UI
 ) -> KafkaRDD:
     """Create a KafkaRDD without any broker request."""
     executors = list_executors(sc)
@@ -62,6 +63,8 @@ def create_kafka_rdd(
         for offset_range, partition in zip(ranges, partitions, strict=True)
     ]
     task_rdd = create_task_rdd(sc, tasks, [preferred_location(partition, executors, hosts) for partition in partitions])
+    # The name of the KafkaRDD itself would create a JVM object for it, which its transformations do not need.
+    task_rdd.setName(name)
     return KafkaRDD(
         task_rdd,
         parameters,

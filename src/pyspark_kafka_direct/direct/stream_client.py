@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 from pyspark_kafka_direct.config.option_messages import warn_once
@@ -58,8 +57,15 @@ class StreamClient:
         return _contains_secret(self.parameters.connection.security)
 
 
-def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool = POOL) -> StreamClient:
-    """Create the client from the strategy's parameters; connections open with the first request."""
+
+def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> StreamClient:
+    """Create the client from the strategy's parameters; connections open with the first request.
+
+    The pool must not be shared, because ``close`` closes it.
+    """
+    def close(self) -> None:
+        """Close all connections, those in use as soon as their requests end; later requests open new ones."""
+        self.cluster.pool.close()
     parameters = parse_kafka_params(strategy.executor_params)
     if parameters.group_id is None:
         warn_once(

@@ -68,7 +68,20 @@ class StreamingContextBinding:
         self._poll_timeout = poll_timeout(ssc.sparkContext.getConf())
         if stream.controller is not None:
             stream.controller.listen_to(ssc, self._input_id)
-        hook_stop(ssc, stream, partial(unregister_stream, stream))
+        self._name = f"Kafka 0.10 direct stream [{self._input_id}]"
+        self.show_name()
+        hook_stop(ssc, stream, partial(_release_stream, stream))
+
+    def show_name(self) -> None:
+        """Replace the name "Constant dstream" in Spark's UI by that of Spark's own direct stream."""
+        # Spark takes the names when it starts the graph. After a restart the names from the checkpoint are there.
+        graph = self._ssc._jssc.ssc().graph()
+        names = accessible_field(graph.getClass(), "inputStreamNameAndID")
+        jvm: Any = self._ssc._jvm
+        old = names.get(graph)
+        pairs = [old.apply(index) for index in range(old.size())]
+        named = jvm.scala.Tuple2(self._name, self._input_id)
+        names.set(graph, jvm.PythonUtils.toSeq([named if pair._2() == self._input_id else pair for pair in pairs]))
 
     def rdd(self, time_ms: int) -> KafkaRDD:
         """Return the RDD of a batch, the same object at every call."""
@@ -82,7 +95,7 @@ class StreamingContextBinding:
     def generate_rdd(self, time_ms: int) -> KafkaRDD:
         """Return the RDD of the batch that Spark is generating, report its input info, and drop old batches."""
         rdd = self.rdd(time_ms)
-        self._report_input_info(time_ms, rdd.offsetRanges())
+        self._report_input_info(time_ms, self._stream.batch_ranges(time_ms))  # without topic ids, as in Spark
         self._forget_old_batches(time_ms)
         return rdd
 
@@ -108,6 +121,7 @@ class StreamingContextBinding:
             value_decoder=spec.value_decoder,
             assume_consecutive=spec.assume_consecutive,
             poll_timeout=self._poll_timeout,
+            name=self._name,
         )
         # If Spark persists this RDD, derived RDDs must be computed from it and not from the underlying tasks.
         rdd.is_cached = stream.persisted
@@ -159,6 +173,12 @@ class StreamingContextBinding:
                     self._rdds.pop(time_ms, None)
 
 
+def _release_stream(stream: CheckpointedStream) -> None:
+    """Release a stream whose context is stopped, and close its connections."""
+    unregister_stream(stream)
+    stream.close()
+
+
 def create_constant_stream(ssc: StreamingContext) -> tuple[Any, DStream[Any]]:
     """Create the constant input stream; returns the JVM object and its Python wrapper."""
     jvm = ssc._jvm
@@ -195,9 +215,13 @@ def bind_restored_stream(stream: CheckpointedStream, rdd: RDD[Any]) -> Streaming
 
 
 def add_generation_callbacks(
-    ssc: StreamingContext, batches: DStream[Any], on_begin: GenerationCallback, on_end: GenerationCallback
+    ssc: StreamingContext,
+    batches: DStream[Any],
+    on_begin: GenerationCallback,
+    on_end: GenerationCallback,
+    on_started: Callable[[], None],
 ) -> None:
-    """Add callbacks that Spark runs before and after each generation, once the context starts."""
+    """Add callbacks that Spark runs before and after each generation, and one for the start of the context."""
     first, last = (_jvm_stream(TransformedDStream(batches, callback)) for callback in (on_begin, on_end))  # type: ignore[arg-type]
     java_context = ssc._jssc
     start = java_context.start
@@ -209,6 +233,7 @@ def add_generation_callbacks(
         if java_context.getState().toString() == "INITIALIZED":
             _surround_output_streams(ssc, first, last)
         start()
+        on_started()
 
     java_context.start = add_callbacks_and_start
 

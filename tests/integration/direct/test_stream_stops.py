@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +27,8 @@ from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.config.client_parser import parse_client_params
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +65,56 @@ def test_a_stop_does_not_wait_for_an_unresponsive_broker(spark: SparkSession, to
                 os.kill(kafka.pids[1], signal.SIGCONT)
         print(f"the stop took {duration:.1f} s")
         assert duration < _MAX_STOP_SECONDS
+
+
+def test_a_stop_closes_the_connections_of_the_stream(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any
+) -> None:
+    topic = make_topic()
+    put(topic, range(3))
+    sockets, threads = set(broker_sockets(kafka)), set(threading.enumerate())
+    batches = BatchResults()
+    with streaming(spark.sparkContext, 0.5) as ssc:
+        stream = direct_stream(ssc, kafka.bootstrap_servers, topic, topic)
+
+        def handle(rdd: KafkaRDD) -> None:
+            stream.commitAsync(rdd.offsetRanges())
+            batches.add(rdd.offsetRanges())
+
+        stream.foreachRDD(handle)
+        ssc.start()
+        batches.wait_for_more(3)
+        assert set(broker_sockets(kafka)) - sockets
+    assert set(broker_sockets(kafka)) <= sockets
+    left = {thread.name for thread in set(threading.enumerate()) - threads}
+    assert not {name for name in left if name.startswith("pyspark-kafka-direct")}
+    stream.commitSync([OffsetRange(topic, 0, 0, 3)])
+    assert set(broker_sockets(kafka)) <= sockets, "a later commit opens a connection and closes it"
+
+
+def test_a_stream_without_a_start_closes_its_connections(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    sockets = set(broker_sockets(kafka))
+    with streaming(spark.sparkContext, 1) as ssc:
+        with pytest.raises(TopicNotFoundError):
+            direct_stream(ssc, kafka.bootstrap_servers, "no-such-topic", None)
+        assert set(broker_sockets(kafka)) <= sockets
+        direct_stream(ssc, kafka.bootstrap_servers, make_topic(), None)
+        assert set(broker_sockets(kafka)) - sockets
+    assert set(broker_sockets(kafka)) <= sockets
+
+
+def broker_sockets(kafka: EmbeddedKafka) -> list[int]:
+    """The ids of this process's Python sockets that are connected to the broker."""
+    ports = {int(server.rpartition(":")[2]) for server in kafka.bootstrap_servers.split(",")}
+    found = []
+    for candidate in gc.get_objects():
+        if issubclass(type(candidate), socket.socket) and candidate.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                if candidate.getpeername()[1] in ports:
+                    found.append(id(candidate))
+    return found
 
 
 class PlanningTime:

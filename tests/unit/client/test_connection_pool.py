@@ -352,6 +352,19 @@ print(os.waitstatus_to_exitcode(status), acquire(POOL) is mine, alive)
     assert done.stdout.strip() == "0 True True", done.stderr
 
 
+def test_a_forked_child_shares_no_connection_of_any_pool() -> None:
+    done = run_forking_process("""
+other = ConnectionPool()
+idle = acquire(other)
+other.release(idle)
+child = os.fork()
+if child == 0:
+    os._exit(0 if acquire(other) is not idle and idle.closed else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), acquire(other) is idle)
+""")
+    assert done.stdout.strip() == "0 True", done.stderr
+
+
 def test_forked_child_does_not_reuse_connection_acquired_by_parent() -> None:
     """A child that closes what it inherited releases connections of its parent."""
     done = run_forking_process("""

@@ -89,6 +89,20 @@ def test_the_highest_offset_of_each_partition_is_committed(group: FakeGroup, que
     assert group.commits == [{A: 8, B: 9}]
 
 
+@pytest.mark.parametrize("ends", [(3, 9, 5), (9, 5, 3), (3, 5, 9)])
+@pytest.mark.parametrize("sync", [False, True])
+def test_the_highest_offset_of_one_call_is_committed(
+    group: FakeGroup, queue: CommitQueue, ends: tuple[int, ...], sync: bool
+) -> None:
+    several = [OffsetRange("t", 0, 0, end) for end in ends] + ranges(b=2)
+    if sync:
+        queue.commit_sync(several)
+    else:
+        queue.add(several)
+        assert queue.flush(30)
+    assert group.commits == [{A: 9, B: 2}]
+
+
 def test_empty_ranges_are_committed(group: FakeGroup, queue: CommitQueue) -> None:
     queue.add([OffsetRange("t", 0, 5, 5)])
     assert queue.flush(30)
