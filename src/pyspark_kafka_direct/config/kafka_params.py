@@ -23,12 +23,20 @@ from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_messages import invalid_value, warn_once
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.timestamp_options import (
+    STARTING_TIMESTAMP_OPTIONS,
+    STRATEGY_OPTION,
+    parse_timestamps,
+    precedence_warnings,
+)
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings, ProducerSettings
     from pyspark_kafka_direct.config.config_option import Api
     from pyspark_kafka_direct.config.option_parser import ParsedConfig
+    from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
+    from pyspark_kafka_direct.planning.offset_specs import NoMatchStrategy
 
 OffsetResetStrategy = Literal["earliest", "latest", "none"]
 
@@ -44,6 +52,7 @@ class KafkaParameters:
     fetch: FetchSettings  # of executors
     group_id: str | None = None
     auto_offset_reset: OffsetResetStrategy = "latest"
+    starting_timestamp: TimestampSpec | None = None  # where a new direct stream starts
     oauth_token_provider: str | None = None  # `module:factory`
     rack_environment_variable: str | None = None
     fail_on_data_loss: bool = True
@@ -85,8 +94,9 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
     if not isinstance(params, Mapping):
         raise OptionError(f"kafkaParams must be a dict of client settings, got {type(params).__name__}")
     parsed = parse_config(params, api=api, source=ConfigSource.PARAMETER)
-    client, warnings = parse_client(parsed)
-    for warning in (*parsed.warnings, *warnings):
+    client, client_warnings = parse_client(parsed)
+    precedence = precedence_warnings(parsed, STARTING_TIMESTAMP_OPTIONS)
+    for warning in (*parsed.warnings, *client_warnings, *precedence):
         warn_once(warning)
     if parsed.get_boolean("enable.auto.commit"):
         warn_once(
@@ -104,6 +114,9 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
         client.connection,
         client.fetch,
         auto_offset_reset=auto_offset_reset,
+        starting_timestamp=parse_timestamps(
+            parsed, STARTING_TIMESTAMP_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
+        ),
         poll_timeout=None if poll_timeout_ms is None else poll_timeout_ms / 1000,
         source_option_strings=_source_option_strings(parsed),
         **parsed.fields_for(KafkaParameters, roles=("connect", "fetch", "group", "plan")),
@@ -139,7 +152,10 @@ def _source_option_strings(parsed: ParsedConfig) -> tuple[tuple[str, str], ...]:
     return tuple(
         (OPTION_TABLE.key_for(option, ConfigSource.OPTION), parsed.strings[option.name])
         for option in OPTION_TABLE.options
-        if option.name in parsed.strings and "batch" in option.apis and option.key_in(ConfigSource.OPTION)
+        if option.name in parsed.strings
+        and "batch" in option.apis
+        and option.key_in(ConfigSource.OPTION)
+        and option.name not in (*STARTING_TIMESTAMP_OPTIONS, STRATEGY_OPTION)  # offsetRanges excludes them
     )
 
 
@@ -150,7 +166,6 @@ def _parse_offset_reset(parsed: ParsedConfig) -> OffsetResetStrategy:
         return cast("OffsetResetStrategy", value.lower())
     if value.lower().startswith("by_duration:"):
         raise OptionError(
-            f"{name}={value} is not supported; get the offsets of that time from a Kafka admin client, and pass them "
-            "to the consumer strategy"
+            f"{name}={value} is not supported; to start at a time, set startingTimestamp in the kafkaParams of a stream"
         )
     raise invalid_value(name, value, "earliest, latest or none", candidates=_RESET_STRATEGIES)

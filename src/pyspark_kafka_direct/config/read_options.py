@@ -16,6 +16,12 @@ from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE, OptionTable
+from pyspark_kafka_direct.config.timestamp_options import (
+    STARTING_TIMESTAMP_OPTIONS,
+    STRATEGY_OPTION,
+    parse_timestamps,
+    precedence_warnings,
+)
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import offset_ranges_from_json
 from pyspark_kafka_direct.planning.hints import listed
@@ -26,9 +32,7 @@ from pyspark_kafka_direct.planning.offset_specs import (
     check_batch_end,
     check_batch_start,
     check_start_and_end,
-    parse_global_timestamp,
     parse_offset_spec,
-    parse_timestamps_by_partition,
 )
 from pyspark_kafka_direct.planning.subscription import (
     AssignStrategy,
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
 
 _SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
-_START_OPTIONS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")
 _END_OPTIONS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _FALLBACK_OPTION: Final = "committedOffsetsFallback"
 _STARTS_BY_FALLBACK: Final = {
@@ -59,7 +63,6 @@ _STARTS_BY_FALLBACK: Final = {
     "earliest": CommittedStart(Earliest()),
     "latest": CommittedStart(Latest()),
 }
-_STRATEGY_OPTION: Final = "startingOffsetsByTimestampStrategy"
 _RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
 _INCLUDE_HEADERS: Final = "includeHeaders"
 _ROLES: Final[tuple[Role, ...]] = ("connect", "fetch", "group", "plan")
@@ -236,7 +239,7 @@ def _parse_start_and_end(parsed: ParsedConfig, warnings: list[str]) -> tuple[Off
 
 def _parse_stream_start(parsed: ParsedConfig, warnings: list[str]) -> tuple[StartingOffsetSpec, str | None]:
     """Return the start of a new stream, and the group whose committed offsets it uses, or None."""
-    uses_timestamps = any(name in parsed.given_names for name in _START_OPTIONS[:2])
+    uses_timestamps = any(name in parsed.given_names for name in STARTING_TIMESTAMP_OPTIONS)
     starting_offsets = (parsed.get_string("startingOffsets") or "").strip().lower()
     uses_committed_offsets = starting_offsets == "committed" and not uses_timestamps
     group = parsed.get_string("commitGroupId")
@@ -261,7 +264,7 @@ def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None
         return None
     conflicting_names = [
         name
-        for name in (*_SELECTION_OPTIONS, *_START_OPTIONS, *_END_OPTIONS, _STRATEGY_OPTION)
+        for name in (*_SELECTION_OPTIONS, *_START_OPTIONS, *_END_OPTIONS, STRATEGY_OPTION)
         if name in parsed.given_names
     ]
     if conflicting_names:
@@ -275,7 +278,7 @@ def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None
 
 def _parse_start(parsed: ParsedConfig, warnings: list[str]) -> OffsetSpec:
     return _parse_offset_spec(
-        parsed, _START_OPTIONS, cast("NoMatchStrategy", parsed.get_string(_STRATEGY_OPTION)), warnings
+        parsed, _START_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION)), warnings
     )
 
 
@@ -283,13 +286,6 @@ def _parse_offset_spec(
     parsed: ParsedConfig, names: tuple[str, str, str], on_no_match: NoMatchStrategy, warnings: list[str]
 ) -> OffsetSpec:
     """Parse the option with the highest precedence: one timestamp, timestamps by partition, then offsets."""
-    timestamp_option, timestamps_option, offsets_option = names
-    given_names = [name for name in names if name in parsed.given_names] or [offsets_option]
-    precedence = f"{given_names[0]} takes precedence"
-    warnings += [option_messages.ignored_warning(parsed.source, name, precedence) for name in given_names[1:]]
-    value = parsed.get_string(given_names[0]) or ""
-    if given_names[0] == timestamp_option:
-        return parse_global_timestamp(value, timestamp_option, on_no_match)
-    if given_names[0] == timestamps_option:
-        return parse_timestamps_by_partition(value, timestamps_option, on_no_match)
-    return parse_offset_spec(value, offsets_option)
+    warnings += precedence_warnings(parsed, names)
+    timestamps = parse_timestamps(parsed, names[:2], on_no_match)
+    return parse_offset_spec(parsed.get_string(names[2]) or "", names[2]) if timestamps is None else timestamps

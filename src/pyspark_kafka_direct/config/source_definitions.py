@@ -189,12 +189,19 @@ def _selection_option(
 
 
 def _start_option(
-    name: str, doc: str, value_type: ValueType, default: str | None = None, stream_default: str | None = None
+    name: str,
+    doc: str,
+    value_type: ValueType,
+    default: str | None = None,
+    stream_default: str | None = None,
+    *,
+    direct: bool = True,
 ) -> ConfigOption:
+    stream_apis: tuple[Api, ...] = ("stream", *CONTINUOUS_API, *(("direct",) if direct else ()))
     return ConfigOption(
         name=name,
         role="plan",
-        apis={"batch": default, **dict.fromkeys(("stream", *CONTINUOUS_API), stream_default or default)},
+        apis={"batch": default, **dict.fromkeys(stream_apis, stream_default or default)},
         doc=doc,
         value_type=value_type,
         allowed=("error", "latest") if value_type is ValueType.ENUM else (),
@@ -284,6 +291,7 @@ SOURCE_OPTIONS: Final = (
         ValueType.JSON,
         "earliest",
         "latest",
+        direct=False,
     ),
     _end_option(
         "endingOffsets",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -23,6 +23,8 @@ from pyspark_kafka_direct.planning.direct_stream_planner import (
     decide_start_offsets,
     topic_ids_of,
 )
+from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
+from pyspark_kafka_direct.planning.offset_specs import SpecificTimestamps
 from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.config.kafka_params import KafkaParameters
+    from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
     from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.rate_controller import RateController
@@ -56,6 +59,9 @@ class StreamClient:
         """Whether the parameters contain a password or a key."""
         return _contains_secret(self.parameters.connection.security)
 
+    def close(self) -> None:
+        """Close all connections, those in use as soon as their requests end; later requests open new ones."""
+        self.cluster.pool.close()
 
 
 def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> StreamClient:
@@ -63,9 +69,6 @@ def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> St
 
     The pool must not be shared, because ``close`` closes it.
     """
-    def close(self) -> None:
-        """Close all connections, those in use as soon as their requests end; later requests open new ones."""
-        self.cluster.pool.close()
     parameters = parse_kafka_params(strategy.executor_params)
     if parameters.group_id is None:
         warn_once(
@@ -92,6 +95,9 @@ class StreamClusterView:
         requested = requested_starting_offsets(self._spec.strategy, client.cluster)
         level = client.parameters.fetch.isolation_level
         reset = client.parameters.auto_offset_reset
+        timestamps = client.parameters.starting_timestamp
+        if timestamps is not None:
+            requested |= offsets_by_timestamp(timestamps, requested, client.cluster, level)
         offsets = resolve_starting_offsets(requested, client.cluster, level, client.group, reset)
         return StreamPosition(offsets, topic_ids_of(self.assigned(offsets)))
 
@@ -148,6 +154,26 @@ class StreamClusterView:
             return False
         self._client.cluster.pool.system.sleep(self._client.parameters.connection.retry_backoff_ms / 1000)
         return True
+
+
+def offsets_by_timestamp(
+    spec: TimestampSpec,
+    requested: Mapping[TopicPartition, int | None],
+    cluster: ClusterClient,
+    isolation_level: IsolationLevel,
+) -> dict[TopicPartition, int]:
+    """Return the offsets of a timestamp for the partitions without a requested offset."""
+    without_offset = {tp for tp, offset in requested.items() if offset is None}
+    if isinstance(spec, SpecificTimestamps):
+        unused = {tp for tp in spec.timestamps if requested.get(tp) is not None}
+        spec = replace(spec, timestamps={tp: time for tp, time in spec.timestamps.items() if tp not in unused})
+    lookups = required_lookups(spec, without_offset, "start")
+    if not lookups:
+        return {}
+    found = cluster.offsets(lookups, isolation_level=isolation_level)
+    at_end = [tp for tp, offset in found.items() if offset == NO_RECORD]
+    latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}
+    return {tp: start.offset for tp, start in resolve_offsets(spec, without_offset, found, latest, "start").items()}
 
 
 def resolve_starting_offsets(

@@ -11,6 +11,7 @@ import pytest
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.kafka_params import KafkaParameters, parse_kafka_params
+from pyspark_kafka_direct.planning.offset_specs import GlobalTimestamp
 
 SERVERS = {"bootstrap.servers": "a:9092,b:9093"}
 STRING = "org.apache.kafka.common.serialization.StringDeserializer"
@@ -220,3 +221,34 @@ def test_options_for_the_data_source_omit_what_it_rejects() -> None:
         "kafka.client.id": "me",
         "failOnDataLoss": "false",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("startingTimestamp", "yesterday", "must be one timestamp in milliseconds"),
+        ("startingTimestamp", -1, "must be one timestamp in milliseconds"),
+        ("startingOffsetsByTimestamp", "5", "startingOffsetsByTimestamp must be"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-5}}', "before 1970"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "error or latest"),
+    ],
+)
+def test_invalid_timestamps_are_rejected(name: str, value: object, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_kafka_params({**SERVERS, name: value})
+
+
+def test_one_timestamp_takes_precedence(caplog: pytest.LogCaptureFixture) -> None:
+    parsed = parse_kafka_params({**SERVERS, "startingTimestamp": 5, "startingOffsetsByTimestamp": '{"t":{"0":9}}'})
+    assert parsed.starting_timestamp == GlobalTimestamp(5)
+    assert [warning.split(": ")[1] for warning in logged_warnings(caplog)] == ["startingTimestamp takes precedence"]
+
+
+def test_a_data_frame_of_ranges_has_no_start() -> None:
+    params = {**SERVERS, "startingTimestamp": 5, "startingOffsetsByTimestampStrategy": "latest"}
+    assert parse_kafka_params(params).source_options() == {"kafka.bootstrap.servers": SERVERS["bootstrap.servers"]}
+
+
+def test_create_rdd_ignores_timestamps(caplog: pytest.LogCaptureFixture) -> None:
+    assert parse_kafka_params({**SERVERS, "startingTimestamp": 5}, "rdd").starting_timestamp is None
+    assert any("startingTimestamp is ignored" in warning for warning in logged_warnings(caplog))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
-from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client
+from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client, offsets_by_timestamp
+from pyspark_kafka_direct.errors import InvalidOffsetsError
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from collections.abc import Iterator, Mapping
 
 
 class NoLimits(PerPartitionConfig):
@@ -41,7 +44,9 @@ def view(broker: FakeBroker, isolation_level: str, **changes: str) -> StreamClus
     }
     strategy = ConsumerStrategies.Subscribe([TOPIC], params)
     return StreamClusterView(
-        create_stream_client(strategy), StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0), None
+        create_stream_client(strategy, POOL),
+        StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0),
+        None,
     )
 
 
@@ -84,3 +89,65 @@ def test_a_missing_group_id_is_logged_once(
     for _ in range(2):
         view(broker, "read_uncommitted", **group)
     assert sum("group.id is not set" in record.getMessage() for record in caplog.records) == times
+
+
+@dataclass
+class FakeCluster:
+    """Logs as lists of timestamps; offsets start at 0."""
+
+    logs: dict[TopicPartition, list[int]]
+    lookups: list[dict[TopicPartition, int]] = field(default_factory=list)
+
+    def offsets(self, positions: Mapping[TopicPartition, int], *, isolation_level: str) -> dict[TopicPartition, int]:
+        assert isolation_level == "read_committed"
+        self.lookups.append(dict(positions))
+        return {
+            tp: len(self.logs[tp])
+            if position == LATEST
+            else next((offset for offset, time in enumerate(self.logs[tp]) if time >= position), NO_RECORD)
+            for tp, position in positions.items()
+        }
+
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def starts(
+    params: Mapping[str, object], requested: dict[TopicPartition, int | None], cluster: FakeCluster | None = None
+) -> dict[TopicPartition, int]:
+    spec = parse_kafka_params({"bootstrap.servers": "b:1", **params}).starting_timestamp
+    assert spec is not None
+    fake: Any = cluster or FakeCluster({A: [1000, 2000, 3000], B: [1000, 1500]})
+    return offsets_by_timestamp(spec, requested, fake, "read_committed")
+
+
+def test_partitions_start_at_the_first_record_of_the_timestamp() -> None:
+    assert starts({"startingTimestamp": 1200}, {A: None, B: None}) == {A: 1, B: 1}
+    by_partition = '{"t":{"0":2500,"1":0}}'
+    assert starts({"startingOffsetsByTimestamp": by_partition}, {A: None, B: None}) == {A: 2, B: 0}
+    both = {"startingTimestamp": "0", "startingOffsetsByTimestamp": by_partition}
+    assert starts(both, {A: None, B: None}) == {A: 0, B: 0}
+
+
+def test_the_strategy_decides_where_partitions_without_such_a_record_start() -> None:
+    with pytest.raises(InvalidOffsetsError, match=r"startingTimestamp: no record has timestamp 2000 .* t-1"):
+        starts({"startingTimestamp": "2000"}, {A: None, B: None})
+    latest = {"startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert starts(latest, {A: None, B: None}) == {A: 1, B: 2}
+
+
+def test_given_offsets_take_precedence_over_timestamps() -> None:
+    cluster = FakeCluster({A: [1000], B: [1000]})
+    assert starts({"startingTimestamp": "500"}, {A: 7, B: None}, cluster) == {B: 0}
+    assert cluster.lookups == [{B: 500}]
+    assert starts({"startingOffsetsByTimestamp": '{"t":{"0":1,"1":500}}'}, {A: 7, B: None}, cluster) == {B: 0}
+    assert starts({"startingOffsetsByTimestamp": '{"t":{"1":500}}'}, {A: 7, B: None}, cluster) == {B: 0}
+    assert starts({"startingTimestamp": "9000"}, {A: 7, B: 8}, cluster) == {}
+
+
+@pytest.mark.parametrize(
+    ("by_partition", "names"), [('{"t":{"0":1}}', "missing: t-1"), ('{"t":{"0":1,"1":1,"2":1}}', "t-2")]
+)
+def test_timestamps_must_be_given_for_each_partition(by_partition: str, names: str) -> None:
+    with pytest.raises(InvalidOffsetsError, match=rf"must name exactly the assigned topic-partitions.*{names}"):
+        starts({"startingOffsetsByTimestamp": by_partition}, {A: None, B: None})
