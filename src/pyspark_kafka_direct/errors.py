@@ -95,7 +95,13 @@ class TopicNotFoundError(KafkaDirectError, LookupError):
 
 
 class DataLossError(KafkaDirectError, RuntimeError):
-    """Requested records are no longer available; ``failOnDataLoss=false`` skips them instead."""
+    """Requested records are no longer available; ``failOnDataLoss=false`` skips them instead.
+
+    Attributes:
+        resume_offset: Where reading can resume, if that follows neither from the log nor from ``truncated_to``.
+    """
+
+    resume_offset: int | None = None
 
 
 class TopicRecreatedError(TopicNotFoundError):

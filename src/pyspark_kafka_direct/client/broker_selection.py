@@ -18,12 +18,13 @@ from pyspark_kafka_direct.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.errors import KafkaDirectError
 
     Address = tuple[str, int]
 
@@ -60,7 +61,7 @@ def call_any_broker(
                 pool.release(connection)
         except (TransientBrokerError, ProtocolError) as error:
             failures.append(error)
-    raise _no_broker_error(failures)
+    raise no_broker_error(failures)
 
 
 def order_brokers(
@@ -87,7 +88,8 @@ def attempt_timeout(settings: ConnectionSettings, tries: int) -> float:
     return settings.request_timeout_ms / 1000 * _FIRST_ATTEMPT_FRACTION * 2.0 ** min(tries - 1, 16)
 
 
-def _no_broker_error(failures: list[BrokerError]) -> BrokerError:
+def no_broker_error(failures: Sequence[KafkaDirectError]) -> KafkaDirectError:
+    """Return the error for a request that each broker failed to serve."""
     if len(failures) == 1:
         return failures[0]
     failure_list = "; ".join(f"{failure.broker}: {failure.message}" for failure in failures)

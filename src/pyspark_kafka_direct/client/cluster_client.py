@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import call_any_broker
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline, Retry
-from pyspark_kafka_direct.client.leader_requests import ListOffsetsRequest, call_leaders
+from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL, ListOffsetsRequest, call_leaders
 from pyspark_kafka_direct.client.metadata import (
     Node,
     PartitionLeader,
@@ -17,19 +18,33 @@ from pyspark_kafka_direct.client.metadata import (
     fetch_metadata,
     merge_by_leader_epoch,
 )
-from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ask_witnesses
+from pyspark_kafka_direct.errors import (
+    ProtocolError,
+    TopicNotFoundError,
+    TransientBrokerError,
+    UnsupportedBrokerError,
+)
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, EpochFloors, Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.metadata import ClusterMetadata
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, IsolationLevel
-    from pyspark_kafka_direct.offsets import TopicPartition
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger("pyspark_kafka_direct.client")
+
+# If all brokers report a lower leader epoch than was seen before for this share of default.api.timeout.ms, the cluster
+# has lost its epochs. Metadata of a broker lags by seconds at most, and the other half remains for the request.
+_STALE_EPOCH_SHARE = 0.5
 
 __all__ = ["ClusterClient", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
@@ -62,6 +77,7 @@ class ClusterClient:
         self.cluster_id: str | None = None  # None before the first response
         self._nodes: dict[int, Node] = {}
         self._cached_topics: dict[str, _CachedTopic] = {}  # by name
+        self._epoch_floors = EpochFloors()
         self._was_reached = False
         self._broker_shift = 0  # how many known brokers metadata requests skip at the start
 
@@ -101,6 +117,50 @@ class ClusterClient:
         """Send the next metadata requests to another broker, because the previous one may lag behind."""
         with self._lock:
             self._broker_shift += 1
+
+    def raise_epoch_floor(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
+        """Accept no leader of a lower epoch: this one was seen by an earlier request, or by another process."""
+        with self._lock:
+            self._raise_epoch_floor(partition, topic_id, epoch)
+
+    def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
+        """Accept no leader of an epoch lower than the highest that brokers report, because that leader was deposed."""
+        reports_by_topic = ask_witnesses(self, names, deadline or self.deadline())
+        with self._lock:
+            for name, reports in reports_by_topic.items():
+                for report in reports:
+                    for index, epoch in (report.leader_epochs or {}).items():
+                        self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
+
+    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        """Accept no leader of an epoch lower than that of a committed offset."""
+        known_epochs = {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
+        topics = self._fresh_topics({tp.topic for tp in known_epochs}, deadline)
+        for tp, epoch in known_epochs.items():
+            if tp.topic in topics:
+                self.raise_epoch_floor(tp, topics[tp.topic].topic_id, epoch)
+
+    def is_deposed(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
+        """Return whether a later leader epoch than this one is known."""
+        with self._lock:
+            return self._epoch_floors.is_stale(partition, topic_id, epoch)
+
+    def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> AbsenceCheck:
+        """Return a check whether these partitions, with topic ids if known, are missing or recreated."""
+        return AbsenceCheck(self, suspects)
+
+    def confirm_missing(
+        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
+    ) -> set[TopicPartition]:
+        """Return which of these partitions, with topic ids if known, are missing or recreated; this takes 5 seconds.
+
+        Raises:
+            BrokerError: No broker responded, or brokers contradict each other until the deadline.
+        """
+        if deadline is None:
+            deadline = self.deadline(max(self.settings.default_api_timeout_ms / 1000, 2 * CONFIRMATION_SECONDS))
+        presences = self.absence_check(suspects).wait(deadline)
+        return {tp for tp, presence in presences.items() if presence is not Presence.PRESENT}
 
     def partition(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> PartitionMetadata:
         """Return metadata of a partition, at most ``metadata.max.age.ms`` old."""
@@ -158,6 +218,14 @@ class ClusterClient:
         # By timestamp: the first offset whose record has this timestamp or a later one, or -1 if there is none.
         request = ListOffsetsRequest(isolation_level, self.settings.request_timeout_ms)
         return call_leaders(self, request, positions, self._retry(deadline or self.deadline()))
+
+    def local_log_start(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> int | None:
+        """Return the first offset on the leader's own disk, not in tiered storage (KIP-405); None if it is unknown."""
+        try:
+            offset = self.offsets({partition: EARLIEST_LOCAL}, deadline=deadline)[partition]
+        except (ProtocolError, UnsupportedBrokerError):
+            return None
+        return offset if offset >= 0 else None
 
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Call known brokers and bootstrap servers, each once, until one responds."""
@@ -233,6 +301,8 @@ class ClusterClient:
                 continue
             retry.deadline = deadline
             topics = self._update_cache(metadata, names)
+            if names is not None:
+                self._drop_lost_epochs(metadata.topics.values(), deadline)
             for topic, error in metadata.topic_errors.items():
                 if names is None and (error.internal or not required(topic)):
                     continue
@@ -243,6 +313,14 @@ class ClusterClient:
                 break
             else:
                 return topics
+
+    def _raise_epoch_floor(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
+        """Raise a floor, and remove cached metadata that is below it; requires the lock."""
+        self._epoch_floors.raise_to(tp, topic_id, epoch)
+        cached = self._cached_topics.get(tp.topic)
+        partition = None if cached is None else cached.metadata.partitions.get(tp.partition)
+        if partition is not None and self._epoch_floors.is_stale(tp, topic_id, partition.leader_epoch):
+            del self._cached_topics[tp.topic]
 
     def _fetch_once(self, names: Collection[str] | None, deadline: Deadline, tries: int) -> ClusterMetadata:
         def call(connection: Connection, limit: Deadline) -> tuple[ClusterMetadata, str]:
@@ -263,7 +341,7 @@ class ClusterClient:
             previous_topics = self._cached_topics
             topics = {
                 name: merge_by_leader_epoch(
-                    previous_topics[name].metadata if name in previous_topics else None, received
+                    previous_topics[name].metadata if name in previous_topics else None, received, self._epoch_floors
                 )
                 for name, received in metadata.topics.items()
             }
@@ -275,7 +353,44 @@ class ClusterClient:
                 name: topic for name, topic in previous_topics.items() if name not in requested_names
             }
             self._cached_topics.update({name: _CachedTopic(topic, now) for name, topic in topics.items()})
+            for name in topics.keys() & set(names or ()):  # not of all topics of a cluster
+                for index, partition in topics[name].partitions.items():
+                    self._epoch_floors.raise_to(
+                        TopicPartition(name, index), topics[name].topic_id, partition.leader_epoch
+                    )
         return topics
+
+    def _drop_lost_epochs(self, received_topics: Iterable[TopicMetadata], deadline: Deadline) -> None:
+        """Use another broker if metadata is stale, and accept its epochs if all brokers report them for long enough."""
+        now = self.pool.system.monotonic()
+        stale_since: dict[tuple[str, UUID, int], float] = {}
+        with self._lock:
+            for topic in received_topics:
+                for index, partition in topic.partitions.items():
+                    tp = TopicPartition(topic.name, index)
+                    since = self._epoch_floors.stale_since(tp, topic.topic_id, partition.leader_epoch, now)
+                    if since is not None and topic.topic_id is not None:
+                        stale_since[topic.name, topic.topic_id, index] = since
+        if not stale_since:
+            return
+        self.use_next_broker()
+        confirmed_before = now - _STALE_EPOCH_SHARE * self.settings.default_api_timeout_ms / 1000
+        suspects = [suspect for suspect, since in stale_since.items() if since <= confirmed_before]
+        if not suspects:
+            return
+        reports = ask_witnesses(self, {name for name, _, _ in suspects}, deadline)
+        with self._lock:
+            for name, topic_id, index in suspects:
+                tp = TopicPartition(name, index)
+                epochs = [(report.leader_epochs or {}).get(index, -1) for report in reports[name]]
+                if all(self._epoch_floors.is_stale(tp, topic_id, epoch) for epoch in epochs):
+                    self._epoch_floors.drop(tp, topic_id)
+                    _log.warning(
+                        "all brokers report an earlier leader epoch of %s than before (%s): the cluster has lost its "
+                        "epochs, and possibly records",
+                        tp,
+                        max(epochs),
+                    )
 
     def _retry(self, deadline: Deadline) -> Retry:
         settings = self.settings

@@ -42,6 +42,7 @@ _ACTIVE_GROUP_ERRORS = frozenset(
 class CommittedOffset(NamedTuple):
     offset: int  # the next offset to read
     metadata: str = ""
+    leader_epoch: int = -1  # at the commit; a leader with a lower one was deposed
 
 
 class ConsumerGroup:
@@ -49,6 +50,7 @@ class ConsumerGroup:
 
     def __init__(self, cluster: BrokerLookup, group_id: str) -> None:
         self.group_id = group_id
+        self._cluster = cluster
         self._coordinator = CoordinatorClient(cluster, "group", group_id)
 
     def committed(
@@ -132,14 +134,23 @@ class ConsumerGroup:
             for entry in topic.partitions:
                 tp = TopicPartition(topic.name, entry.partition_index)
                 self._raise_for_error_code(entry.error_code, "fetching committed offsets", tp, connection.broker)
-                committed[tp] = CommittedOffset(entry.committed_offset, entry.metadata or "")
+                committed[tp] = CommittedOffset(
+                    entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
+                )
         _check_all_partitions(OFFSET_FETCH, partitions or (), committed, connection)
+        self._cluster.raise_committed_epochs({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
         ordered_partitions = committed if partitions is None else partitions
         return {tp: committed[tp] for tp in ordered_partitions if committed[tp].offset != _NO_OFFSET}
 
     def _commit(self, connection: Connection, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         # No generation, member or metadata: this client is not a member of the group.
-        topics = _offsets_to_commit({tp: CommittedOffset(offset) for tp, offset in offsets.items()})
+        leaders = self._cluster.known_leaders(offsets)
+        topics = _offsets_to_commit(
+            {
+                tp: CommittedOffset(offset, leader_epoch=leaders[tp].epoch if tp in leaders else -1)
+                for tp, offset in offsets.items()
+            }
+        )
         self._send_commit(connection, OFFSET_COMMIT, {"group_id": self.group_id, "topics": topics}, offsets, deadline)
 
     def _send_commit(
@@ -195,6 +206,7 @@ def _offsets_to_commit(offsets: Mapping[TopicPartition, CommittedOffset]) -> lis
                 {
                     "partition_index": index,
                     "committed_offset": offsets[TopicPartition(topic, index)].offset,
+                    "committed_leader_epoch": offsets[TopicPartition(topic, index)].leader_epoch,
                     "committed_metadata": offsets[TopicPartition(topic, index)].metadata,
                 }
                 for index in indexes

@@ -9,20 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
-from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Retry
-from pyspark_kafka_direct.client.metadata import Node
+from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.offsets import TopicPartition
 
 _T = TypeVar("_T")
 
@@ -52,6 +53,17 @@ class BrokerLookup(Protocol):
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
         """Fetch the list of brokers; fails early if the cluster was never reached."""
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionLeader]:
+        """Return the leaders that the cached metadata has, without a request."""
+
+    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        """Accept no leader of an epoch lower than that of a committed offset."""
+
+    def confirm_missing(
+        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
+    ) -> set[TopicPartition]:
+        """Return which of these partitions, with topic ids if known, are missing or recreated."""
 
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T: ...
 
@@ -100,7 +112,6 @@ class CoordinatorClient:
         deadline = deadline or self._cluster.deadline()
         retry = Retry(deadline, None, settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
         short_retry = Retry(deadline, None, _SHORT_PAUSE, settings.retry_backoff_ms / 1000)
-        unknown_topic_responses = 0
         if self._node is None and not self._cluster.nodes:
             # Either metadata request fails early if the cluster was never reached.
             if topics:
@@ -114,16 +125,19 @@ class CoordinatorClient:
                 if retriable.same_coordinator:
                     short_retry.wait_or_raise(retriable.error)
                     continue
-                unknown_topic_responses = (
-                    unknown_topic_responses + 1 if isinstance(retriable.error, TopicNotFoundError) else 0
-                )
-                if unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS:
+                if isinstance(retriable.error, TopicNotFoundError) and self._is_missing(retriable.error, deadline):
                     raise retriable.error from None
                 self._node = None
                 retry.wait_or_raise(retriable.error)
             except TransientBrokerError as error:
                 self._node = None
                 retry.wait_or_raise(error)
+
+    def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
+        if error.topic is None:
+            return True
+        suspects = {TopicPartition(error.topic, error.partition or 0): None}
+        return bool(self._cluster.confirm_missing(suspects, deadline=deadline))
 
     def _call_once(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int) -> _T:
         node = self._node  # another thread may reset it

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.system import SYSTEM, System, with_jitter
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
-
-# So many unknown-topic responses in a row confirm that a topic or partition is missing: brokers can lag behind.
-# With the default backoff this takes about 1.5 s.
-UNKNOWN_TOPIC_CONFIRMATIONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
 from pyspark_kafka_direct.config.client_settings import ISOLATION_LEVEL_IDS
-from pyspark_kafka_direct.errors import ProtocolError, TransientBrokerError
+from pyspark_kafka_direct.errors import ProtocolError, TransientBrokerError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, IsolationLevel
     from pyspark_kafka_direct.errors import KafkaDirectError
+
+# The timestamp of the first offset on the leader's own disk, not in tiered storage (KIP-405). Brokers before Kafka 3.5,
+# with ListOffsets below version 8, would take it for a time, and return the log start.
+EARLIEST_LOCAL: Final = -4
+_FIRST_VERSION_WITH_EARLIEST_LOCAL = 8
 
 _V = TypeVar("_V")
 _R = TypeVar("_R")
@@ -110,6 +115,13 @@ class ListOffsetsRequest:
         return any(position >= 0 for position in values)
 
     def submit(self, connection: Connection, entries: Sequence[LeaderRequestEntry[int]], deadline: Deadline) -> None:
+        if (
+            any(entry.value == EARLIEST_LOCAL for entry in entries)
+            and connection.version(LIST_OFFSETS) < _FIRST_VERSION_WITH_EARLIEST_LOCAL
+        ):
+            raise UnsupportedBrokerError(
+                "The broker does not report where its local log begins (Kafka 3.5 does).", broker=connection.broker
+            )
         send_list_offsets(connection, entries, self._isolation_level, self._timeout_ms, deadline)
 
     def complete(

@@ -8,6 +8,8 @@ from uuid import UUID
 
 from pyspark_kafka_direct.client.socket_connect import format_address
 from pyspark_kafka_direct.errors import ProtocolError
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.data_loss import TopicReport
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import METADATA
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.planning.data_loss import EpochFloors
 
 _NO_TOPIC_ID = UUID(int=0)
 
@@ -98,19 +101,29 @@ def fetch_metadata(connection: Connection, names: Collection[str] | None, deadli
     )
 
 
-def merge_by_leader_epoch(known_topic: TopicMetadata | None, received_topic: TopicMetadata) -> TopicMetadata:
-    """Return new metadata, but for each partition the leader with the highest epoch (KIP-320)."""
+def merge_by_leader_epoch(
+    known_topic: TopicMetadata | None, received_topic: TopicMetadata, floors: EpochFloors
+) -> TopicMetadata:
+    """Return new metadata, but for each partition the leader with the highest epoch (KIP-320), if it is known."""
     # A broker that lags behind may still return a leader that was replaced; Java's Metadata class decides the same way.
-    if known_topic is None or known_topic.topic_id != received_topic.topic_id:
-        return received_topic
-    partitions = {
-        index: known_partition
-        if (known_partition := known_topic.partitions.get(index)) is not None
-        and known_partition.leader_epoch > partition.leader_epoch
-        else partition
-        for index, partition in received_topic.partitions.items()
-    }
+    topic_id = received_topic.topic_id
+    known_partitions = known_topic.partitions if known_topic is not None and known_topic.topic_id == topic_id else {}
+    partitions = {}
+    for index, received in received_topic.partitions.items():
+        known = known_partitions.get(index)
+        newest = known if known is not None and known.leader_epoch > received.leader_epoch else received
+        was_deposed = floors.is_stale(TopicPartition(received_topic.name, index), topic_id, newest.leader_epoch)
+        partitions[index] = replace(newest, leader=None) if was_deposed else newest
     return replace(received_topic, partitions=partitions)
+
+
+def topic_report(node_id: int, topic: TopicMetadata | None, error_code: int = ErrorCode.NONE) -> TopicReport:
+    """Return what a broker's metadata says about a topic, as evidence of data loss."""
+    if topic is None:
+        return TopicReport(node_id, error_code=error_code)
+    return TopicReport(
+        node_id, topic.topic_id, {index: partition.leader_epoch for index, partition in topic.partitions.items()}
+    )
 
 
 def _parse_metadata(response: Any, *, has_reliable_epochs: bool) -> ClusterMetadata:

@@ -433,8 +433,7 @@ SOURCE_OPTIONS: Final = (
         name="kafkaConsumer.pollTimeoutMs",
         role="fetch",
         apis={**same_default(RANGE_APIS, "120000"), **same_default(PARAMS_APIS)},
-        doc="How long a task waits for records that must exist, or half this time if the partition seems to end with "
-        "an offset gap.",
+        doc="How long a task waits for records that must exist.",
         value_type=ValueType.INTEGER,
         field="poll_timeout_ms",
         low=1,

@@ -13,22 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     CorruptRecordError,
-    DataLossError,
     ProtocolError,
-    TopicNotFoundError,
-    TopicRecreatedError,
-    TruncatedError,
 )
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
-    from pyspark_kafka_direct.client.metadata import TopicMetadata
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.data_loss import LeaderLogState
 
 _UNKNOWN_TOPIC_CODES = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
@@ -159,19 +151,21 @@ def _requested_action(context: FetchContext, fetched: FetchResponsePartition) ->
             )
         return LogTruncated(fetched.diverging_epoch.end_offset)
     if fetched.preferred_read_replica >= 0:
-        return UsePreferredReplica(fetched.preferred_read_replica)
+        if context.on_leader:
+            return UsePreferredReplica(fetched.preferred_read_replica)
+        # Only leaders choose replicas. A follower that names another one could send the client in circles.
+        error = error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetching records", **context.error_context)
+        return RetryFetch(error, refresh_metadata=True)
     if len(fetched.records):
         raise CorruptRecordError(  # a broker always returns at least one complete batch (KIP-74)
             f"The broker returned {len(fetched.records)} bytes without a complete record batch.",
             **context.error_context,
         )
-    if fetched.high_watermark < 0:
-        if fetched.throttle_ms <= 0:
-            return RetryFetch(
-                BrokerTimeoutError("the broker does not report the end of its log.", **context.error_context)
-            )
+    if fetched.throttle_ms > 0 and (fetched.high_watermark < 0 or context.position < fetched.high_watermark):
         error = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "fetching records", **context.error_context)
         return RetryFetch(error, without_backoff=True, throttled=True)  # the broker itself delays its responses
+    if fetched.high_watermark < 0:
+        return RetryFetch(BrokerTimeoutError("the broker does not report the end of its log.", **context.error_context))
     return None
 
 
@@ -190,73 +184,6 @@ def _no_records_error(context: FetchContext, end: int) -> KafkaDirectError:
     else:
         reason = f"the broker returns no records, although its log ends at offset {end}."
     return BrokerTimeoutError(reason, **context.error_context)
-
-
-def out_of_range_error(
-    tp: TopicPartition,
-    position: int,
-    log: LeaderLogState,
-    *,
-    served_by_leader: bool,  # whether a leader returned data for an earlier position of this read
-) -> DataLossError | None:
-    """Return the error for the data loss behind an OFFSET_OUT_OF_RANGE response; None if the log has the position."""
-    log_range = f"the log now contains [{log.start}, {log.end})"
-    if position < log.start:
-        return DataLossError(
-            f"offsets [{position}, {log.start}) were deleted by retention or DeleteRecords before they were read; "
-            f"{log_range}. To continue, resume at the log start {log.start}.",
-            **_error_context(tp, position),
-        )
-    if position <= log.end:
-        return None
-    if served_by_leader:
-        return truncated_error(tp, position, log.end)
-    return DataLossError(
-        f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
-        "topic was recreated.",
-        **_error_context(tp, position),
-    )
-
-
-def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> TruncatedError:
-    error = TruncatedError(
-        f"an unclean leader election truncated the log to offset {truncated_to}: the records read from there up to "
-        f"offset {position} are no longer in it. Resume at offset {min(truncated_to, position)}, and undo the "
-        "effects of later records.",
-        **_error_context(tp, position),
-    )
-    error.truncated_to = truncated_to
-    return error
-
-
-def topic_error(tp: TopicPartition, known_id: UUID | None, topic: TopicMetadata | None) -> TopicNotFoundError | None:
-    """Return the error if the partition does not exist or its topic was recreated."""
-    if topic is None:
-        return TopicNotFoundError(
-            "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
-            topic=tp.topic,
-            partition=tp.partition,
-        )
-    if known_id is not None and topic.topic_id is not None and topic.topic_id != known_id:
-        error = TopicRecreatedError(
-            f"The topic was deleted and recreated: its id is {topic.topic_id}, not {known_id}. The records read so far "
-            "are the old topic's. Discard them, and resume at the start of the new topic.",
-            topic=tp.topic,
-            partition=tp.partition,
-        )
-        error.topic_id = topic.topic_id
-        return error
-    if tp.partition not in topic.partitions:
-        return TopicNotFoundError(
-            f"The topic has no such partition; it has {len(topic.partitions)}.",
-            topic=tp.topic,
-            partition=tp.partition,
-        )
-    return None
-
-
-def _error_context(tp: TopicPartition, position: int) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition, "offset": position}
 
 
 def concerns_partition(error: KafkaDirectError, tp: TopicPartition) -> bool:

@@ -2,9 +2,9 @@
 
 The next fetch is sent before the last response is decoded, so that the broker works meanwhile. Transient errors (a
 broken connection, a moved leader, stale metadata) are retried with backoff until ``poll_timeout`` has passed without
-progress. Only the leader decides on data loss, which follows ``fail_on_data_loss``. All other errors are raised at
-once, as in Java's consumer. That includes a wrong checksum: TCP and TLS have their own, so the broker's disk is
-damaged.
+progress. ``planning.data_loss`` decides what is data loss, and ``fail_on_data_loss`` what follows. All other errors are
+raised at once, as in Java's consumer. That includes a wrong checksum: TCP and TLS have their own, so the broker's disk
+is damaged.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
-from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS
 from pyspark_kafka_direct.client.fetch_channel import FIRST_VERSION_WITH_TOPIC_IDS, FetchChannel
+from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.consumer.fetch_response import (
     CheckLeaderLog,
@@ -28,9 +28,20 @@ from pyspark_kafka_direct.consumer.fetch_response import (
     decide_after_error,
 )
 from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
-from pyspark_kafka_direct.errors import ProtocolError, TopicNotFoundError, TransientBrokerError, UnsupportedBrokerError
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning.data_loss import LeaderLogState, evaluate_loss, evaluate_truncation
+from pyspark_kafka_direct.planning.data_loss import (
+    STALE_ENDS_TO_CONFIRM,
+    GapDecision,
+    LeaderLogState,
+    Presence,
+    evaluate_gap,
+    evaluate_loss,
+    evaluate_truncation,
+    topic_error,
+    unproven_gap_error,
+)
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
 
@@ -43,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
     from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.fetch_response import FetchAction
     from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
@@ -55,24 +67,10 @@ _log = logging.getLogger("pyspark_kafka_direct.consumer")
 # Spark passes none of them on before the Arrow batch is complete.
 _FIRST_FETCH_BYTES = 256 << 10
 
-# A leader older than Kafka 2.2 returns too low a log end right after its election. So a log end before the fetch offset
-# is confirmed by this many responses in a row.
-STALE_ENDS_TO_CONFIRM = 5
-
-# The share of ``poll_timeout`` for which the leader must return no records below its high watermark, before the offsets
-# are treated as a gap. Nothing proves a gap there. Apache Kafka responds so only at a gap, but other brokers do while
-# they fetch old records from slow storage. Gaps at the very end of a log are rare: the active segment is never
-# compacted.
-_NO_DATA_SHARE_TO_CONFIRM_GAP = 0.5
-
 _UNKNOWN_LEADER_EPOCH = -1
 
 # Since this version of ListOffsets (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
 RELIABLE_END_VERSION = 5
-
-EARLIEST_LOCAL = (
-    -4
-)  # timestamp in ListOffsets: the first offset on the broker's own disk, not in tiered storage (KIP-405)
 
 # After so many OFFSET_OUT_OF_RANGE responses in a row for an offset that the log contains, the last fetched epoch is no
 # longer sent. A broker that has lost its leader epoch checkpoint rejects such a fetch forever.
@@ -116,7 +114,7 @@ class Fetcher:
         self._counts = counts
         self._prefetch = prefetch
         self._retry = FetchRetry(settings, request, system)
-        self._unknown_topic_responses = 0
+        self._absence_check: AbsenceCheck | None = None  # while metadata or the leader does not know the partition
         self._out_of_range_responses = 0
         self._stale_end_responses = 0
         self._no_data_since: float | None = None
@@ -135,7 +133,10 @@ class Fetcher:
                 self._retry_fetch(RetryFetch(error, refresh_metadata=True))
                 continue
             except TopicNotFoundError as error:
-                self._handle_unknown_topic(position, error)
+                try:
+                    self._handle_unknown_topic(position, error)
+                except TransientBrokerError as witness_error:
+                    self._retry_fetch(RetryFetch(witness_error))
                 continue
             if has_records:
                 yield
@@ -207,13 +208,13 @@ class Fetcher:
             case OffsetGap():
                 self._handle_gap(position, action)
             case LogTruncated(offset):
+                self._replica.check_leader(self._retry.deadline)
                 self._resume_after_truncation(position, offset)
 
     def _retry_fetch(self, retry: RetryFetch) -> None:
         if retry.throttled:
             self._counts.throttled += 1
         if retry.refresh_metadata:
-            self._unknown_topic_responses = 0
             self._no_data_since = None
             if self._replica.on_leader:
                 self._replica.release()
@@ -228,33 +229,35 @@ class Fetcher:
         """Retry after a missing topic or partition or another topic id; once confirmed, handle it as data loss."""
         self._replica.release()
         self._no_data_since = None
-        self._unknown_topic_responses += 1
-        if self._unknown_topic_responses < UNKNOWN_TOPIC_CONFIRMATIONS:
-            self._back_off(error)
-            return
-        topic_id = self._replica.new_topic_id
-        self._resume_by_log_state(position, None if topic_id is None else LeaderLogState(0, 0, topic_id), error)
+        if self._absence_check is None:
+            self._absence_check = self._replica.absence_check()
+        tp = self._request.offsets.topic_partition
+        match self._absence_check.step(self._retry.deadline)[tp]:
+            case Presence.ABSENT:
+                self._resume_by_log_state(position, None, error)
+            case Presence.RECREATED:
+                self._resume_by_log_state(position, LeaderLogState(0, 0, self._absence_check.new_topic_id(tp)), error)
+            case _:
+                self._back_off(error)
 
     def _handle_gap(self, position: int, gap: OffsetGap) -> None:
+        """Skip offsets below the high watermark without records, once it is known what they are."""
         if self._no_data_since is None:
             self._no_data_since = self._system.monotonic()
         no_data_seconds = self._system.monotonic() - self._no_data_since
-        # Fetching records from tiered storage (KIP-405) may take any time.
-        if (
-            no_data_seconds < self._request.poll_timeout * _NO_DATA_SHARE_TO_CONFIRM_GAP
-            or position < self._replica.local_log_start(self._retry.deadline)
-        ):
+        decision = evaluate_gap(position, self._replica.local_log_start(self._retry.deadline), no_data_seconds)
+        if decision is GapDecision.RETRY:
             self._back_off(gap.error)
             return
         offsets = self._request.offsets
         next_offset = min(gap.end, offsets.until_offset)
-        _log.warning(
-            "offsets [%d, %d) of %s are treated as a compaction gap at the end of the log: for %.1f s its leader "
-            "%s returned no records below offset %d",
-            *(position, next_offset, offsets.topic_partition, no_data_seconds, self._replica.broker, gap.end),
-        )
+        if decision is GapDecision.UNKNOWN:
+            loss = unproven_gap_error(offsets.topic_partition, position, gap.end, self._replica.broker)
+            if self._request.fail_on_data_loss:
+                raise loss
+            _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
+            self._counts.unproven_gaps += next_offset - position
         self._counts.gaps += next_offset - position
-        self._counts.unproven_gaps += next_offset - position
         self._resume_at(next_offset)
 
     def _resume_after_truncation(self, position: int, truncated_to: int) -> None:
@@ -300,7 +303,7 @@ class Fetcher:
 
     def _reset_retries(self) -> None:
         self._retry.reset()
-        self._unknown_topic_responses = 0
+        self._absence_check = None
         self._out_of_range_responses = 0
         self._stale_end_responses = 0
         self._no_data_since = None
@@ -321,7 +324,6 @@ class ReadReplica:
         self.on_leader = True  # only the leader decides on data loss
         self.broker: str | None = None  # ``host:port`` of the last fetch
         self.end_may_be_stale = False  # the broker is older than Kafka 2.2, see KIP-207
-        self.new_topic_id: UUID | None = None  # of the recreated topic, if its id is not the planned one
         self._leader_epoch = -1
         self._fetch = fetch
         self._cluster = ClusterClient(settings, retries=0, pool=pool)
@@ -329,6 +331,8 @@ class ReadReplica:
         self._topic_id = topic_id
         # Possibly outdated: then the broker rejects the fetch because of its leader epoch or topic id.
         self._planned_leader = planned_leader
+        if planned_leader is not None:
+            self._cluster.raise_epoch_floor(partition, topic_id, planned_leader.epoch)
         self._channel: FetchChannel | None = None
         self._in_flight_offset: int | None = None
         self._preferred_replica: int | None = None
@@ -362,18 +366,33 @@ class ReadReplica:
         return fetched
 
     def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
-        """Return the offsets of the leader's log, after a metadata refresh."""
+        """Return the offsets of the leader's log; no other broker knows of a later leader."""
         self.release()
+        self._cluster.raise_epoch_floors([self._partition.topic], deadline=deadline)
         self._refresh_metadata(deadline)
-        start, end = (self._list_offset(timestamp, deadline) for timestamp in (EARLIEST, LATEST))
+        # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
+        start, end = (
+            self._cluster.offsets({self._partition: position}, deadline=deadline)[self._partition]
+            for position in (EARLIEST, LATEST)
+        )
         return LeaderLogState(start, end, self._topic_id)
 
-    def local_log_start(self, deadline: Deadline) -> int:
+    def check_leader(self, deadline: Deadline) -> None:
+        """Raise NotLeaderError if a broker knows of a later leader than the one that was fetched from."""
+        self._cluster.raise_epoch_floors([self._partition.topic], deadline=deadline)
+        if self._cluster.is_deposed(self._partition, self._topic_id, self._leader_epoch):
+            topic, partition = self._partition
+            raise error_for(
+                ErrorCode.FENCED_LEADER_EPOCH, "fetching", topic=topic, partition=partition, broker=self.broker
+            )
+
+    def local_log_start(self, deadline: Deadline) -> int | None:
         """Return the first offset on the leader's own disk; earlier ones are in tiered storage, which is slow."""
-        try:
-            return self._list_offset(EARLIEST_LOCAL, deadline)
-        except (ProtocolError, UnsupportedBrokerError):
-            return 0  # the broker has no tiered storage
+        return self._cluster.local_log_start(self._partition, deadline=deadline)
+
+    def absence_check(self) -> AbsenceCheck:
+        """Return a check whether the partition, with the planned topic id, is missing."""
+        return self._cluster.absence_check({self._partition: self._topic_id})
 
     def switch_to_replica(self, broker_id: int) -> None:
         self.release()
@@ -422,19 +441,14 @@ class ReadReplica:
         return self._channel
 
     def _refresh_metadata(self, deadline: Deadline) -> Node:
-        """Return the leader; raise TopicNotFoundError if the topic was recreated since planning."""
-        topic = self._cluster.topics([self._partition.topic], deadline=deadline).get(self._partition.topic)
-        self.new_topic_id = None
-        if topic is not None and topic.topic_id is not None and self._topic_id not in (None, topic.topic_id):
-            self.new_topic_id = topic.topic_id
-            raise TopicNotFoundError(
-                f"The topic was deleted and recreated: its id is {topic.topic_id}, not {self._topic_id}.",
-                topic=self._partition.topic,
-            )
-        self._leader_epoch = self._cluster.partition(self._partition, deadline=deadline).leader_epoch
-        return self._cluster.leader(self._partition, deadline=deadline)
-
-    def _list_offset(self, timestamp: int, deadline: Deadline) -> int:
-        # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
-        timestamps = {self._partition: timestamp}
-        return self._cluster.offsets(timestamps, isolation_level="read_uncommitted", deadline=deadline)[self._partition]
+        """Return the leader; raise TopicNotFoundError if the partition is missing or was recreated since planning."""
+        topic, partition = self._partition
+        metadata = self._cluster.topics([topic], deadline=deadline).get(topic)
+        missing = topic_error(self._partition, self._topic_id, topic_report(-1, metadata))
+        if missing is not None:
+            raise missing
+        leader = self._cluster.leaders([self._partition], deadline)[self._partition]
+        if leader is None:
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "finding its leader", topic=topic, partition=partition)
+        self._leader_epoch = leader.epoch
+        return leader.node

@@ -6,15 +6,17 @@ and connect; their results are applied in the owner's thread, unless ``seek`` wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Retry, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Retry, exponential_backoff
+from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
-from pyspark_kafka_direct.consumer.fetch_response import concerns_partition, topic_error
+from pyspark_kafka_direct.consumer.fetch_response import concerns_partition
 from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
+from pyspark_kafka_direct.planning.data_loss import Presence, TopicReport, topic_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
     from pyspark_kafka_direct.errors import TopicNotFoundError
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_T = TypeVar("_T")
 
 
 class FetcherManager:
@@ -157,12 +162,12 @@ class FetcherManager:
 
     def assign_to_leader(self, partition: TopicPartitionState, topic: TopicMetadata | None) -> None:
         """Assign a partition to the leader in its topic's metadata; ``None`` is an unknown topic."""
-        error = topic_error(partition.tp, partition.topic_id, topic)
+        error = topic_error(partition.tp, partition.topic_id, topic_report(-1, topic))
         if error is not None:
-            self._handle_unknown_topic(partition, error)
+            self._check_absence(partition, error)
             return
         assert topic is not None
-        partition.unknown_topic_responses = 0
+        partition.absence_check = None
         partition.topic_id = topic.topic_id
         metadata = topic.partitions[partition.tp.partition]
         node = None if metadata.leader is None else self._cluster.nodes.get(metadata.leader)
@@ -172,6 +177,31 @@ class FetcherManager:
             self.retry_later(partition, error_for(code, "finding the leader", topic=topic_name, partition=partition_id))
         else:
             self._assign(partition, node, metadata.leader_epoch)
+
+    def check_in_background(
+        self,
+        partition: TopicPartitionState,
+        error: KafkaDirectError,  # the reason for the check
+        request: Callable[[], _T],
+        decide: Callable[[_T], None],
+    ) -> None:
+        """Fetch nothing of a partition until requests about it are answered; a ``seek`` makes the answer obsolete."""
+        seek_count = partition.seek_count
+        self.unassign(partition)
+        partition.transient_error = error
+        partition.check_in_flight = True
+
+        def on_success(response: _T) -> None:
+            if partition.seek_count == seek_count:
+                partition.check_in_flight = False
+                decide(response)
+
+        def on_error(transient_error: Exception) -> None:
+            if partition.seek_count == seek_count:
+                partition.check_in_flight = False
+                self.retry_later(partition, as_kafka_error(transient_error))
+
+        self._background.start(request, on_success, on_error)
 
     def close_after_fork(self) -> None:
         """Close the child's copies of the parent's connections."""
@@ -224,7 +254,7 @@ class FetcherManager:
             (partition, partition.seek_count)
             for partition in self._partitions
             if partition not in self._assigned
-            and not partition.list_offsets_in_flight
+            and not partition.check_in_flight
             and not partition.paused
             and partition.next_fetch_at <= now
         ]
@@ -274,7 +304,7 @@ class FetcherManager:
         self._background.start(lambda: self._fetch_metadata(topic_names), on_success, on_error)
 
     def _has_moved(self, partition: TopicPartitionState, fetcher: BrokerFetcher, topic: TopicMetadata | None) -> bool:
-        if topic is None or topic_error(partition.tp, partition.topic_id, topic) is not None:
+        if topic is None or topic_error(partition.tp, partition.topic_id, topic_report(-1, topic)) is not None:
             return True
         metadata = topic.partitions[partition.tp.partition]
         is_another_leader = metadata.leader not in (None, fetcher.node.id)
@@ -286,15 +316,26 @@ class FetcherManager:
         deadline = self._cluster.deadline()
         return self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
 
-    def _handle_unknown_topic(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
-        self._cluster.use_next_broker()
-        partition.unknown_topic_responses += 1
-        if partition.unknown_topic_responses < UNKNOWN_TOPIC_CONFIRMATIONS:
-            self.retry_later(partition, error)
-            return
-        partition.unknown_topic_responses = 0
-        partition.new_topic_id = getattr(error, "topic_id", None)
-        self._on_fatal_error(partition, error)
+    def _check_absence(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
+        """Take a step to find out whether a partition is missing or was recreated; if so, raise that."""
+        tp, topic_id = partition.tp, partition.topic_id
+        check = partition.absence_check = partition.absence_check or self._cluster.absence_check({tp: topic_id})
+
+        def decide(presences: Mapping[TopicPartition, Presence]) -> None:
+            match presences[tp]:
+                case Presence.ABSENT:
+                    confirmed = topic_error(tp, topic_id, TopicReport(-1))
+                case Presence.RECREATED:
+                    partition.new_topic_id = check.new_topic_id(tp)
+                    confirmed = topic_error(tp, topic_id, TopicReport(-1, partition.new_topic_id, {}))
+                case _:
+                    self.retry_later(partition, error)
+                    return
+            partition.absence_check = None
+            # The same error as at first tells more, for example how many partitions there are.
+            self._on_fatal_error(partition, error if confirmed is None or type(confirmed) is type(error) else confirmed)
+
+        self.check_in_background(partition, error, lambda: check.step(self._cluster.deadline()), decide)
 
     def _handle_metadata_error(self, error: KafkaDirectError, due_partitions: Collection[TopicPartitionState]) -> None:
         # An error with a topic concerns only that topic; the other partitions are retried without a backoff.

@@ -5,23 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.client.deadline import Retry
+from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.consumer.background import as_kafka_error
-from pyspark_kafka_direct.consumer.fetch_response import out_of_range_error, topic_error
-from pyspark_kafka_direct.consumer.fetcher import (
-    EARLIEST_LOCAL,
-    OUT_OF_RANGE_BEFORE_EPOCH_RESET,
-    STALE_ENDS_TO_CONFIRM,
-)
+from pyspark_kafka_direct.consumer.fetcher import OUT_OF_RANGE_BEFORE_EPOCH_RESET
 from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
-from pyspark_kafka_direct.errors import ProtocolError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning.data_loss import LeaderLogState
+from pyspark_kafka_direct.planning.data_loss import (
+    STALE_ENDS_TO_CONFIRM,
+    GapDecision,
+    LeaderLogState,
+    evaluate_gap,
+    out_of_range_error,
+    topic_error,
+    truncated_error,
+    unproven_gap_error,
+)
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
+    from pyspark_kafka_direct.consumer.fetch_response import OffsetGap
     from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
     from pyspark_kafka_direct.errors import KafkaDirectError
@@ -65,7 +71,7 @@ class OffsetFetcher:
         """Handle a rejected fetch offset: ``send_list_offsets`` requests the start and end of the leader's log."""
         self._fetcher_manager.unassign(partition)
         partition.transient_error = error
-        partition.list_offsets_in_flight = True
+        partition.check_in_flight = True
         self._pending.append(_OutOfRangeFetch(partition, partition.seek_count, error, end_may_be_stale))
 
     def send_list_offsets(self) -> None:
@@ -79,7 +85,7 @@ class OffsetFetcher:
             self._in_flight = False
             for rejected_fetch in out_of_range_fetches:
                 if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
-                    rejected_fetch.partition.list_offsets_in_flight = False
+                    rejected_fetch.partition.check_in_flight = False
                     self._decide(rejected_fetch, states)
 
         def on_error(error: Exception) -> None:
@@ -87,48 +93,63 @@ class OffsetFetcher:
             transient_error = as_kafka_error(error)
             for rejected_fetch in out_of_range_fetches:
                 if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
-                    rejected_fetch.partition.list_offsets_in_flight = False
+                    rejected_fetch.partition.check_in_flight = False
                     self._fetcher_manager.retry_later(rejected_fetch.partition, transient_error)
 
         self._background.start(lambda: self._fetch_log_states(out_of_range_fetches), on_success, on_error)
 
+    def check_truncation(self, partition: TopicPartitionState, truncated_to: int) -> None:
+        """Raise a truncation that the leader reported, unless other brokers know of a later leader."""
+        tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
+
+        def was_deposed() -> bool:
+            self._cluster.raise_epoch_floors([tp.topic])
+            return self._cluster.is_deposed(tp, topic_id, epoch)
+
+        def decide(deposed: bool) -> None:
+            if deposed:
+                error = error_for(ErrorCode.FENCED_LEADER_EPOCH, "fetching", topic=tp.topic, partition=tp.partition)
+                self._fetcher_manager.retry_later(partition, error)
+            else:
+                self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to))
+
+        self._fetcher_manager.check_in_background(
+            partition, truncated_error(tp, partition.position, truncated_to), was_deposed, decide
+        )
+
     def check_gap(
-        self, partition: TopicPartitionState, error: KafkaDirectError, on_confirmed: Callable[[], None]
+        self,
+        partition: TopicPartitionState,
+        gap: OffsetGap,
+        no_data_seconds: float,
+        on_confirmed: Callable[[], None],
     ) -> None:
-        """Call ``on_confirmed`` unless the offset is in tiered storage (KIP-405): its records may still arrive."""
-        seek_count, position = partition.seek_count, partition.fetch_offset
-        self._fetcher_manager.unassign(partition)
-        partition.transient_error = error
-        partition.list_offsets_in_flight = True
+        """Call ``on_confirmed`` if there are no records, or raise that they may be missing; else fetch again."""
+        position = partition.fetch_offset
 
-        def on_success(local_log_start: int) -> None:
-            if partition.seek_count == seek_count:
-                partition.list_offsets_in_flight = False
-                if position < local_log_start:
-                    self._fetcher_manager.retry_later(partition, error)
-                else:
+        def decide(local_log_start: int | None) -> None:
+            match evaluate_gap(position, local_log_start, no_data_seconds):
+                case GapDecision.RETRY:
+                    self._fetcher_manager.retry_later(partition, gap.error)
+                case GapDecision.GAP:
                     on_confirmed()
+                case GapDecision.UNKNOWN:
+                    self._on_fatal_error(partition, unproven_gap_error(partition.tp, position, gap.end, None))
 
-        def on_error(transient_error: Exception) -> None:
-            if partition.seek_count == seek_count:
-                partition.list_offsets_in_flight = False
-                self._fetcher_manager.retry_later(partition, as_kafka_error(transient_error))
-
-        self._background.start(lambda: self._local_log_start(partition.tp), on_success, on_error)
+        self._fetcher_manager.check_in_background(
+            partition, gap.error, lambda: self._cluster.local_log_start(partition.tp), decide
+        )
 
     def _fetch_log_states(self, out_of_range_fetches: Sequence[_OutOfRangeFetch]) -> _LogStates:
         deadline = self._cluster.deadline()
-        topic_names = {rejected_fetch.partition.tp.topic for rejected_fetch in out_of_range_fetches}
+        partitions = [rejected_fetch.partition for rejected_fetch in out_of_range_fetches]
+        topic_names = {partition.tp.topic for partition in partitions}
+        self._cluster.raise_epoch_floors(topic_names, deadline=deadline)
         topics = self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
         existing = [
-            rejected_fetch.partition.tp
-            for rejected_fetch in out_of_range_fetches
-            if topic_error(
-                rejected_fetch.partition.tp,
-                rejected_fetch.partition.topic_id,
-                topics.get(rejected_fetch.partition.tp.topic),
-            )
-            is None
+            partition.tp
+            for partition in partitions
+            if topic_error(partition.tp, partition.topic_id, topic_report(-1, topics.get(partition.tp.topic))) is None
         ]
         # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
         starts = self._cluster.offsets(dict.fromkeys(existing, EARLIEST), deadline=deadline)
@@ -159,9 +180,3 @@ class OffsetFetcher:
         if partition.out_of_range_responses >= OUT_OF_RANGE_BEFORE_EPOCH_RESET:
             partition.last_fetched_epoch = UNKNOWN_EPOCH
         self._fetcher_manager.retry_later(partition, rejected_fetch.error)
-
-    def _local_log_start(self, tp: TopicPartition) -> int:
-        try:
-            return self._cluster.offsets({tp: EARLIEST_LOCAL}, deadline=self._cluster.deadline())[tp]
-        except (ProtocolError, UnsupportedBrokerError):
-            return 0  # the broker has no tiered storage

@@ -9,7 +9,6 @@ tasks. So the caller's thread waits for descriptors only, and ``wakeup_fds`` can
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -26,13 +25,13 @@ from pyspark_kafka_direct.consumer.fetch_response import (
     decide_after_empty_at_end,
     decide_after_error,
     is_empty_at_end,
-    truncated_error,
 )
 from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
 from pyspark_kafka_direct.consumer.offset_fetcher import OffsetFetcher
 from pyspark_kafka_direct.consumer.partition_state import DecodeOptions, TopicPartitionState
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.records import COLUMNS
 
@@ -48,12 +47,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher, InFlightFetch
 
 __all__ = ["PartitionConsumer", "PolledBatch"]
-
-_log = logging.getLogger("pyspark_kafka_direct.consumer")
-
-# For so long a leader must return no records below its high watermark, before the offsets are treated as a compaction
-# gap at the end of the log. Nothing proves the gap, and some brokers are slow to read old records.
-_NO_DATA_SECONDS_TO_CONFIRM_GAP = 60.0
 
 
 class PolledBatch(NamedTuple):
@@ -295,28 +288,23 @@ class PartitionConsumer:
             case OffsetGap():
                 partition.on_fetch_success()  # other partitions' records filled the response
             case LogTruncated(offset):
-                raise truncated_error(partition.tp, partition.position, offset)
+                self._offset_fetcher.check_truncation(partition, offset)
 
     def _handle_gap(self, partition: TopicPartitionState, gap: OffsetGap) -> None:
-        """Skip a gap once the leader has returned no records for long enough; until then, fetch again."""
+        """Skip a gap once it is known that it has no records; until then, fetch again."""
         now = self._system.monotonic()
         if partition.no_data_since is None:
             partition.no_data_since = now
         no_data_seconds = now - partition.no_data_since
-        if no_data_seconds < _NO_DATA_SECONDS_TO_CONFIRM_GAP:
+        if no_data_seconds < CONFIRMATION_SECONDS:
             self._fetcher_manager.retry_later(partition, gap.error)
             return
 
         def on_confirmed() -> None:
-            _log.warning(
-                "offsets [%d, %d) of %s are treated as a compaction gap at the end of the log: for %.1f s its leader "
-                "returned no records there",
-                *(partition.position, gap.end, partition.tp, no_data_seconds),
-            )
             partition.skip_to(gap.end)
             self._position_moved = True
 
-        self._offset_fetcher.check_gap(partition, gap.error, on_confirmed)
+        self._offset_fetcher.check_gap(partition, gap, no_data_seconds, on_confirmed)
 
 
 def _checked_offset(partition: TopicPartition, offset: int) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import RecordDecoder
@@ -50,11 +51,11 @@ class TopicPartitionState:
         self.leader_epoch = UNKNOWN_EPOCH
         self.needs_validation = False  # whether the next fetch sends ``last_fetched_epoch`` (KIP-320)
         self.seek_count = 0  # a response to a request from before a seek is ignored
-        self.list_offsets_in_flight = False  # a background ListOffsets request concerns the partition
+        self.check_in_flight = False  # requests in the background decide how to continue
         self.transient_error: KafkaDirectError | None = None
         self.failed_attempts = 0  # in a row
         self.next_fetch_at = 0.0
-        self.unknown_topic_responses = 0  # in a row
+        self.absence_check: AbsenceCheck | None = None  # while brokers do not know the partition
         self.new_topic_id: UUID | None = None  # of the recreated topic, after ``TopicRecreatedError``
         self._decode_options = decode_options
         self.reset_position(offset)
@@ -77,7 +78,7 @@ class TopicPartitionState:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""
         self.reset_position(offset)
         self.seek_count += 1
-        self.list_offsets_in_flight = False
+        self.check_in_flight = False
         self.needs_validation = False
         self.transient_error = None
         self.failed_attempts = 0
@@ -137,7 +138,7 @@ class TopicPartitionState:
         self.needs_validation = False
         self.transient_error = None
         self.failed_attempts = 0
-        self.unknown_topic_responses = 0
+        self.absence_check = None
         self.out_of_range_responses = 0
         self.stale_end_responses = 0
         self.no_data_since = None

@@ -235,6 +235,7 @@ class DataLossHandler:
         records expired        at the start of the log
         log truncated          at its position, because offsets are not reread; at most at the end of the log
         position beyond end    at the end of the log
+        records not returned   after the offsets of which it is unknown whether they have records
         topic recreated        at the start of the new topic
         topic deleted          not; the topic may come back, or the driver drops the partition
     """
@@ -302,6 +303,8 @@ def resume_offset(error: DataLossError | TopicNotFoundError, position: int, star
     """Return where to resume; ``start`` and ``end`` are the bounds of the log."""
     if isinstance(error, TopicRecreatedError):
         return start
+    if isinstance(error, DataLossError) and error.resume_offset is not None:
+        return error.resume_offset
     if isinstance(error, TruncatedError):
         return max(min(position, end), start)
     return start if position < start else min(position, end)

@@ -82,7 +82,7 @@ class ExactlyOnceCommitter:
         store = SinkStateStore(cluster, self.sink_state_topic)
         result = commit_batch(cluster, self.produce, store, self._exactly_once_options(), attempt, lambda: batches)
         batches.delete()
-        if location is not None and result.superseded_runs is not None:
+        if location is not None and result.superseded_runs is not None:  # once in a run, at its first commit
             location.delete_expired(result.superseded_runs, cluster.pool.system)
         if not result.newly_committed:
             return None

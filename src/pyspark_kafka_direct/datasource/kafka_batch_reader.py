@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
 from pyspark_kafka_direct.planning.batch_planner import (
     BatchPlan,
     BatchPlanOptions,
@@ -27,7 +29,7 @@ from pyspark_kafka_direct.spark.range_task import RangeTask
 from pyspark_kafka_direct.spark.worker_lifecycle import end_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pyspark.sql.datasource import Filter, InputPartition
 
@@ -62,7 +64,8 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
     offsets = functools.partial(cluster.offsets, isolation_level=isolation_level)
     if options.offset_ranges is not None:
         topics = cluster.topics(offset_range.topic for offset_range in options.offset_ranges)
-        plan = plan_explicit_ranges(
+        explicit = functools.partial(
+            plan_explicit_ranges,
             options.offset_ranges,
             partitions_by_topic(topics),
             {name: topic.topic_id for name, topic in topics.items()},
@@ -70,10 +73,14 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
             planner_options,
             pushed,
         )
+        plan = _confirmed_plan(explicit, cluster, {offset_range.topic for offset_range in options.offset_ranges})
         return PlannedBatch(plan, topics, _leaders(cluster, plan))
     topics = fetch_topics(cluster, options.selection)
     selected = assigned_partitions(options.selection, topics)
-    plan = plan_offset_specs(options.start, options.end, selected.partitions, offsets, planner_options, pushed)
+    by_specs = functools.partial(
+        plan_offset_specs, options.start, options.end, selected.partitions, offsets, planner_options, pushed
+    )
+    plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
     plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
     return PlannedBatch(plan, topics, _leaders(cluster, plan))
 
@@ -124,6 +131,16 @@ class FilterPushdownBatchReader(KafkaBatchReader):
             for pushed, is_enforced in zip(filters, self._pushed_filters.enforced, strict=True)
             if not is_enforced
         ]
+
+
+def _confirmed_plan(plan: Callable[[], BatchPlan], cluster: ClusterClient, topics: Collection[str]) -> BatchPlan:
+    """Plan, and plan again if records seem to be lost: a deposed leader may have reported the log's end."""
+    with contextlib.suppress(DataLossError, InvalidOffsetsError):
+        first = plan()
+        if not first.warnings:
+            return first
+    cluster.raise_epoch_floors(topics)
+    return plan()
 
 
 def _leaders(cluster: ClusterClient, plan: BatchPlan) -> dict[TopicPartition, PartitionLeader]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-    from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.config.kafka_params import KafkaParameters
     from pyspark_kafka_direct.config.timestamp_options import TimestampSpec
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.rate_controller import RateController
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
-
-_METADATA_WAIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +78,12 @@ def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> St
 
 
 class StreamClusterView:
-    """Reads metadata and offsets for one plan (a ``DirectOffsetReader``); refreshes metadata for at most 5 seconds."""
+    """Reads metadata and offsets for one plan (a ``DirectOffsetReader``)."""
 
     def __init__(self, client: StreamClient, spec: StreamSpec, controller: RateController | None) -> None:
         self._client = client
         self._spec = spec
         self._controller = controller
-        self._metadata_deadline: Deadline | None = None  # set at the first refresh that finds incomplete metadata
 
     def start(self) -> StreamPosition:
         """Return the position at which a new stream starts."""
@@ -146,14 +142,13 @@ class StreamClusterView:
             return {}
         return self._client.cluster.offsets(dict.fromkeys(partitions, EARLIEST))
 
-    def wait(self) -> bool:
-        """Sleep before the next metadata refresh; returns false after 5 seconds."""
-        if self._metadata_deadline is None:
-            self._metadata_deadline = self._client.cluster.deadline(_METADATA_WAIT_SECONDS)
-        if self._metadata_deadline.expired:
-            return False
-        self._client.cluster.pool.system.sleep(self._client.parameters.connection.retry_backoff_ms / 1000)
-        return True
+    def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> set[TopicPartition]:
+        """Return which of these partitions, with topic ids if known, brokers agree to be missing or recreated."""
+        return self._client.cluster.confirm_missing(suspects)
+
+    def raise_epoch_floors(self, topics: Collection[str]) -> None:
+        """Read offsets only from leaders of the highest epoch that brokers report."""
+        self._client.cluster.raise_epoch_floors(topics)
 
 
 def offsets_by_timestamp(
@@ -225,6 +220,8 @@ def _log_spans(
 ) -> dict[TopicPartition, LogOffsets]:
     if not partitions:
         return {}
+    # An offset outside the log is replaced for good, so a deposed leader must not report the log's end.
+    cluster.raise_epoch_floors({tp.topic for tp in partitions})
     starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
     readable = cluster.offsets(dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
     # An offset after the last stable offset is in the log. If it was treated as out of range, the stream would start at

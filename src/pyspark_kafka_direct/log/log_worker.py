@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, exponential_backoff
+from pyspark_kafka_direct.client.deadline import exponential_backoff
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.log.log_topic import describe_log_topic
 from pyspark_kafka_direct.log.pending_reads import lower_end_offsets
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import WakeupSignal
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.log.log_clients import LogConsumer
     from pyspark_kafka_direct.log.log_topic import LogTopic
@@ -84,7 +86,9 @@ class LogWorker:
         self._stopping = False
         self._request_backoff = _Backoff(cluster)
         self._poll_backoff = _Backoff(cluster)
-        self._unknown_topic_responses = 0
+        self._absence_check: AbsenceCheck | None = None  # while brokers do not know the topic
+        self._reported_missing = False
+        self._recreation_check: AbsenceCheck | None = None  # while a broker reports another topic id
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None
         self._suspected_truncation: _SuspectedTruncation | None = None
@@ -180,12 +184,12 @@ class LogWorker:
             self._resolve_suspected_truncation()
         if has_active or self._is_stalled():
             self._fetch_end_offsets(has_active=has_active)
-            self._unknown_topic_responses = 0
+            self._absence_check, self._reported_missing = None, False
 
     def _open_consumer(self) -> None:
         """Start reading, or resume at the last positions if the topic id is unchanged."""
         deadline = self._deadline()
-        topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
+        topic = self._describe_topic(deadline)
         if self._topic_id not in (None, topic.topic_id):
             self._on_topic_recreated(topic)
         starts = dict(self.positions)
@@ -195,6 +199,23 @@ class LogWorker:
         self._topic_id = topic.topic_id
         self.positions = starts
         self._progress_at = self._system.monotonic()
+
+    def _describe_topic(self, deadline: Deadline) -> LogTopic:
+        """Return the topic; another id than before is accepted once several brokers confirm it."""
+        topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
+        if self._topic_id in (None, topic.topic_id):
+            self._recreation_check = None
+            return topic
+        first_partition = TopicPartition(self._topic, 0)
+        if self._recreation_check is None:
+            self._recreation_check = self._cluster.absence_check({first_partition: self._topic_id})
+        if self._recreation_check.step(deadline)[first_partition] is not Presence.RECREATED:
+            raise TransientBrokerError(
+                f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {self._topic_id}. "
+                "Other brokers are asked.",
+                topic=self._topic,
+            )
+        return topic
 
     def _on_topic_recreated(self, topic: LogTopic) -> None:
         error = TopicRecreatedError(
@@ -211,8 +232,11 @@ class LogWorker:
         requested = dict.fromkeys(self.positions, LATEST)
         deadline = self._deadline()
         ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
+        if lower_end_offsets(self._end_offsets, ends):  # a deposed leader may have responded
+            self._cluster.raise_epoch_floors([self._topic], deadline=deadline)
+            ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
         # ListOffsets has no topic id: if the id is unchanged afterwards, these are the offsets of the same topic.
-        if describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline).topic_id != self._topic_id:
+        if self._describe_topic(deadline).topic_id != self._topic_id:
             self._close_consumer()
             self._open_consumer()
             return
@@ -240,7 +264,7 @@ class LogWorker:
         suspected = self._suspected_truncation
         assert suspected is not None
         deadline = self._deadline()
-        if describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline).topic_id != self._topic_id:
+        if self._describe_topic(deadline).topic_id != self._topic_id:
             self._close_consumer()
             self._open_consumer()
             return
@@ -297,6 +321,10 @@ class LogWorker:
         assert loss.partition is not None
         partition = TopicPartition(loss.topic, loss.partition)
         position = self._consumer.positions[partition]
+        if loss.resume_offset is not None:
+            _log.warning("%s: %s Reading continues at offset %d.", partition, loss.message, loss.resume_offset)
+            self._seek(partition, loss.resume_offset)
+            return
         if isinstance(loss, TruncatedError) and loss.truncated_to is not None and loss.truncated_to < position:
             self._resume_after_truncation(loss, loss.truncated_to)
             return
@@ -346,12 +374,19 @@ class LogWorker:
         self._complete(self._pending_reads.pop_active(), error)
 
     def _on_unknown_topic(self, error: TopicNotFoundError) -> None:
-        """Fail active reads once enough responses confirm that the topic does not exist."""
+        """Fail active reads once several brokers confirm that the topic does not exist."""
         # Brokers learn of a new topic, and of all topics after a restart, with a delay.
-        self._unknown_topic_responses += 1
         may_be_new = self._topic_id is None and self._system.monotonic() < self._started_at + _NEW_TOPIC_SECONDS
-        if self._unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS and not may_be_new:
-            if self._unknown_topic_responses == UNKNOWN_TOPIC_CONFIRMATIONS:
+        first_partition = TopicPartition(self._topic, 0)
+        if self._absence_check is None:
+            self._absence_check = self._cluster.absence_check({first_partition: None})
+        try:
+            presence = self._absence_check.step(self._deadline())[first_partition]
+        except (TransientBrokerError, TimeoutError):
+            return
+        if presence is Presence.ABSENT and not may_be_new:
+            if not self._reported_missing:
+                self._reported_missing = True
                 self._callbacks.report_error(error)
             self._complete(self._pending_reads.pop_active(), error)
 

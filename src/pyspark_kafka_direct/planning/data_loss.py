@@ -1,24 +1,47 @@
-"""Decides whether records were lost, what the error says, and where reading resumes.
+"""Decides whether records were lost: what counts as evidence, what the error says, and where reading resumes.
 
 A loss is an offset below the log start offset or beyond the end of the log, a deleted or recreated topic, or a log that
-was truncated after it was read. Compaction gaps, control records and aborted records are normal. The facts must come
-from the partition's leader at its current epoch: right after an election the end of the log may lag (KIP-207).
+was truncated after it was read. Compaction gaps, control records and aborted records are normal. Planners, tasks,
+continuous queries, the direct stream and the log follow the same rules:
+
+1. Only the leader of the highest known epoch reports on its log (``EpochFloors``). A leader that was deposed may not
+   know it, and a broker that lags behind may still name it.
+2. A topic or partition is missing, or was recreated, if all brokers that can be reached say so, at most three at a
+   time, for at least five seconds (``AbsenceEvidence``).
+3. An empty response below the high watermark proves a gap only if the broker reports where its local log begins
+   (``evaluate_gap``), because records in tiered storage (KIP-405) can take any time.
+4. What is skipped is logged with its evidence, and counted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
+from pyspark_kafka_direct.errors import (
+    DataLossError,
+    InvalidOffsetsError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    TruncatedError,
+)
 from pyspark_kafka_direct.offsets import OffsetRange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.offset_resolution import ResolvedOffset
+
+MAX_WITNESSES: Final = 3  # how many brokers are asked at once
+CONFIRMATION_SECONDS: Final = 5.0  # metadata of a healthy broker lags by less
+UNPROVEN_GAP_SECONDS: Final = 60.0  # other brokers return nothing while they fetch old records from slow storage
+
+# A leader older than Kafka 2.2 returns too low a log end right after its election. So a log end before the fetch offset
+# is confirmed by this many responses in a row. Newer leaders return an error until their end is reliable (KIP-207).
+STALE_ENDS_TO_CONFIRM: Final = 5
 
 _SKIP_ADVICE = "set failOnDataLoss=false to continue without them"
 
@@ -31,6 +54,118 @@ class DataLossCause(Enum):
     RECREATED = "topic deleted and recreated"
     BEYOND_END = "beyond the end of the log"
     TRUNCATED = "log truncated"
+    UNPROVEN_GAP = "records not returned"
+
+
+class EpochFloors:
+    """The highest leader epoch seen of each partition, for as long as its topic id stays the same.
+
+    A lower epoch belongs to a leader that was replaced. Without topic ids (before Kafka 2.8) a lower epoch can also be
+    that of a recreated topic, and without epochs (-1, before Kafka 2.4) nothing is known: then there is no floor.
+    """
+
+    def __init__(self) -> None:
+        self._floors: dict[tuple[UUID, TopicPartition], int] = {}
+        self._stale_since: dict[tuple[UUID, TopicPartition], float] = {}
+
+    def raise_to(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
+        """Remember an epoch, unless a higher one is known."""
+        if topic_id is not None and epoch > self._floors.get((topic_id, tp), -1):
+            self._floors[topic_id, tp] = epoch
+
+    def is_stale(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
+        """Return whether an epoch is lower than one that was seen before."""
+        return topic_id is not None and 0 <= epoch < self._floors.get((topic_id, tp), -1)
+
+    def stale_since(self, tp: TopicPartition, topic_id: UUID | None, epoch: int, now: float) -> float | None:
+        """Return since when metadata reported only stale epochs; ``None`` if this epoch is not stale."""
+        if topic_id is None:
+            return None
+        if not self.is_stale(tp, topic_id, epoch):
+            self._stale_since.pop((topic_id, tp), None)
+            return None
+        return self._stale_since.setdefault((topic_id, tp), now)
+
+    def drop(self, tp: TopicPartition, topic_id: UUID) -> None:
+        """Accept lower epochs: the cluster has lost its epochs, for example because it was restored."""
+        self._floors.pop((topic_id, tp), None)
+        self._stale_since.pop((topic_id, tp), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """What one broker's metadata says about a topic."""
+
+    node_id: int
+    topic_id: UUID | None = None  # None without topic ids (before Kafka 2.8)
+    leader_epochs: Mapping[int, int] | None = None  # by partition; None if the broker does not know the topic
+    error_code: int = 0  # any but UNKNOWN_TOPIC_OR_PARTITION: the topic may exist
+
+    def has(self, partition: int, topic_id: UUID | None) -> bool:
+        """Return whether the partition exists or may exist, with this topic id if both are known."""
+        return self.error_code != 0 or (
+            self.leader_epochs is not None
+            and partition in self.leader_epochs
+            and (topic_id is None or self.topic_id is None or self.topic_id == topic_id)
+        )
+
+
+class Presence(Enum):
+    """What brokers report about a partition that seemed to be missing."""
+
+    PRESENT = "present"  # a broker has it: the other metadata was stale
+    UNCONFIRMED = "unconfirmed"  # missing, but not for long enough, or brokers disagree how
+    ABSENT = "absent"
+    RECREATED = "recreated"
+
+
+class AbsenceEvidence:
+    """Collects reports about one partition that seems to be missing, until they suffice."""
+
+    def __init__(self, tp: TopicPartition, topic_id: UUID | None) -> None:
+        self._tp = tp
+        self._topic_id = topic_id
+        self._absent_since: float | None = None
+        self._last: tuple[Presence, UUID | None] | None = None
+        self.new_topic_id: UUID | None = None  # of the recreated topic
+
+    def add(self, reports: Iterable[TopicReport], now: float) -> Presence:
+        """Add the reports that different brokers gave at one time; there must be at least one."""
+        reports = list(reports)
+        if any(report.has(self._tp.partition, self._topic_id) for report in reports):
+            self._absent_since = self._last = None
+            return Presence.PRESENT
+        statements = {self._statement(report) for report in reports}
+        statement = statements.pop() if len(statements) == 1 else None
+        if self._absent_since is None or statement is None or statement != self._last:
+            self._absent_since = now
+        self._last = statement
+        if statement is None or now - self._absent_since < CONFIRMATION_SECONDS:
+            return Presence.UNCONFIRMED
+        presence, self.new_topic_id = statement
+        return presence
+
+    def _statement(self, report: TopicReport) -> tuple[Presence, UUID | None]:
+        if report.leader_epochs is None or report.topic_id == self._topic_id or self._topic_id is None:
+            return Presence.ABSENT, None
+        return (Presence.ABSENT, None) if report.topic_id is None else (Presence.RECREATED, report.topic_id)
+
+
+class GapDecision(Enum):
+    """What offsets below the high watermark are for which the leader returns no records."""
+
+    RETRY = "retry"
+    GAP = "gap"  # there are no records
+    UNKNOWN = "unknown"  # there may be records: ``failOnDataLoss`` decides
+
+
+def evaluate_gap(position: int, local_log_start: int | None, no_data_seconds: float) -> GapDecision:
+    """Decide about empty responses at a position; ``local_log_start`` is None if the broker does not report it."""
+    if local_log_start is None:
+        return GapDecision.UNKNOWN if no_data_seconds >= UNPROVEN_GAP_SECONDS else GapDecision.RETRY
+    if position < local_log_start or no_data_seconds < CONFIRMATION_SECONDS:
+        return GapDecision.RETRY
+    return GapDecision.GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +251,85 @@ def evaluate_truncation(
     )
 
 
+def out_of_range_error(
+    tp: TopicPartition,
+    position: int,
+    log: LeaderLogState,
+    *,
+    served_by_leader: bool,  # whether a leader returned data for an earlier position of this read
+) -> DataLossError | None:
+    """Return the error of a read without an end whose position is not in the log; None if the log has the position."""
+    log_range = f"the log now contains [{log.start}, {log.end})"
+    if position < log.start:
+        return DataLossError(
+            f"offsets [{position}, {log.start}) were deleted by retention or DeleteRecords before they were read; "
+            f"{log_range}. To continue, resume at the log start {log.start}.",
+            **_error_context(tp, position),
+        )
+    if position <= log.end:
+        return None
+    if served_by_leader:
+        return truncated_error(tp, position, log.end)
+    return DataLossError(
+        f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
+        "topic was recreated.",
+        **_error_context(tp, position),
+    )
+
+
+def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> TruncatedError:
+    """Return the error of a read without an end whose log diverges from ``truncated_to`` on from what was read."""
+    # If the logs diverged more than once, truncated_to may lie after position; then it is not known from where.
+    first = min(truncated_to, position)
+    error = TruncatedError(
+        f"an unclean leader election truncated the log to offset {truncated_to}: the records read from there up to "
+        f"offset {position} are no longer in it. Resume at offset {first}, and undo the effects of later records.",
+        **_error_context(tp, position),
+    )
+    error.truncated_to = truncated_to
+    return error
+
+
+def unproven_gap_error(tp: TopicPartition, position: int, end: int, broker: str | None) -> DataLossError:
+    """Return the error for offsets that are in the log but were not returned for ``UNPROVEN_GAP_SECONDS``."""
+    error = DataLossError(
+        f"data loss ({DataLossCause.UNPROVEN_GAP.value}): the log ends at offset {end}, but for "
+        f"{UNPROVEN_GAP_SECONDS:g} s its leader returned no records from offset {position} on. It does not report "
+        "where its local log begins (ListOffsets -4, Kafka 3.5), so this is either a gap that compaction left, or "
+        f"records in slow storage. Read again later, or set failOnDataLoss=false to continue at offset {end}.",
+        broker=broker,
+        **_error_context(tp, position),
+    )
+    error.resume_offset = end
+    return error
+
+
+def topic_error(tp: TopicPartition, known_id: UUID | None, report: TopicReport) -> TopicNotFoundError | None:
+    """Return the error if a broker reports that the partition does not exist or that its topic was recreated."""
+    if report.leader_epochs is None:
+        return TopicNotFoundError(
+            "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    if known_id is not None and report.topic_id is not None and report.topic_id != known_id:
+        error = TopicRecreatedError(
+            f"The topic was deleted and recreated: its id is {report.topic_id}, not {known_id}. The records read so "
+            "far are the old topic's. Discard them, and resume at the start of the new topic.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+        error.topic_id = report.topic_id
+        return error
+    if tp.partition not in report.leader_epochs:
+        return TopicNotFoundError(
+            f"The topic has no such partition; it has {len(report.leader_epochs)}.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    return None
+
+
 def clip_to_log(
     tp: TopicPartition,
     start: ResolvedOffset,
@@ -189,6 +403,10 @@ def _loss_message(tp: TopicPartition, first: int, until: int, cause: DataLossCau
         "that replaced them are not read",
     }[cause]
     return f"data loss ({cause.value}): offsets [{first}, {until}) of {tp} {description}{detail}"
+
+
+def _error_context(tp: TopicPartition, position: int) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, "offset": position}
 
 
 def _log_range_text(log: LeaderLogState) -> str:

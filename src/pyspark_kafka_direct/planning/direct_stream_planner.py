@@ -16,6 +16,11 @@ from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.backpressure import clamp_ends
 from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.loss_report import LossReport
+from pyspark_kafka_direct.planning.offset_reader import (
+    MAX_METADATA_RESPONSES,
+    contradicting_metadata_error,
+    recreated_topics,
+)
 from pyspark_kafka_direct.planning.read_limits import expired_log_starts
 
 if TYPE_CHECKING:
@@ -71,8 +76,11 @@ class DirectOffsetReader(Protocol):
     def log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return log start offsets if tasks skip lost records, else an empty mapping."""
 
-    def wait(self) -> bool:
-        """Pause before a retry; return false when the retry budget is used up."""
+    def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> Collection[TopicPartition]:
+        """Return which of these partitions, with topic ids if known, brokers agree to be missing or recreated."""
+
+    def raise_epoch_floors(self, topics: Collection[str]) -> None:
+        """Read offsets only from leaders of the highest epoch that brokers report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +213,18 @@ def decide_new_partition_offsets(
 def _confirmed_partitions(
     position: StreamPosition, offset_reader: DirectOffsetReader
 ) -> Mapping[TopicPartition, UUID | None]:
-    """Return the partitions that exist; retry for missing ones, because a broker's metadata may lag."""
-    while True:
+    """Return the partitions that exist; missing and recreated ones are confirmed by several brokers."""
+    for _ in range(MAX_METADATA_RESPONSES):
         assigned = offset_reader.assigned(position.offsets)
-        if all(tp in assigned for tp in position.offsets) or not offset_reader.wait():
+        recreated = recreated_topics(position.topic_ids, topic_ids_of(assigned))
+        suspects = {
+            tp: position.topic_ids.get(tp.topic)
+            for tp in position.offsets
+            if tp not in assigned or tp.topic in recreated
+        }
+        if not suspects or suspects.keys() <= set(offset_reader.confirm_missing(suspects)):
             return assigned
+    raise contradicting_metadata_error(position.offsets)
 
 
 def _check_not_lost(position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None]) -> None:
@@ -235,12 +250,22 @@ def _unreadable_starts(
     from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], offset_reader: DirectOffsetReader
 ) -> Mapping[TopicPartition, int]:
     """Return the starts of partitions that lie after the last stable offset; as ends they make the ranges empty."""
-    beyond_latest = sorted(tp for tp in from_offsets if latest[tp] < from_offsets[tp])
-    high_watermarks = offset_reader.high_watermarks(beyond_latest) if beyond_latest else {}
-    for tp in beyond_latest:
-        if high_watermarks[tp] < from_offsets[tp]:
-            _losses().report_offset_changed(tp, from_offsets[tp], high_watermarks[tp])
+    beyond_latest = {tp for tp in from_offsets if latest[tp] < from_offsets[tp]}
+    if beyond_latest and (lower := _lower_high_watermarks(from_offsets, beyond_latest, offset_reader)):
+        offset_reader.raise_epoch_floors({tp.topic for tp in lower})  # a deposed leader may have responded
+        for tp, high_watermark in sorted(_lower_high_watermarks(from_offsets, lower, offset_reader).items()):
+            _losses().report_offset_changed(tp, from_offsets[tp], high_watermark)
     return {tp: from_offsets[tp] for tp in beyond_latest}
+
+
+def _lower_high_watermarks(
+    from_offsets: Mapping[TopicPartition, int],
+    partitions: Collection[TopicPartition],
+    offset_reader: DirectOffsetReader,
+) -> dict[TopicPartition, int]:
+    """Return those of the partitions' high watermarks that lie before the next offset to read."""
+    high_watermarks = offset_reader.high_watermarks(partitions)
+    return {tp: offset for tp, offset in high_watermarks.items() if offset < from_offsets[tp]}
 
 
 def _losses() -> LossReport:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
+
+# After so many metadata responses in a row that several brokers contradict, planning fails.
+MAX_METADATA_RESPONSES: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,12 @@ class OffsetReader(Protocol):
 
     def samples(self, from_offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, RecordSizeSample]:
         """Sample the size of a few records from these offsets, without partitions that cannot be sampled."""
+
+    def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> Collection[TopicPartition]:
+        """Return which of these partitions, with topic ids if known, brokers agree to be missing or recreated."""
+
+    def raise_epoch_floors(self, topics: Collection[str]) -> None:
+        """Read offsets only from leaders of the highest epoch that brokers report."""
 
     def wait(self) -> None:
         """Pause before a retry, and use another broker for it."""
@@ -94,8 +105,9 @@ class OffsetSnapshot:
 class SnapshotReader:
     """Reads snapshots, and keeps the end offsets that Trigger.AvailableNow fixes at the start of the query.
 
-    If a response contradicts known offsets, it is requested again, and accepted only after the last attempt: metadata
-    may be stale, and a new leader's high watermark may lag (KIP-207).
+    A response that contradicts known offsets is not accepted at once. Missing and recreated partitions are confirmed by
+    several brokers; an end below a known offset is requested again from the leader with the highest known epoch. Before
+    Kafka 2.2 a new leader's end may lag (KIP-207), so one response is not enough.
     """
 
     def __init__(
@@ -142,39 +154,63 @@ class SnapshotReader:
         return OffsetSnapshot(self.fixed_end_offsets, self._fixed_topic_ids)
 
     def fetch_latest(self, known: Mapping[TopicPartition, int]) -> OffsetSnapshot:
-        """Return assigned partitions and their ends; retry while they contradict the offsets ``known``.
-
-        After the last attempt they are returned as they are.
-        """
+        """Return assigned partitions and their ends; what contradicts the offsets ``known`` is confirmed."""
         known_metadata = self._history.get(known)
         known_topic_ids = {} if known_metadata is None else known_metadata.topic_ids
-        for attempt in range(1, self._max_attempts + 1):
+        confirmed_missing: set[TopicPartition] = set()
+        lower_end_responses = 0
+        for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=False)
             latest = dict(self._offset_reader.offsets(dict.fromkeys(assigned.partitions, LATEST)))
-            partitions_behind = {tp for tp, offset in known.items() if latest.get(tp, -1) < offset}
-            if partitions_behind and self._read_committed:
+            recreated = recreated_topics(known_topic_ids, assigned.topic_ids)
+            missing = {tp for tp in known if tp not in latest or tp.topic in recreated} - confirmed_missing
+            if missing:
+                confirmed = self._confirm_missing(missing, known_topic_ids)
+                confirmed_missing.update(confirmed)
+                if missing - confirmed:
+                    self._offset_reader.wait()
+                    continue
+            lower_ends = {tp for tp in known.keys() & latest.keys() - confirmed_missing if latest[tp] < known[tp]}
+            if lower_ends and self._read_committed:
                 # Offsets between the last stable offset and the high watermark are not lost, only uncommitted.
-                present = [tp for tp in partitions_behind if tp in latest]
-                high_watermarks = self._offset_reader.high_watermarks(present) if present else {}
+                high_watermarks = self._offset_reader.high_watermarks(lower_ends)
                 for tp, end in high_watermarks.items():
                     if end >= known[tp]:
                         latest[tp] = known[tp]
-                        partitions_behind.discard(tp)
-            if not partitions_behind and not recreated_topics(known_topic_ids, assigned.topic_ids):
-                break
-            if attempt < self._max_attempts:
-                self._offset_reader.wait()
-        return OffsetSnapshot(latest, assigned.topic_ids)
+                        lower_ends.discard(tp)
+            lower_end_responses += bool(lower_ends)
+            if not lower_ends or lower_end_responses >= self._max_attempts:
+                return OffsetSnapshot(latest, assigned.topic_ids)
+            self._offset_reader.raise_epoch_floors({tp.topic for tp in lower_ends})
+            self._offset_reader.wait()
+        raise contradicting_metadata_error(known)
+
+    def _confirm_missing(
+        self, suspects: Collection[TopicPartition], topic_ids: Mapping[str, UUID]
+    ) -> set[TopicPartition]:
+        """Return the partitions that are missing, recreated or not selected; the others are missing in one response."""
+        not_selected = set(self._offset_reader.not_selected(suspects))
+        others = {tp: topic_ids.get(tp.topic) for tp in suspects if tp not in not_selected}
+        return not_selected.union(self._offset_reader.confirm_missing(others) if others else ())
 
     def fetch_log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return log start offsets; retry while some are missing."""
-        for _ in range(1, self._max_attempts):
+        """Return log start offsets, without partitions that are confirmed to be missing."""
+        for _ in range(MAX_METADATA_RESPONSES):
             log_starts = self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
-            if log_starts.keys() >= set(partitions):
+            missing = dict.fromkeys(set(partitions) - log_starts.keys())
+            if not missing or missing.keys() <= set(self._offset_reader.confirm_missing(missing)):
                 return log_starts
             self._offset_reader.wait()
             self._offset_reader.assigned(strict=False)  # refreshes the metadata that offsets() uses
-        return self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
+        raise contradicting_metadata_error(partitions)
+
+
+def contradicting_metadata_error(partitions: Iterable[TopicPartition]) -> BrokerTimeoutError:
+    """Return the error for partitions that some brokers do not know although others do, again and again."""
+    return BrokerTimeoutError(
+        f"some brokers do not know all of {listed(sorted(partitions))}, although others do, in "
+        f"{MAX_METADATA_RESPONSES} responses. Check whether each broker can reach the controller."
+    )
 
 
 def recreated_topics(old_ids: Mapping[str, UUID], new_ids: Mapping[str, UUID]) -> frozenset[str]:

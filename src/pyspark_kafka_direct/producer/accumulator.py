@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Deadline
+from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.produce_channel import NO_TIMESTAMP
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -112,7 +112,7 @@ class RecordAccumulator:
         cluster: ClusterClient,
         settings: ProducerSettings,
         on_delivery: Callable[[DeliveryReport], None],  # each record is in exactly one report
-        # Marks records as sent, and returns those that may still be sent; `close` of the producer fails the others.
+        # Marks records as sent just before they are encoded; leaves out those that `AsyncProducer.close` has failed.
         mark_as_sent: Callable[[Sequence[PendingRecord]], list[PendingRecord]],
         linger: float = 0.0,  # seconds
     ) -> None:
@@ -207,16 +207,14 @@ class RecordAccumulator:
         settings = self._cluster.settings
         seconds = min(self._delivery_timeout, settings.default_api_timeout_ms / 1000)
         deadline = Deadline.after(seconds, system=self._system)
-        for attempt in range(UNKNOWN_TOPIC_CONFIRMATIONS):
-            metadata = self._cluster.topics([name], deadline=deadline).get(name)
-            if metadata is not None:
-                topic = self._topics.setdefault(name, _TopicInfo())
-                topic.partitions = len(metadata.partitions)
-                topic.refreshed_at = self._system.monotonic()
-                return topic
-            self._cluster.use_next_broker()
-            if attempt + 1 < UNKNOWN_TOPIC_CONFIRMATIONS:
-                self._system.sleep(settings.retry_backoff_ms / 1000)
+        while (metadata := self._cluster.topics([name], deadline=deadline).get(name)) is None:
+            if self._cluster.confirm_missing({TopicPartition(name, 0): None}, deadline=deadline):
+                break
+        else:
+            topic = self._topics.setdefault(name, _TopicInfo())
+            topic.partitions = len(metadata.partitions)
+            topic.refreshed_at = self._system.monotonic()
+            return topic
         hint = did_you_mean(name, self._cluster.all_topics(deadline=deadline))
         raise TopicNotFoundError(
             f"Topic {name!r} does not exist, and writing does not create topics: create it first{hint or '.'}",

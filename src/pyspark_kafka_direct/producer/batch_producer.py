@@ -11,7 +11,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import UNKNOWN_TOPIC_CONFIRMATIONS, Deadline, Retry, exponential_backoff
+from pyspark_kafka_direct.client.deadline import Deadline, Retry, exponential_backoff
 from pyspark_kafka_direct.client.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.errors import (
@@ -22,6 +22,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.producer.broker_channel import BrokerChannel
 from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
 from pyspark_kafka_direct.producer.produce_errors import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.broker_channel import RequestBatches
     from pyspark_kafka_direct.producer.partition_queue import DeliveryCallback
@@ -110,6 +112,7 @@ class BatchProducer:
         self._incomplete_partitions: dict[PartitionQueue, None] = {}  # with unacknowledged batches
         self._backing_off_partitions: dict[PartitionQueue, None] = {}
         self._partitions_without_leader: dict[PartitionQueue, None] = {}
+        self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}  # of those that brokers do not know
         self._channels: dict[Node, BrokerChannel] = {}
         self._added_partitions: set[TopicPartition] = set()
         self._rejected_sizes: dict[str, int] = {}  # by topic: the smallest batch that was rejected as too large
@@ -323,12 +326,10 @@ class BatchProducer:
                 [partition.topic_partition for partition in due], deadline, refresh_retry=refresh_retry
             )
         except TopicNotFoundError as error:
-            self._cluster.use_next_broker()
+            is_missing = self._is_missing(error, deadline)
             for partition in due:
                 topic, partition_id = partition.topic_partition
-                if topic == error.topic and error.partition in (None, partition_id):
-                    partition.unknown_topic_responses += 1
-                if partition.unknown_topic_responses >= UNKNOWN_TOPIC_CONFIRMATIONS:
+                if is_missing and topic == error.topic and error.partition in (None, partition_id):
                     self._fail_partition(partition, error)
                 else:
                     self._back_off(partition, error)
@@ -344,8 +345,10 @@ class BatchProducer:
             for partition in due:
                 self._back_off(partition, error)
         else:
+            found_topics = {partition.topic_partition.topic for partition in due}
+            for tp in [tp for tp in self._absence_checks if tp.topic in found_topics]:
+                del self._absence_checks[tp]
             for partition in due:
-                partition.unknown_topic_responses = 0
                 leader = leaders[partition.topic_partition]
                 if leader is None:
                     topic, partition_id = partition.topic_partition
@@ -355,6 +358,15 @@ class BatchProducer:
                     partition.leader = leader.node
                     del self._partitions_without_leader[partition]
                     self._enqueue_partition(partition)
+
+    def _is_missing(self, error: TopicNotFoundError, deadline: Deadline) -> bool:
+        """Take a step to find out whether a topic or partition is missing, and return whether that is certain."""
+        tp = TopicPartition(error.topic or "", error.partition or 0)
+        check = self._absence_checks.setdefault(tp, self._cluster.absence_check({tp: None}))
+        try:
+            return check.step(deadline)[tp] is Presence.ABSENT
+        except TransientBrokerError:
+            return False
 
     def _drain(self, channel: BrokerChannel) -> RequestBatches:
         """Return the batches of the next request: at most one per partition, up to ``max.request.size``."""
@@ -480,7 +492,6 @@ class BatchProducer:
         """Fail the queued batches of a partition without a leader; none of them is in flight."""
         while partition.head is not None:
             self._fail_batch(partition, partition.head, error)
-        partition.unknown_topic_responses = 0
         self._partitions_without_leader.pop(partition, None)
 
     def _acknowledge(

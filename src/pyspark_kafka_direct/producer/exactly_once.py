@@ -78,7 +78,7 @@ class CommitResult(NamedTuple):
 
     newly_committed: bool  # False: the batch was committed before
     written: dict[TopicPartition, WrittenRange]  # empty if the batch was committed before
-    superseded_runs: tuple[str, ...] | None = None  # earlier runs, which are fenced; None if this run wrote last
+    superseded_runs: tuple[str, ...] | None = None  # earlier runs, which are fenced; None after a run's first commit
 
 
 def check_exactly_once(
@@ -178,7 +178,8 @@ class _BatchCommitter:
         # Every earlier writer is fenced before the sink state is read, so none of them can change it afterwards.
         self._producer.init_transactions()
         stored = self._store.read_newest(transactional_id)
-        # If one of these two steps fails, the outcome of the earlier attempt stays unknown. Now the state shows it.
+        # The state that was just read shows whether the earlier attempt committed, so its outcome can be forgotten. If
+        # fencing or reading had failed, it would have to stay unknown for the next attempt.
         unknown_outcome, self._unknown_outcome = self._unknown_outcome, None
         state = None if stored.value is None else SinkState.from_json(stored.value)
         if unknown_outcome is not None and state == unknown_outcome.state:
@@ -240,6 +241,7 @@ class _BatchCommitter:
 
 
 def _superseded_runs(state: SinkState | None, attempt: BatchAttempt) -> tuple[str, ...] | None:
+    """Return the runs before this one; None if the last commit was of this run, which has returned them before."""
     if state is None:
         return ()
     if state.run == attempt.run:

@@ -81,7 +81,6 @@ class PartitionQueue:
         self.next_attempt_at = 0.0  # of sending or finding the leader, by the monotonic clock
         self.attempts = 0  # that failed since the last acknowledgement
         self.last_error: KafkaDirectError | None = None
-        self.unknown_topic_responses = 0  # in a row
         self.needs_producer_id = idempotent  # before anything is sent
         self.partition_sequence: PartitionSequence | None = None
         self._max_in_flight = max_in_flight  # 1 without sequence numbers
@@ -161,7 +160,7 @@ class PartitionQueue:
             self._is_draining = bool(self._in_flight)
             return
         self._may_pipeline = True
-        self.attempts = self.unknown_topic_responses = 0
+        self.attempts = 0
         self.last_error = None
 
     def reenqueue(self, batch: ProducerBatch) -> None:

@@ -20,6 +20,7 @@ from pyspark_kafka_direct.spark.query_metadata import (
 if TYPE_CHECKING:
     import logging
     from collections.abc import Collection, Mapping
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, PartitionLeader
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
@@ -92,6 +93,12 @@ class KafkaOffsetReader:
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         group_id = self._options.start_group_id
         return {} if group_id is None else ConsumerGroup(self.cluster, group_id).committed(partitions)
+
+    def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> set[TopicPartition]:
+        return self.cluster.confirm_missing(suspects)
+
+    def raise_epoch_floors(self, topics: Collection[str]) -> None:
+        self.cluster.raise_epoch_floors(topics)
 
     def wait(self) -> None:
         self.cluster.use_next_broker()

@@ -13,6 +13,7 @@ from uuid import UUID
 from kafka.protocol.consumer import (
     ListOffsetsRequest,
     ListOffsetsResponse,
+    OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchResponse,
 )
@@ -40,10 +41,12 @@ class FakeBroker:
         self.leaders: list[tuple[int, FakeBroker]] = [(1, self)]
         self.epoch = 5
         self.failing_topics: list[tuple[str, int, bool]] = []  # among all topics: name, error code, is internal
+        self.topic_id = TOPIC_ID
         self.topic_error: Callable[[], int] = lambda: 0
         self.error: Callable[[], int] = lambda: 0
         self.offsets: Callable[[int], tuple[int, int]] = lambda _: (0, 42)
         self.committed = 7
+        self.committed_epoch = -1
         self.start: int | None = None  # log start offset, by default the end
         self.stable: int | None = None  # last stable offset, by default the end
         self.commit_error: Callable[[], int] = lambda: 0
@@ -126,7 +129,7 @@ class FakeBroker:
             offline_replicas=[],
         )
         topic = MetadataResponse.MetadataResponseTopic(
-            error_code=self.topic_error(), name=TOPIC, topic_id=TOPIC_ID, is_internal=False, partitions=[partition]
+            error_code=self.topic_error(), name=TOPIC, topic_id=self.topic_id, is_internal=False, partitions=[partition]
         )
         failing_topics = [
             MetadataResponse.MetadataResponseTopic(
@@ -176,13 +179,19 @@ class FakeBroker:
         self.request_counts["OffsetFetch"] += 1
         topic = OffsetFetchResponse.OffsetFetchResponseTopic
         partition_response = topic.OffsetFetchResponsePartition(
-            partition_index=0, committed_offset=self.committed, committed_leader_epoch=-1, metadata="", error_code=0
+            partition_index=0,
+            committed_offset=self.committed,
+            committed_leader_epoch=self.committed_epoch,
+            metadata="",
+            error_code=0,
         )
         topics = [] if self.omits_partitions else [topic(name=TOPIC, partitions=[partition_response])]
         return OffsetFetchResponse(version=version, error_code=0, topics=topics)
 
-    def _commit(self, version: int, _: bytes) -> OffsetCommitResponse:
+    def _commit(self, version: int, body: bytes) -> OffsetCommitResponse:
         self.request_counts["OffsetCommit"] += 1
+        request = OffsetCommitRequest.decode(body, version=version, header=True)
+        self.committed_epoch = request.topics[0].partitions[0].committed_leader_epoch
         topic = OffsetCommitResponse.OffsetCommitResponseTopic
         partition_response = topic.OffsetCommitResponsePartition(partition_index=0, error_code=self.commit_error())
         topics = [] if self.omits_partitions else [topic(name=TOPIC, partitions=[partition_response])]

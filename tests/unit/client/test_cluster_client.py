@@ -19,9 +19,9 @@ from tests.unit.client.fake_broker import (
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
 from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata, merge_by_leader_epoch
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
-from pyspark_kafka_direct.consumer.fetcher import EARLIEST_LOCAL
 from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     ProtocolError,
@@ -29,6 +29,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.data_loss import EpochFloors
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -230,11 +231,11 @@ def test_merge_selects_highest_epoch_per_partition() -> None:
     def epochs(metadata: TopicMetadata) -> list[int]:
         return [partition.leader_epoch for partition in metadata.partitions.values()]
 
-    assert epochs(merge_by_leader_epoch(None, topic(TOPIC_ID, 1, 2))) == [1, 2]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3, 1), topic(TOPIC_ID, 2, 2))) == [3, 2]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3), topic(TOPIC_ID, 2, 2))) == [3, 2]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3, 9), topic(TOPIC_ID, 4))) == [4]
-    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 9), topic(UUID(int=8), 0))) == [
+    assert epochs(merge_by_leader_epoch(None, topic(TOPIC_ID, 1, 2), EpochFloors())) == [1, 2]
+    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3, 1), topic(TOPIC_ID, 2, 2), EpochFloors())) == [3, 2]
+    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3), topic(TOPIC_ID, 2, 2), EpochFloors())) == [3, 2]
+    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 3, 9), topic(TOPIC_ID, 4), EpochFloors())) == [4]
+    assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 9), topic(UUID(int=8), 0), EpochFloors())) == [
         0
     ]  # recreated: epochs restart at 0
 

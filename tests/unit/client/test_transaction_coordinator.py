@@ -31,9 +31,11 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.metadata import PartitionLeader
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 _T = TypeVar("_T")
@@ -63,6 +65,16 @@ class FakeCluster:
 
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
         return {}
+
+    def confirm_missing(
+        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
+    ) -> set[TopicPartition]:
+        return set(suspects)
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        return {}
+
+    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
 

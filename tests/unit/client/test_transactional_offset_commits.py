@@ -26,9 +26,11 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.metadata import PartitionLeader
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 _T = TypeVar("_T")
@@ -55,6 +57,16 @@ class FakeCluster:
 
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
         return {}
+
+    def confirm_missing(
+        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
+    ) -> set[TopicPartition]:
+        return set(suspects)
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        return {}
+
+    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
 
@@ -86,7 +98,11 @@ class FakeCluster:
                     name=tp.topic,
                     partitions=[
                         SimpleNamespace(
-                            partition_index=tp.partition, committed_offset=offset, metadata=metadata, error_code=code
+                            partition_index=tp.partition,
+                            committed_offset=offset,
+                            metadata=metadata,
+                            committed_leader_epoch=-1,
+                            error_code=code,
                         )
                     ],
                 )
@@ -118,8 +134,8 @@ def test_transactional_commit_request(transaction_v2: bool, newest: int) -> None
     cluster = FakeCluster()
     commit(cluster, transaction_v2=transaction_v2)
     partitions = [
-        {"partition_index": 0, "committed_offset": 5, "committed_metadata": "metadata"},
-        {"partition_index": 1, "committed_offset": 6, "committed_metadata": ""},
+        {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": "metadata"},
+        {"partition_index": 1, "committed_offset": 6, "committed_leader_epoch": -1, "committed_metadata": ""},
     ]
     wanted = {
         "transactional_id": "p.cont.0",

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 from tests.unit.records.batches import CONTROL, TRANSACTIONAL, Batch, Rec, marker
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.metadata import Node, PartitionMetadata, TopicMetadata
+from pyspark_kafka_direct.client.metadata import Node, PartitionMetadata, TopicMetadata, topic_report
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.system import WakeupSignal
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.planning.data_loss import TopicReport
 
 Topic = FetchResponse.FetchableTopicResponse
 PartitionData = Topic.PartitionData
@@ -204,7 +206,8 @@ class FakeCluster:
         self.metadata_error: Callable[[str], Exception | None] = lambda _: None
         self.error: Callable[[TopicPartition], int] = lambda _: 0  # the error code of a partition's responses
         self.throttled = 0  # how many more responses are throttled
-        self.local_log_start = 0
+        self.first_local_offset: int | None = 0
+        self.floor_requests = 0
         self._encoded: dict[int, tuple[Batch, bytes]] = {}
 
     def consumer(
@@ -222,6 +225,18 @@ class FakeCluster:
         )
 
     # The interface of ``ClusterClient``.
+
+    def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> FakeAbsenceCheck:
+        def report(tp: TopicPartition) -> TopicReport:
+            return topic_report(1, self.topics([tp.topic], deadline=self.deadline(), retry=None).get(tp.topic))
+
+        return FakeAbsenceCheck(suspects, report, self.system)
+
+    def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
+        self.floor_requests += 1
+
+    def is_deposed(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
+        return epoch < self.logs[partition].epoch
 
     def deadline(self) -> Deadline:
         return Deadline.after(60, system=self.system)
@@ -257,9 +272,14 @@ class FakeCluster:
             log = self.logs[name]
             if log.leader in self.down:
                 raise BrokerUnreachableError("the leader is down")
-            positions = {EARLIEST: log.start, LATEST: log.high_watermark, -4: self.local_log_start}
+            positions = {EARLIEST: log.start, LATEST: log.high_watermark}
             found[name] = positions[position]
         return found
+
+    def local_log_start(self, partition: TopicPartition) -> int | None:
+        if self.logs[partition].leader in self.down:
+            raise BrokerUnreachableError("the leader is down")
+        return self.first_local_offset
 
     def connect(self, node: Node, deadline: Deadline) -> FakeConnection:
         if node.id in self.down:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 from tests.unit.records.batches import Batch, Rec
 
 from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
+from pyspark_kafka_direct.errors import TransientBrokerError
 from pyspark_kafka_direct.offsets import OffsetRange
-from pyspark_kafka_direct.planning.data_loss import LeaderLogState
+from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
 from pyspark_kafka_direct.records.record_counter import RecordCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC_ID = UUID(int=1)
 OFFSETS = OffsetRange("flights", 3, 10, 50)
@@ -50,13 +56,16 @@ class ScriptedReplica:
         self.on_leader = True
         self.broker = "broker:9092"
         self.end_may_be_stale = False
-        self.new_topic_id: UUID | None = None
         self.calls: list[str] = []
         self.fetched_offsets: list[int] = []
         self.sizes: list[int] = []
         self.epochs: list[int] = []
         self.log = LeaderLogState(0, 100, TOPIC_ID)
-        self.first_local_offset = 0
+        self.first_local_offset: int | None = 0
+        self.reports: Callable[[], TopicReport] = lambda: TopicReport(1)  # of a broker about the topic
+        self.is_deposed = False
+        self.response_seconds = 0.0
+        self.system = FakeTimeSystem()
         self.empty_before = 0  # fetches below this offset return ``empty_response``
         self.empty_response = response()
         self._script = deque(script)
@@ -71,6 +80,7 @@ class ScriptedReplica:
 
     def receive_fetch(self, _: object) -> FetchResponsePartition:
         self._in_flight = False
+        self.system.now += self.response_seconds
         if self.fetched_offsets[-1] < self.empty_before:
             return self.empty_response
         scripted = self._script.popleft()
@@ -92,8 +102,15 @@ class ScriptedReplica:
     def fetch_log_state(self, _: object) -> LeaderLogState:
         return self.log
 
-    def local_log_start(self, _: object) -> int:
+    def local_log_start(self, _: object) -> int | None:
         return self.first_local_offset
+
+    def check_leader(self, _: object) -> None:
+        if self.is_deposed:
+            raise TransientBrokerError("fenced")
+
+    def absence_check(self) -> FakeAbsenceCheck:
+        return FakeAbsenceCheck({OFFSETS.topic_partition: TOPIC_ID}, lambda _: self.reports(), self.system)
 
 
 def count(
@@ -104,14 +121,19 @@ def count(
     fail: bool = True,
     **kafka: str,
 ) -> int:
-    """Counts the records of ``OFFSETS`` that the replica returns, with a real ``Fetcher``."""
+    """Counts the records of ``OFFSETS`` that the replica returns, with a real ``Fetcher`` and the replica's clock."""
     settings = {name.replace("_", "."): value for name, value in kafka.items()}
-    quick_retries = {"bootstrap.servers": "broker:9092", "retry.backoff.ms": "1", "retry.backoff.max.ms": "1"}
+    quick_retries = {"bootstrap.servers": "broker:9092", "retry.backoff.ms": "10", "retry.backoff.max.ms": "10"}
     request = RangeRequest(OFFSETS, (), TOPIC_ID, poll_timeout=poll_timeout, fail_on_data_loss=fail)
     counter = RecordCounter(OFFSETS.topic, OFFSETS.partition, OFFSETS.from_offset, OFFSETS.until_offset)
     counts = counts if counts is not None else ReadCounts()
     fetcher = Fetcher(
-        *parse_client_params(quick_retries | settings), request, cast("ReadReplica", replica), counter, counts
+        *parse_client_params(quick_retries | settings),
+        request,
+        cast("ReadReplica", replica),
+        counter,
+        counts,
+        system=replica.system,
     )
     for _ in fetcher.run():
         pass

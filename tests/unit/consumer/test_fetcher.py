@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import time
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.unit.consumer.scripted_replica import (
@@ -16,7 +15,6 @@ from tests.unit.consumer.scripted_replica import (
 )
 
 from pyspark_kafka_direct.client.fetch_channel import EpochEndOffset, FetchResponsePartition
-from pyspark_kafka_direct.consumer import fetcher
 from pyspark_kafka_direct.consumer.range_request import ReadCounts
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -26,7 +24,7 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     TopicNotFoundError,
 )
-from pyspark_kafka_direct.planning.data_loss import LeaderLogState
+from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 REST = records(10, 50)
@@ -85,6 +83,13 @@ def test_failing_follower_is_replaced_by_the_leader(counts: ReadCounts, code: in
     assert (replica.calls, counts.lost) == (["replica 7", "leader"], 0)
 
 
+def test_a_follower_cannot_send_the_client_to_another_follower(counts: ReadCounts) -> None:
+    """Two followers that name each other would be fetched from in turn, without a pause."""
+    replica = ScriptedReplica(response(preferred_read_replica=7), response(preferred_read_replica=8), REST)
+    assert count(replica, counts) == 40
+    assert (replica.calls, counts.retries) == (["replica 7", "leader"], 1)
+
+
 def test_throttled_fetch_is_repeated_without_backoff(counts: ReadCounts) -> None:
     assert count(ScriptedReplica(response(high_watermark=-1, throttle_ms=100), REST), counts) == 40
     assert (counts.throttled, counts.retries) == (1, 0)
@@ -114,24 +119,50 @@ def test_slow_leader_loses_no_records(counts: ReadCounts) -> None:
     assert (counts.gaps, counts.unproven_gaps, counts.lost, counts.retries) == (0, 0, 0, 40)
 
 
-def test_gap_at_the_end_is_confirmed_after_half_of_the_poll_timeout(
+@pytest.mark.parametrize("poll_timeout", [10.0, 120.0])
+def test_a_gap_is_proven_if_the_local_log_begins_before_it(counts: ReadCounts, poll_timeout: float) -> None:
+    """The time does not depend on the poll timeout."""
+    replica = ScriptedReplica(records(10, 20), *EMPTY_RESPONSES)
+    started = replica.system.now
+    assert count(replica, counts, poll_timeout=poll_timeout) == 10
+    assert 5 <= replica.system.now - started < 6
+    assert (counts.gaps, counts.unproven_gaps, counts.lost) == (30, 0, 0)
+
+
+def test_without_a_local_log_start_empty_responses_are_no_gap(
     counts: ReadCounts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    started = time.monotonic()
-    assert count(ScriptedReplica(records(10, 20), *EMPTY_RESPONSES), counts, poll_timeout=2) == 10
-    assert time.monotonic() - started >= 1
-    assert (counts.gaps, counts.unproven_gaps, counts.lost) == (30, 30, 0)
-    assert re.search(
-        r"\[20, 50\) of flights-3 are treated as a compaction gap .* for 1\.\d s its leader broker", caplog.text
-    )
+    """A range of 50 records ended successfully without them, even with ``failOnDataLoss=true``."""
+    replica = ScriptedReplica(records(10, 20), *EMPTY_RESPONSES)
+    replica.first_local_offset = None
+    started = replica.system.now
+    with pytest.raises(DataLossError, match=r"records not returned.* for 60 s .*offset 20 on.* slow storage") as caught:
+        count(replica, counts, poll_timeout=120)
+    assert (caught.value.offset, caught.value.resume_offset) == (20, 100)
+    assert 60 <= replica.system.now - started < 61
+    replica = ScriptedReplica(records(10, 20), *EMPTY_RESPONSES)
+    replica.first_local_offset = None
+    assert count(replica, counts, poll_timeout=120, fail=False) == 10
+    assert (counts.gaps, counts.unproven_gaps) == (30, 30)
+    assert "Offsets [20, 50) are skipped (failOnDataLoss=false)" in caplog.text
+
+
+def test_throttled_responses_prove_no_gap(counts: ReadCounts) -> None:
+    replica = ScriptedReplica(records(10, 20), *[response(throttle_ms=5)] * 2000)
+    replica.first_local_offset = None
+    replica.response_seconds = 0.1
+    with pytest.raises(BrokerTimeoutError):
+        count(replica, counts, poll_timeout=100)
+    assert counts.gaps == 0
+    assert counts.throttled > 900
 
 
 def test_gap_ends_at_the_last_stable_offset(counts: ReadCounts) -> None:
     replica = ScriptedReplica(records(45, 50))
     replica.empty_before = 45
     replica.empty_response = response(last_stable_offset=45)
-    assert count(replica, counts, poll_timeout=2, isolation_level="read_committed") == 5
-    assert counts.gaps == counts.unproven_gaps == 35
+    assert count(replica, counts, isolation_level="read_committed") == 5
+    assert counts.gaps == 35
 
 
 def test_skipped_gap_resets_the_poll_timeout(counts: ReadCounts) -> None:
@@ -139,8 +170,8 @@ def test_skipped_gap_resets_the_poll_timeout(counts: ReadCounts) -> None:
     replica = ScriptedReplica(*EMPTY_RESPONSES)
     replica.empty_response = response(last_stable_offset=30)
     replica.empty_before = 30
-    assert count(replica, counts, poll_timeout=2, isolation_level="read_committed") == 0
-    assert counts.gaps == counts.unproven_gaps == 40
+    assert count(replica, counts, poll_timeout=7, isolation_level="read_committed") == 0
+    assert counts.gaps == 40
 
 
 def test_records_in_tiered_storage_are_no_gap(counts: ReadCounts) -> None:
@@ -159,29 +190,12 @@ def test_transient_error_restarts_the_time_without_data(counts: ReadCounts) -> N
     assert counts.gaps == 0
 
 
-class NewlyElected(ScriptedReplica):
-    """A leader that returns no data for most of the time that confirms a gap; then another leader."""
-
-    started_at = elected_at = 0.0
-
-    def receive_fetch(self, deadline: object) -> FetchResponsePartition:
-        fetched = super().receive_fetch(deadline)
-        self.started_at = self.started_at or time.monotonic()
-        if self.elected_at or time.monotonic() - self.started_at < 0.9:
-            return fetched
-        self.elected_at = time.monotonic()
-        return response(high_watermark=10)
-
-
-def test_time_without_data_of_a_leader_does_not_count_for_the_next(
-    counts: ReadCounts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_without_data_of_a_leader_does_not_count_for_the_next(counts: ReadCounts) -> None:
     """A new leader learns its end late, so its log is queried; the time without data starts then."""
-    monkeypatch.setattr(fetcher, "_NO_DATA_SHARE_TO_CONFIRM_GAP", 0.02)
-    replica = NewlyElected(*EMPTY_RESPONSES)
+    replica = ScriptedReplica(*[response()] * 400, response(high_watermark=10), *EMPTY_RESPONSES)
+    started = replica.system.now
     assert count(replica, counts, poll_timeout=60) == 0
-    (seconds,) = re.findall(r"for (\d+\.\d) s its leader", caplog.text)
-    assert 1.2 <= float(seconds) <= time.monotonic() - replica.elected_at + 0.1
+    assert 9 <= replica.system.now - started < 10
 
 
 def test_first_fetch_after_a_metadata_refresh_sends_the_last_fetched_epoch(counts: ReadCounts) -> None:
@@ -266,12 +280,51 @@ def test_stale_end_of_a_newly_elected_old_leader_is_retried(counts: ReadCounts) 
         count(replica, counts)
 
 
-def test_topic_is_deleted_after_five_unknown_topic_responses_in_a_row(counts: ReadCounts) -> None:
-    unknown = TopicNotFoundError("unknown")
-    leaderless = BrokerUnreachableError("the partition has no leader")
-    assert count(ScriptedReplica(*[unknown] * 4, leaderless, *[unknown] * 4, REST), counts) == 40
-    with pytest.raises(DataLossError, match="deleted"):
-        count(ScriptedReplica(*[unknown] * 4, leaderless, *[unknown] * 5))
+UNKNOWN = TopicNotFoundError("unknown")
+THIS, OTHER = (TopicReport(1, topic_id, {3: 5}) for topic_id in (TOPIC_ID, UUID(int=9)))
+
+
+def test_one_broker_that_lags_deletes_no_range(counts: ReadCounts) -> None:
+    """Five responses of one broker did, within 1.5 s."""
+    replica = ScriptedReplica(*[UNKNOWN] * 500, REST)
+    replica.reports = lambda: THIS
+    assert count(replica, counts) == 40
+    assert counts.lost == 0
+
+
+@pytest.mark.parametrize(("report", "cause"), [(TopicReport(1), "deleted"), (OTHER, "recreated")])
+def test_a_missing_topic_is_lost_once_brokers_have_confirmed_it(
+    counts: ReadCounts, report: TopicReport, cause: str
+) -> None:
+    replica = ScriptedReplica(*[UNKNOWN] * 2000)
+    replica.reports = lambda: report
+    started = replica.system.now
+    with pytest.raises(DataLossError, match=cause):
+        count(replica, counts)
+    assert 5 <= replica.system.now - started < 6
+    replica = ScriptedReplica(*[UNKNOWN] * 2000)
+    replica.reports = lambda: report
+    assert count(replica, counts, fail=False) == 0
+    assert counts.lost == 40
+
+
+def test_unreachable_witnesses_confirm_nothing(counts: ReadCounts) -> None:
+    def unreachable() -> TopicReport:
+        raise BrokerUnreachableError("no broker")
+
+    replica = ScriptedReplica(*[UNKNOWN] * 4000)
+    replica.reports = unreachable
+    with pytest.raises(BrokerTimeoutError, match="no broker"):
+        count(replica, counts, fail=False)
+    assert counts.lost == 0
+
+
+def test_a_truncation_reported_by_a_deposed_leader_is_not_accepted(counts: ReadCounts) -> None:
+    divergence = response(diverging_epoch=EpochEndOffset(2, 25))
+    replica = ScriptedReplica(records(10, 30), BrokerUnreachableError("disconnected"), divergence, records(30, 50))
+    replica.is_deposed = True
+    assert count(replica, counts) == 40
+    assert counts.lost == 0
 
 
 def test_poll_timeout_reports_the_last_error(counts: ReadCounts) -> None:

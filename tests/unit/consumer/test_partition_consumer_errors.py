@@ -216,8 +216,7 @@ def test_deleted_topic_is_reported(cluster: FakeCluster) -> None:
         error = poll_until_error(consumer, TopicNotFoundError)
         assert not isinstance(error, TopicRecreatedError)
         assert error.topic == "flights"
-        assert cluster.broker_switches == 5  # five times, each time with another broker
-        assert 1.4 < cluster.system.now - now < 3
+        assert 5 <= cluster.system.now - now < 8
         cluster.logs[ONE] = log
         log.append(1)
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
@@ -228,7 +227,7 @@ def test_missing_partition_is_reported(cluster: FakeCluster) -> None:
         assert "no such partition; it has 3" in str(poll_until_error(consumer, TopicNotFoundError))
 
 
-def test_gap_at_the_end_is_skipped_after_a_minute(cluster: FakeCluster) -> None:
+def test_gap_at_the_end_is_skipped_after_five_seconds(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)
     log.empty_until = 9
@@ -237,7 +236,7 @@ def test_gap_at_the_end_is_skipped_after_a_minute(cluster: FakeCluster) -> None:
         now = cluster.system.now
         assert consumer.poll(500) == []
         assert consumer.positions[ONE] == 9
-        assert 59 < cluster.system.now - now < 65
+        assert 5 <= cluster.system.now - now < 8
         assert consumer.transient_errors == {}
 
 
@@ -245,13 +244,13 @@ def test_records_in_tiered_storage_are_no_gap(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)
     log.empty_until = 9
-    cluster.local_log_start = 7
+    cluster.first_local_offset = 7
     with cluster.consumer({ONE: 0}) as consumer:
         poll_until(consumer, lambda: consumer.positions[ONE] == 5)
         assert consumer.poll(500) == []
         assert consumer.positions[ONE] == 5
         assert "its log ends at offset 9" in str(consumer.transient_errors[ONE])
-        cluster.local_log_start = 0
+        cluster.first_local_offset = 0
         consumer.poll(100)
         assert consumer.positions[ONE] == 9
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -15,6 +16,7 @@ from pyspark_kafka_direct.log.log_worker import LogWorker
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import TopicReport
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
@@ -75,6 +77,17 @@ class FakeCluster:
     def deadline(self, seconds: float) -> Deadline:
         self.timeouts.append(seconds)
         return Deadline.after(seconds, system=self.system)
+
+    def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> FakeAbsenceCheck:
+        def report(_: TopicPartition) -> TopicReport:
+            return TopicReport(
+                1, self.topic_id, None if self.topic_id is None else {each.partition: 0 for each in self.ends}
+            )
+
+        return FakeAbsenceCheck(suspects, report, self.system)
+
+    def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
+        """All brokers know the leader."""
 
     def use_next_broker(self) -> None:
         pass

@@ -156,7 +156,7 @@ def test_a_recreated_topic_is_detected_when_end_offsets_are_fetched(
     cluster.write(1)
     harness.consumer.max_records = 0
     future = harness.read_to_end()
-    harness.run_times()
+    harness.run_times(60)
     assert isinstance(future.exception(0), TopicRecreatedError)
     harness.run_until_done(harness.read_to_end())
     assert harness.delivered == [(0, 0)]
@@ -170,7 +170,7 @@ def test_end_offsets_of_a_recreated_topic_complete_no_read(cluster: FakeCluster,
     cluster.recreate(partitions=2)
     cluster.write(5)
     future = harness.read_to_end()
-    harness.run_times()
+    harness.run_times(60)
     assert isinstance(future.exception(0), TopicRecreatedError)
     harness.run_until_done(harness.read_to_end())
     assert harness.delivered == [(0, each) for each in range(5)]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 
+CONFIRMATION_STEPS = 3
+
+
 @dataclass
 class FakeOffsetReader:
     """Implements ``OffsetReader``; a log is (log start, end) and timestamps equal offsets.
@@ -33,6 +36,8 @@ class FakeOffsetReader:
     sizes: dict[TopicPartition, float] = field(default_factory=dict)
     sampled: list[set[TopicPartition]] = field(default_factory=list)
     waits: int = 0
+    confirmations: int = 0
+    floor_requests: list[set[str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
@@ -56,6 +61,22 @@ class FakeOffsetReader:
     def samples(self, from_offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, RecordSizeSample]:
         self.sampled.append(set(from_offsets))
         return {tp: RecordSizeSample(self.sizes[tp], 1) for tp in from_offsets if tp in self.sizes}
+
+    def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> Collection[TopicPartition]:
+        self.confirmations += 1
+        for _ in range(CONFIRMATION_STEPS):
+            missing = {
+                tp
+                for tp, topic_id in suspects.items()
+                if tp not in self.logs or (topic_id is not None and self.ids.get(tp.topic, topic_id) != topic_id)
+            }
+            if len(missing) < len(suspects):
+                return missing
+            self.wait()
+        return missing
+
+    def raise_epoch_floors(self, topics: Collection[str]) -> None:
+        self.floor_requests.append(set(topics))
 
     def wait(self) -> None:
         self.waits += 1

@@ -115,7 +115,7 @@ def test_a_missing_partition_without_read_records_is_retried(fail: bool) -> None
     reader = cluster(9)
     reader.on_wait = appear
     assert planner(reader, fail=fail).next_end_offsets({T0: 9, T1: 0}) == {T0: 9, T1: 9}
-    assert (reader.waits, reader.warnings) == (1, [])
+    assert (reader.confirmations, reader.warnings) == (1, [])
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -123,10 +123,10 @@ def test_an_end_that_lagged_is_no_loss(fail: bool) -> None:
     def catch_up(reader: FakeOffsetReader) -> None:
         reader.logs = {T0: (0, 9), T1: (0, 9)}
 
-    reader = cluster(1)
+    reader = cluster(1, 1)
     reader.on_wait = catch_up
     assert planner(reader, fail=fail).next_end_offsets({T0: 2, T1: 9}) == {T0: 9, T1: 9}
-    assert (reader.waits, reader.warnings) == (1, [])
+    assert (reader.waits, reader.floor_requests, reader.warnings) == (1, [{"t"}], [])
 
 
 def test_a_starting_offset_beyond_the_end() -> None:
@@ -226,7 +226,7 @@ def test_a_recreated_topic_is_detected_by_its_id() -> None:
     with pytest.raises(DataLossError, match=r"deleted and recreated, its id was 0.*1 and is 0.*2 now") as caught:
         stream.next_end_offsets(start)
     assert caught.value.topic == "t"
-    assert reader.waits == 2, "the metadata may be stale"
+    assert reader.confirmations == 1, "the metadata may be stale"
 
 
 @pytest.mark.parametrize("ends", [[9, 3], [5, 5], [5], [0, 0]])

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.protocol.producer import ProduceRequest
 from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.producer_state import IdleProducerPool
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, TopicNotFoundError
+from pyspark_kafka_direct.planning.data_loss import TopicReport
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -100,6 +103,18 @@ class FakeCluster:
 
     def all_topics(self, *, deadline: Deadline | None = None) -> dict[str, Any]:
         return {name: SimpleNamespace(partitions=range(count)) for name, count in self.partitions.items()}
+
+    def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> FakeAbsenceCheck:
+        def report(tp: TopicPartition) -> TopicReport:
+            exists = not self.missing and tp.partition < self.partitions.get(tp.topic, 0)
+            return TopicReport(1, None, {tp.partition: 0} if exists else None)
+
+        return FakeAbsenceCheck(suspects, report, self.system)
+
+    def confirm_missing(
+        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
+    ) -> set[TopicPartition]:
+        return {tp for tp in suspects if tp.topic not in self.partitions}
 
     def use_next_broker(self) -> None:
         """All brokers return the same metadata."""

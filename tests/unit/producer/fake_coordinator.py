@@ -14,11 +14,11 @@ from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import TypeAlias
     from uuid import UUID
 
-    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
     from pyspark_kafka_direct.protocol import messages
 
     Asked: TypeAlias = tuple[Any, ...]
@@ -72,6 +72,11 @@ class FakeTransactionalCluster(FakeCluster):
 
     def deadline(self) -> Deadline:
         return Deadline.after(60, system=self.system)
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        return {}
+
+    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
 
@@ -173,8 +178,14 @@ class FakeTransactionalCluster(FakeCluster):
         return SimpleNamespace(error_code=0, topics=topics)
 
     def _committed_offset(self, tp: TopicPartition) -> Any:
-        offset, metadata = self.committed_offsets.get(tp, CommittedOffset(-1, ""))
-        return SimpleNamespace(partition_index=tp.partition, committed_offset=offset, metadata=metadata, error_code=0)
+        offset, metadata, epoch = self.committed_offsets.get(tp, CommittedOffset(-1))
+        return SimpleNamespace(
+            partition_index=tp.partition,
+            committed_offset=offset,
+            metadata=metadata,
+            committed_leader_epoch=epoch,
+            error_code=0,
+        )
 
     def _describe(self, values: Mapping[str, Any]) -> Any:
         (wanted,) = values["resources"]

@@ -1,0 +1,141 @@
+"""Asks several brokers about topics, because one broker's metadata is no evidence of data loss.
+
+Brokers are told apart by their ids, never by bootstrap addresses: two addresses may lead to the same broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_kafka_direct.client.broker_selection import attempt_timeout, no_broker_error
+from pyspark_kafka_direct.client.metadata import fetch_metadata, topic_report
+from pyspark_kafka_direct.errors import BrokerTimeoutError, ProtocolError, TransientBrokerError
+from pyspark_kafka_direct.planning.data_loss import (
+    CONFIRMATION_SECONDS,
+    MAX_WITNESSES,
+    AbsenceEvidence,
+    Presence,
+    TopicReport,
+)
+from pyspark_kafka_direct.protocol.error_codes import error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+    from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_STEP_SECONDS = 1.0
+
+
+class WitnessLookup(Protocol):
+    """Knows the brokers and connects to them; implemented by ``ClusterClient``."""
+
+    settings: ConnectionSettings
+    pool: ConnectionPool
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
+
+    def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
+
+    def use_next_broker(self) -> None: ...
+
+    def connect(self, node: Node, deadline: Deadline) -> Connection: ...
+
+    def release(self, connection: Connection) -> None: ...
+
+
+def ask_witnesses(
+    cluster: WitnessLookup, names: Collection[str], deadline: Deadline, shift: int = 0
+) -> dict[str, list[TopicReport]]:
+    """Return what brokers report about topics: each that responds, at most three, beginning with number ``shift``.
+
+    Raises:
+        BrokerError: No broker responded.
+    """
+    if not cluster.nodes:
+        cluster.refresh_brokers(deadline=deadline)
+    nodes = list(cluster.nodes.values())
+    first = shift % max(len(nodes), 1)
+    nodes = sorted(
+        [*nodes[first:], *nodes[:first]], key=lambda node: cluster.pool.last_failure_time((node.host, node.port))
+    )
+    reports: dict[str, list[TopicReport]] = {name: [] for name in names}
+    failures: list[KafkaDirectError] = []
+    responses = 0  # of different brokers
+    for node in nodes:
+        if responses == MAX_WITNESSES:
+            break
+        limit = deadline.limited_to(attempt_timeout(cluster.settings, 1))
+        try:
+            connection = cluster.connect(node, limit)
+            try:
+                metadata = fetch_metadata(connection, sorted(names), limit)
+            finally:
+                cluster.release(connection)
+        except (TransientBrokerError, ProtocolError) as error:
+            failures.append(error)
+            continue
+        if metadata.error_code:
+            failures.append(error_for(metadata.error_code, "fetching metadata", broker=str(node)))
+            continue
+        responses += 1
+        for name in names:
+            topic_error = metadata.topic_errors.get(name)
+            report = topic_report(node.id, metadata.topics.get(name), 0 if topic_error is None else topic_error.code)
+            reports[name].append(report)
+    if not responses:
+        raise no_broker_error(failures)
+    return reports
+
+
+class AbsenceCheck:
+    """Finds out, in steps over at least five seconds, whether partitions that a broker does not know are missing."""
+
+    def __init__(self, cluster: WitnessLookup, suspects: Mapping[TopicPartition, UUID | None]) -> None:
+        self._cluster = cluster
+        self._evidence = {tp: AbsenceEvidence(tp, topic_id) for tp, topic_id in suspects.items()}
+        self._steps = 0
+
+    def new_topic_id(self, tp: TopicPartition) -> UUID | None:
+        """Return the id of the topic that replaced the partition's, after ``Presence.RECREATED``."""
+        return self._evidence[tp].new_topic_id
+
+    def step(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
+        """Ask brokers once; a later step begins with other brokers.
+
+        Raises:
+            BrokerError: No broker responded.
+        """
+        reports = ask_witnesses(self._cluster, {tp.topic for tp in self._evidence}, deadline, self._steps)
+        self._steps += 1
+        self._cluster.use_next_broker()  # the one that did not know a partition may lag behind
+        now = self._cluster.pool.system.monotonic()
+        return {tp: evidence.add(reports[tp.topic], now) for tp, evidence in self._evidence.items()}
+
+    def wait(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
+        """Take steps until each partition is known to be present or missing.
+
+        Raises:
+            BrokerError: No broker responded, or brokers contradict each other until the deadline.
+        """
+        while True:
+            presences = self.step(deadline)
+            unconfirmed = [tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED]
+            if not unconfirmed:
+                return presences
+            if deadline.remaining() <= _STEP_SECONDS:
+                raise BrokerTimeoutError(
+                    f"brokers do not agree whether the partition exists. Increase {deadline.setting} (more than "
+                    f"{CONFIRMATION_SECONDS:g} s are needed), or try again.",
+                    topic=unconfirmed[0].topic,
+                    partition=unconfirmed[0].partition,
+                )
+            self._cluster.pool.system.sleep(_STEP_SECONDS)

@@ -1,0 +1,219 @@
+"""Brokers that contradict each other: one lags behind, a leader was deposed, a cluster has lost its epochs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, TransientBrokerError
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.fixture
+def pool() -> Iterator[ConnectionPool]:
+    pool = ConnectionPool(FakeTimeSystem())
+    pool.rotation = 0.0
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def three() -> Iterator[list[FakeBroker]]:
+    """Brokers of one cluster: the first one leads at epoch 5, and is the first to be called."""
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(FakeBroker()) for _ in range(3)]
+        for broker in brokers:
+            broker.leaders = list(enumerate(brokers, 1))
+        yield brokers
+
+
+def client(brokers: list[FakeBroker], pool: ConnectionPool) -> ClusterClient:
+    settings = brokers[0].settings
+    return ClusterClient(
+        replace(settings, bootstrap_servers=tuple(("127.0.0.1", broker.port) for broker in brokers)), pool=pool
+    )
+
+
+def elect(brokers: list[FakeBroker], leader: int, epoch: int) -> None:
+    """Brokers learn of a new leader; it accepts requests of its epoch only."""
+    nodes = dict(brokers[0].leaders)
+    for broker in brokers:
+        broker.epoch = epoch
+        broker.leaders = sorted(nodes.items(), key=lambda node: node[0] != leader)
+
+
+def serves(broker: FakeBroker, epoch: int, end: int) -> None:
+    """The broker believes that it leads at this epoch, and that its log ends there."""
+
+    def offsets(requested_epoch: int) -> tuple[int, int]:
+        if requested_epoch > epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH, -1
+        return (ErrorCode.FENCED_LEADER_EPOCH, -1) if 0 <= requested_epoch < epoch else (0, end)
+
+    broker.offsets = offsets
+
+
+def test_one_broker_that_lags_is_contradicted_at_once(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    three[0].topic_error = lambda: UNKNOWN
+    started = pool.system.monotonic()
+    assert client(three, pool).confirm_missing({PARTITION: TOPIC_ID}) == set()
+    assert pool.system.monotonic() - started < 1
+
+
+def test_a_topic_is_missing_if_all_brokers_say_so_for_five_seconds(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    for broker in three:
+        broker.topic_error = lambda: UNKNOWN
+    started = pool.system.monotonic()
+    assert client(three, pool).confirm_missing({PARTITION: TOPIC_ID}) == {PARTITION}
+    assert 5 <= pool.system.monotonic() - started < 7
+    assert all(broker.request_counts["Metadata"] >= 5 for broker in three)
+
+
+def test_brokers_that_are_unreachable_neither_count_nor_block(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    for broker in three[1:]:
+        broker.topic_error = lambda: UNKNOWN
+    cluster = client(three, pool)
+    cluster.refresh_brokers()
+    three[0]._server.shutdown()
+    three[0]._server.server_close()
+    pool.clear()
+    assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == {PARTITION}
+    for broker in three[1:]:
+        broker._server.shutdown()
+        broker._server.server_close()
+    pool.clear()
+    with pytest.raises(BrokerUnreachableError):
+        cluster.confirm_missing({PARTITION: TOPIC_ID})
+
+
+def test_an_error_about_a_topic_is_no_report_that_it_is_missing(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    cluster = client(three, pool)
+    cluster.refresh_brokers()
+    three[0].topic_error = lambda: ErrorCode.LEADER_NOT_AVAILABLE
+    for broker in three[1:]:
+        broker.topic_error = lambda: UNKNOWN
+    assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == set()
+
+
+def test_one_broker_with_a_stale_topic_id_does_not_recreate_a_topic(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    for broker in three[:2]:
+        broker.topic_id = UUID(int=9)
+    cluster = client(three, pool)
+    assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == set()
+    three[2].topic_id = UUID(int=9)
+    assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == {PARTITION}
+
+
+def test_brokers_that_contradict_each_other_are_asked_until_the_deadline(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    three[0].topic_id, three[1].topic_id = UUID(int=8), UUID(int=9)
+    three[2].topic_error = lambda: UNKNOWN
+    started = pool.system.monotonic()
+    with pytest.raises(BrokerTimeoutError, match=r"do not agree .*default\.api\.timeout\.ms"):
+        client(three, pool).confirm_missing({PARTITION: TOPIC_ID})
+    assert 18 <= pool.system.monotonic() - started <= 21
+
+
+def test_a_deposed_leader_is_not_asked_for_the_end_of_its_log(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    """The first broker believes that it still leads at epoch 5; a task was planned with epoch 7."""
+    serves(three[0], 5, end=100)
+    serves(three[1], 7, end=150)
+    elect(three[1:], leader=2, epoch=7)
+    assert client(three, pool).offsets({PARTITION: LATEST}) == {PARTITION: 100}, "nothing else is known"
+    cluster = client(three, pool)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 7)
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 150}
+
+
+def test_a_process_without_an_epoch_asks_several_brokers(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    serves(three[0], 5, end=100)
+    serves(three[2], 7, end=150)
+    elect(three[2:], leader=3, epoch=7)
+    cluster = client(three, pool)
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 100}
+    cluster.raise_epoch_floors([TOPIC])
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 150}
+
+
+def test_epochs_are_not_forgotten_when_a_broker_omits_the_topic(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    elect(three, leader=2, epoch=7)
+    cluster = client(three, pool)
+    assert cluster.topics([TOPIC])[TOPIC].partitions[0].leader_epoch == 7
+    for broker in three:
+        broker.topic_error = lambda: UNKNOWN
+    assert cluster.topics([TOPIC]) == {}
+    for broker in three:
+        broker.topic_error = lambda: 0
+        broker.epoch = 5
+    assert cluster.topics([TOPIC])[TOPIC].partitions[0].leader is None
+
+
+def test_epochs_that_the_cluster_lost_are_dropped_after_half_of_the_timeout(
+    three: list[FakeBroker], pool: ConnectionPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All brokers were restored from a backup: without this, the partition would have no leader for ever."""
+    for broker in three:
+        serves(broker, 5, end=100)
+    cluster = client(three, pool)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 9)
+    started = pool.system.monotonic()
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 100}
+    assert 10 <= pool.system.monotonic() - started < 20
+    assert "all brokers report an earlier leader epoch of flights-0 than before (5)" in caplog.text
+
+
+def test_a_task_accepts_no_evidence_of_a_leader_that_was_deposed(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    """A range was skipped, or failed within milliseconds, because the leader of epoch 6 had fewer records."""
+    serves(three[0], 6, end=100)
+    serves(three[1], 7, end=150)
+    elect(three[:1], leader=1, epoch=6)
+    elect(three[1:], leader=2, epoch=7)
+    settings = client(three, pool).settings
+    planned = PartitionLeader(Node(2, "127.0.0.1", three[1].port), 7)
+    for leader in (planned, None):
+        replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, leader, pool)
+        deadline = ClusterClient(settings, pool=pool).deadline()
+        for _ in range(3):
+            with contextlib.suppress(TransientBrokerError):
+                assert replica.fetch_log_state(deadline).end == 150
+                break
+        else:
+            pytest.fail("no log state")
+
+
+def test_a_committed_offset_has_the_leader_epoch(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    """So that a restarted query accepts no deposed leader."""
+    elect(three, leader=2, epoch=7)
+    cluster = client(three, pool)
+    cluster.topics([TOPIC])
+    ConsumerGroup(cluster, "group").commit({PARTITION: 40})
+    assert three[1].committed_epoch == 7
+    for broker in three[::2]:
+        broker.epoch = 5
+    three[0].committed_epoch = three[2].committed_epoch = 7
+    restarted = client(three, pool)
+    assert ConsumerGroup(restarted, "group").committed([PARTITION]) == {PARTITION: 7}
+    assert restarted.is_deposed(PARTITION, TOPIC_ID, 5)
