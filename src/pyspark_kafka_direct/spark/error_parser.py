@@ -16,7 +16,7 @@ _ERROR_TEXT = re.compile(
 )
 # At the end of the message. Notes ("Tried 5 times.") follow in separate lines.
 _LOCATION = re.compile(
-    r" \[(?=\w)(?:topic (?P<topic>.+?))?(?:(?:, |(?<=\[))partition (?P<partition>-?\d+))?"
+    r" \[(?=\w)(?:topic (?P<topic>[^\s,\]]+))?(?:(?:, |(?<=\[))partition (?P<partition>-?\d+))?"
     r"(?:(?:, |(?<=\[))offset (?P<offset>-?\d+))?(?:(?:, |(?<=\[))broker (?P<broker>\S+))?\]$",
     re.M,
 )

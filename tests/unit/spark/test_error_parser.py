@@ -96,3 +96,11 @@ def test_an_error_that_is_the_cause() -> None:
 @pytest.mark.parametrize("other", [None, ValueError("no"), RuntimeError("pyspark_kafka_direct.errors.Nonsense: no")])
 def test_other_exceptions(other: BaseException | None) -> None:
     assert error_of(other) is None
+
+
+def test_a_long_message_that_looks_like_many_locations_is_parsed() -> None:
+    """Messages quote other programs; the time must not grow with the square of their length."""
+    text = " [topic x, partition 1" * 20_000
+    found = error_of(Exception(f"pyspark_kafka_direct.errors.BrokerError: {text}."))
+    assert found is not None
+    assert (found.message, found.topic) == (f"{text}.", None)
