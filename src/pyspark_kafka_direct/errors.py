@@ -2,6 +2,7 @@
 
     KafkaDirectError
     ├── OptionError (ValueError)                      an option's name or value is invalid
+    │   └── PatternTimeoutError                       matching topic names with subscribePattern took too long
     ├── InvalidOffsetsError (ValueError)              offsets that do not match the partitions, or a start after its end
     ├── TopicNotFoundError (LookupError)              a topic or partition does not exist
     │   └── TopicRecreatedError                       the topic was deleted and recreated under the same name
@@ -84,6 +85,10 @@ class KafkaDirectError(Exception):
 
 class OptionError(KafkaDirectError, ValueError):
     """An option's name or value is invalid."""
+
+
+class PatternTimeoutError(OptionError):
+    """Matching topic names with a pattern takes too long, as some patterns do for some names."""
 
 
 class InvalidOffsetsError(KafkaDirectError, ValueError):

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.errors import KafkaDirectError, PatternTimeoutError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.continuous_epochs import detect_partition_changes
 from pyspark_kafka_direct.planning.hints import listed
@@ -58,6 +58,9 @@ class PartitionDiscovery:
             try:
                 current_partitions = self._offset_reader.assigned(strict=False).partitions
                 self.latest = self._offset_reader.offsets(dict.fromkeys(self._partitions & current_partitions, LATEST))
+            except PatternTimeoutError:
+                self._end_run()  # the next run fails with this error; ignoring it would ignore new topics
+                return
             except KafkaDirectError as error:
                 _log.log(
                     logging.WARNING if self.error is None else logging.INFO,

@@ -252,8 +252,10 @@ class _SubscribePattern(_BaseConsumerStrategy):
     _selection: TopicPattern
 
     def _topics(self, cluster: ClusterClient) -> Iterable[TopicMetadata]:
-        topics = cluster.all_topics(required=self._selection.matches).values()
-        return [topic for topic in topics if not topic.internal and self._selection.matches(topic.name)]
+        pattern = self._selection
+        topics = cluster.all_topics(required=lambda name: bool(pattern.matches([name])))
+        candidates = [name for name, topic in topics.items() if not topic.internal]
+        return [topics[name] for name in pattern.matches(candidates)]
 
     def _check_start(self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]) -> None:
         """Check nothing: a pattern may match no topic yet."""

@@ -1,289 +1,276 @@
-"""Scans Java regular expressions, and reads their character classes as sets of the characters of topic names.
+r"""Translates Java regular expressions for topic names to PyPI's ``regex``.
 
-Topic names have 65 characters, so each class is a subset of these, and unions, intersections and negations are exact.
-The rules are those of ``java.util.regex.Pattern`` in Java 17, the oldest Java version that Spark 4 supports.
+Topic names have 65 characters, so each character, class or property becomes the set of those that it matches. This
+makes case, Unicode and the operators of classes exact. The rules are those of ``java.util.regex.Pattern`` in Java 17,
+the oldest version that Spark 4 supports. Other constructs that the engines match differently:
+
+* A possessive group keeps the first match of each iteration in Java, so each iteration is made atomic.
+* After an iteration without width Java leaves a loop, so what has assertions is not repeated two or more times.
+* Java bounds the width of a look-behind, and ``regex`` matches it backwards, so it may not contain quantifiers.
+* What a group holds after backtracking differs, so back references are rejected.
+
+``regex`` copies what a quantifier repeats once more than its minimum, so the copies are limited.
 """
 
 from __future__ import annotations
 
+import re
 import string
-import unicodedata
-from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, TypeAlias
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError
 
-CharacterSet: TypeAlias = frozenset[str]
+_CharacterSet: TypeAlias = frozenset[str]
 
-TOPIC_CHARACTERS: CharacterSet = frozenset(string.ascii_letters + string.digits + "._-")
+_MAX_SIZE = 10_000  # characters of a pattern, also after copying
+_MAX_DEPTH = 50  # of groups and classes, which are read and compiled recursively
 
-_LETTERS = frozenset(string.ascii_letters)
-_LOWER = frozenset(string.ascii_lowercase)
-_UPPER = frozenset(string.ascii_uppercase)
-_DIGITS = frozenset(string.digits)
-_PUNCT = frozenset("._-")
-_NONE: CharacterSet = frozenset()
-
+_LOWER, _UPPER, _DIGITS = map(frozenset, (string.ascii_lowercase, string.ascii_uppercase, string.digits))
+_LETTERS = _LOWER | _UPPER
+_TOPIC_CHARACTERS = _LETTERS | _DIGITS | frozenset("._-")
+_NONE: _CharacterSet = frozenset()
 _PREDEFINED = {"d": _DIGITS, "w": _LETTERS | _DIGITS | {"_"}, "s": _NONE, "h": _NONE, "v": _NONE}
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
-_HEX = string.hexdigits
-_OCTAL = "01234567"
-
-_PROPERTIES = {
-    "Lower": _LOWER,
-    "Upper": _UPPER,
-    "ASCII": TOPIC_CHARACTERS,
-    "Alpha": _LETTERS,
-    "Digit": _DIGITS,
-    "Alnum": _LETTERS | _DIGITS,
-    "Punct": _PUNCT,
-    "Graph": TOPIC_CHARACTERS,
-    "Print": TOPIC_CHARACTERS,
-    "Blank": _NONE,
-    "Cntrl": _NONE,
-    "XDigit": frozenset(_HEX),
-    "Space": _NONE,
-    "IsAlphabetic": _LETTERS,
-    "IsLetter": _LETTERS,
-    "IsDigit": _DIGITS,
-    "IsLowercase": _LOWER,
-    "IsUppercase": _UPPER,
-    "javaLowerCase": _LOWER,
-    "javaUpperCase": _UPPER,
-    "javaLetter": _LETTERS,
-    "javaDigit": _DIGITS,
-    "javaLetterOrDigit": _LETTERS | _DIGITS,
+_CASED = {  # whether (?i) applies to these differs between Java versions (JDK-8214245)
+    "Lower Ll IsLl IsLowercase javaLowerCase": _LOWER,
+    "Upper Lu IsLu IsUppercase javaUpperCase": _UPPER,
+    "Lt IsLt": _NONE,
 }
-_CATEGORIES: tuple[str, ...] = ("L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "Nl", "No")
-_CATEGORIES += ("P", "Pc", "Pd", "Ps", "Pe", "Po", "S", "Z")
-for _category in _CATEGORIES:
-    _PROPERTIES[_category] = _PROPERTIES[f"Is{_category}"] = frozenset(
-        char for char in TOPIC_CHARACTERS if unicodedata.category(char).startswith(_category)
-    )
-# Whether (?i) applies to these differs between Java versions (JDK-8214245).
-_CASED = {"Lower", "Upper", "Lu", "Ll", "Lt", "IsLu", "IsLl", "IsLt", "IsLowercase", "IsUppercase"}
-_CASED |= {"javaLowerCase", "javaUpperCase"}
+_UNCASED = {
+    "Alpha L IsL IsAlphabetic IsLetter javaLetter": _LETTERS,
+    "Digit N IsN Nd IsNd IsDigit javaDigit": _DIGITS,
+    "Alnum javaLetterOrDigit": _LETTERS | _DIGITS,
+    "XDigit": frozenset(string.hexdigits),
+    "Punct P IsP": frozenset("._-"),
+    "Pc IsPc": frozenset("_"),
+    "Pd IsPd": frozenset("-"),
+    "Po IsPo": frozenset("."),
+    "ASCII Graph Print": _TOPIC_CHARACTERS,
+    "Blank Cntrl Space Lm IsLm Lo IsLo M IsM Nl IsNl No IsNo Ps IsPs Pe IsPe S IsS Z IsZ": _NONE,
+}
+_PROPERTIES = {name: chars for names, chars in (_CASED | _UNCASED).items() for name in names.split()}
+
+_ESCAPED = r"\\[^a-zA-Z0-9]"
+_SET = r"\\(?P<set>[dDwWsShHV] | v(?!-)) | \\(?P<property>[pP](?:[A-Za-z] | \{[\w=\ ]*\}))"
+_QUOTED = r"\\Q(?P<quoted>(?:(?!\\E).)+)"
+_FLAGS = r"[dimsuU]*(?:-[dimsuU]*)?"
+_TOKEN = re.compile(
+    rf"""(?P<char>[^\\()\[|*+?{{^$.] | {_ESCAPED}) | {_SET} | {_QUOTED}(?:\\E | \Z) | (?P<any>\.) | (?P<class>\[\^?)
+    | (?P<quantifier>(?P<counts>[*+?] | \{{(?P<min>[0-9]{{1,9}})(?:,(?P<max>[0-9]{{0,9}}))?\}})[+?]?)
+    | (?P<branch>\|) | (?P<assertion>\^ | \$ | \\[bBAzZ]) | (?P<flags>\(\?{_FLAGS}\))
+    | (?P<open>\((?: (?!\?) | \?[:>=!] | \?<[=!] | \?<(?P<name>[a-zA-Z][a-zA-Z0-9]*)> | \?{_FLAGS}: )) | (?P<close>\))
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_CLASS_TOKEN = re.compile(
+    rf"""(?P<range>(?P<first>[^\\\[\]^&] | &(?!&) | {_ESCAPED})-(?P<last>[^\\\[\]] | {_ESCAPED}))
+    | (?P<char>(?:[^\\\[\]^&] | &(?!&) | {_ESCAPED})(?!-[^\[\]])) | {_SET} | {_QUOTED}\\E(?!-)
+    | (?P<class>\[\^?) | (?P<close>\]) | (?P<intersection>&&(?!&))""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
 
 
-class RegexToken(NamedTuple):
-    r"""One character of a pattern; a quoted one (from ``\Q...\E``) has no special meaning."""
+def translate_java_regex(pattern: str, option: str) -> str:
+    """Translate a Java regular expression to one for ``regex`` that matches the same topic names."""
+    return _Translator(pattern, option).translate()
 
-    char: str
-    quoted: bool
+
+@dataclass(slots=True)
+class _Group:
+    """A group that is open, or the whole pattern."""
+
+    opening: str
     position: int
+    ignore_case_before: bool
+    parts: list[str] = field(default_factory=list)  # the translation
+    size: int = 1
+    has_assertions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RegexFlags:
-    """The inline flags that affect topic names: names have no line ends, so m, s and d have no effect."""
-
-    ignore_case: bool = False
-    unicode_case: bool = False
-
-
-class RegexScanner:
-    """The pattern and the position of the next character to read."""
-
+class _Translator:
     def __init__(self, pattern: str, option: str) -> None:
-        self.pattern = pattern
-        self.option = option
-        self._tokens = _tokens(pattern)
+        self._pattern = pattern
+        self._option = option
+        self._start = 0  # of the current token
         self._next = 0
+        self._group = _Group("", 0, False)
+        self._outer: list[_Group] = []
+        self._repeatable: tuple[int, bool] | None = None  # size of the last part, and whether it has assertions
+        self._ignore_case = False
+        self._depth = 0
+        self._names: set[str] = set()
+
+    def translate(self) -> str:
+        if len(self._pattern) > _MAX_SIZE:
+            self._reject(f"the pattern has more than {_MAX_SIZE} characters")
+        while self._next < len(self._pattern):
+            token = self._read(_TOKEN)
+            match token.lastgroup:
+                case "quantifier":
+                    self._quantify(token)
+                case "open":
+                    self._open(token)
+                case "close":
+                    self._close()
+                case "flags":
+                    self._set_flags(token[0])
+                    self._repeatable = None
+                case "assertion":
+                    self._group.has_assertions = True
+                    self._add(r"\Z" if token[0] == r"\z" else token[0], None)
+                case "branch":
+                    self._add("|", None)
+                case _:
+                    for chars in self._sets(token):
+                        self._add(_any_of(chars), (1, False))
+        if self._outer:
+            self._reject("unclosed group", self._group.position)
+        return "".join(self._group.parts)
+
+    def _read(self, tokens: re.Pattern[str]) -> re.Match[str]:
+        self._start = self._next
+        token = tokens.match(self._pattern, self._start)
+        if token is None:
+            self._reject(f"{self._pattern[self._start :][:3]!r} is malformed or not supported here")
+        self._next = token.end()
+        return token
+
+    def _add(self, part: str, repeatable: tuple[int, bool] | None) -> None:
+        self._group.parts.append(part)
+        self._repeatable = repeatable
+        self._grow(repeatable[0] if repeatable else 1)
+
+    def _grow(self, size: int) -> None:
+        self._group.size += size
+        if self._group.size > _MAX_SIZE:
+            self._reject(f"the pattern has more than {_MAX_SIZE} characters after its repetitions are copied")
+
+    def _nest(self) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            self._reject(f"groups or classes are nested deeper than {_MAX_DEPTH}")
+
+    def _quantify(self, token: re.Match[str]) -> None:
+        quantifier, counts = token[0], token["counts"]
+        if self._repeatable is None:
+            self._reject(f"{quantifier!r} has nothing to repeat")
+        size, has_assertions = self._repeatable
+        minimum = int(token["min"] or counts == "+")
+        is_possessive = quantifier == f"{counts}+"
+        if token["max"] and int(token["max"]) < minimum:
+            self._reject("illegal repetition range")
+        if minimum > 1 and has_assertions:
+            self._reject("an anchor or look-around in a repetition of two or more iterations")
+        if self._is_in_look_behind:
+            self._reject("a quantifier within a look-behind")
+        body = self._group.parts[-1]
+        self._group.parts[-1] = f"(?>(?>{body}){counts})" if is_possessive else f"(?:{body}){quantifier}"
+        self._repeatable = None
+        self._grow(size * minimum)
 
     @property
-    def position(self) -> int:
-        """Index of the next character in the pattern."""
-        return self._tokens[self._next].position if self._next < len(self._tokens) else len(self.pattern)
+    def _is_in_look_behind(self) -> bool:
+        return any(group.opening in ("(?<=", "(?<!") for group in (*self._outer, self._group))
 
-    def at_end(self) -> bool:
-        """Return whether all characters were consumed."""
-        return self._next >= len(self._tokens)
+    def _open(self, token: re.Match[str]) -> None:
+        opening, name = token[0], token["name"]
+        self._nest()
+        if name in self._names:
+            self._reject(f"the group name {name!r} is used twice")
+        if opening == "(?>" and self._is_in_look_behind:
+            self._reject("an atomic group within a look-behind")
+        if name:
+            self._names.add(name)
+        self._outer.append(self._group)
+        self._group = _Group("(?:" if name or opening[-1] in "(:" else opening, self._start, self._ignore_case)
+        self._repeatable = None
+        if opening[-1] == ":":
+            self._set_flags(opening)
 
-    def peek(self, ahead: int = 0) -> str:
-        """Return the next character (or a later one) if it is not quoted, else ``""``."""
-        index = self._next + ahead
-        if index < len(self._tokens) and not self._tokens[index].quoted:
-            return self._tokens[index].char
-        return ""
+    def _close(self) -> None:
+        if not self._outer:
+            self._reject("unmatched ')'")
+        group, self._group = self._group, self._outer.pop()
+        self._depth -= 1
+        self._ignore_case = group.ignore_case_before
+        is_look_around = group.opening[-1] in "=!"
+        self._group.has_assertions |= group.has_assertions or is_look_around
+        self._add(f"{group.opening}{''.join(group.parts)})", (group.size, group.has_assertions))
+        if is_look_around:
+            self._repeatable = None
 
-    def take(self) -> RegexToken:
-        """Consume the next character, quoted or not."""
-        if self.at_end():
-            self.reject("the pattern ends too early")
-        self._next += 1
-        return self._tokens[self._next - 1]
+    def _set_flags(self, flags: str) -> None:
+        # The other flags concern line ends and characters outside ASCII, which topic names do not have.
+        on, _, off = flags.partition("-")
+        self._ignore_case = (self._ignore_case or "i" in on) and "i" not in off
 
-    def accept(self, char: str) -> bool:
-        """Consume the next character if it is this one and not quoted."""
-        if self.peek() == char:
-            self._next += 1
-            return True
-        return False
+    def _sets(self, token: re.Match[str]) -> list[_CharacterSet]:
+        """Return the topic characters that each character, class or escape of a token matches."""
+        match token.lastgroup:
+            case "any":
+                return [_TOPIC_CHARACTERS]
+            case "class":
+                return [self._class(is_negated=token[0] == "[^")]
+            case "set":
+                return [_negated_if(token["set"].isupper(), _PREDEFINED[token["set"].lower()])]
+            case "property":
+                return [self._property(token["property"])]
+            case "range":
+                return [self._range(token["first"][-1], token["last"][-1])]
+            case _:
+                return [self._range(char, char) for char in token["quoted"] or token["char"][-1]]
 
-    def take_while(self, allowed: str, limit: int | None = None) -> str:
-        """Consume unquoted characters in ``allowed``, at most ``limit``."""
-        taken = ""
-        while (limit is None or len(taken) < limit) and self.peek() and self.peek() in allowed:
-            taken += self.take().char
-        return taken
+    def _class(self, is_negated: bool) -> _CharacterSet:
+        """Read a class after its opening."""
+        position = self._start
+        self._nest()
+        left = _TOPIC_CHARACTERS  # the intersection of the operands before the last &&
+        union: _CharacterSet | None = None  # the items after it, if any
+        while True:
+            if self._next == len(self._pattern):
+                self._reject("unclosed character class", position)
+            token = self._read(_CLASS_TOKEN)
+            if token.lastgroup not in ("close", "intersection"):
+                union = (union or _NONE).union(*self._sets(token))
+            elif union is None:
+                self._reject("an empty class or operand of &&")
+            else:
+                left, union = left & union, None
+                if token.lastgroup == "close":
+                    self._depth -= 1
+                    return _negated_if(is_negated, left)
 
-    def previous(self) -> str:
-        """Return the last character consumed, quoted or not."""
-        return self._tokens[self._next - 1].char if self._next else ""
+    def _property(self, text: str) -> _CharacterSet:
+        name = text[1:].strip("{}")
+        if name not in _PROPERTIES:
+            self._reject(f"the property {name!r} is not supported")
+        if self._ignore_case and any(name in names.split() for names in _CASED):
+            self._reject(f"the property {name!r} with (?i) differs between Java versions")
+        return _negated_if(text[0] == "P", _PROPERTIES[name])
 
-    def reject(self, reason: str, position: int | None = None) -> NoReturn:
-        """Raise the error for a construct that is malformed or cannot be translated exactly."""
+    def _range(self, first: str, last: str) -> _CharacterSet:
+        if last < first:
+            self._reject("illegal character range")
+        if self._ignore_case and not (first + last).isascii():
+            self._reject("characters outside ASCII with (?i)")
+        other_case = str.swapcase if self._ignore_case else str
+        return frozenset(c for c in _TOPIC_CHARACTERS if first <= c <= last or first <= other_case(c) <= last)
+
+    def _reject(self, reason: str, position: int | None = None) -> NoReturn:
+        shown = self._pattern if len(self._pattern) <= 200 else f"{self._pattern[:200]}..."
         raise OptionError(
-            f"{self.option}={self.pattern!r}: {reason} (at position "
-            f"{self.position if position is None else position}); the pattern is a Java regular expression, and only "
-            "constructs that Python matches identically are accepted"
+            f"{self._option}={shown!r}: {reason} (at position {self._start if position is None else position}); the "
+            "pattern is a Java regular expression, and only constructs that match as in Java are accepted"
         )
 
 
-def literal_class(scanner: RegexScanner, char: str, flags: RegexFlags) -> CharacterSet:
-    """Return the topic characters that a literal character matches."""
-    return _character_range(scanner, char, char, flags)
+def _negated_if(is_negated: bool, chars: _CharacterSet) -> _CharacterSet:
+    return _TOPIC_CHARACTERS - chars if is_negated else chars
 
 
-def predefined_class(char: str) -> CharacterSet | None:
-    r"""Return the set of ``\d \D \w \W \s \S \h \H \v \V`` by the letter; ``None`` for other letters."""
-    if char.lower() not in _PREDEFINED:
-        return None
-    chars = _PREDEFINED[char.lower()]
-    return TOPIC_CHARACTERS - chars if char.isupper() else chars
-
-
-def property_class(scanner: RegexScanner, negated: bool, flags: RegexFlags) -> CharacterSet:
-    r"""Read ``\p{name}``, ``\pL`` or, negated, ``\P{name}``, after the letter p or P."""
-    start = scanner.position - 2
-    if scanner.accept("{"):
-        name = scanner.take_while(string.ascii_letters + string.digits + "_= ")
-        if not scanner.accept("}"):
-            scanner.reject("unclosed or unsupported \\p{...}", start)
-    else:
-        name = scanner.take_while(string.ascii_letters, 1)
-    if name not in _PROPERTIES:
-        scanner.reject(f"the property {name!r} is not supported", start)
-    if name in _CASED and flags.ignore_case:
-        scanner.reject(f"the property {name!r} with (?i) differs between Java versions", start)
-    return TOPIC_CHARACTERS - _PROPERTIES[name] if negated else _PROPERTIES[name]
-
-
-def escaped_char(scanner: RegexScanner, letter: str) -> str | None:
-    r"""Read an escape such as ``\t``, ``\x2E``, ``\u002E``, ``\056``, ``\cA`` or ``\.``, after the letter.
-
-    The result is ``None`` for escapes that are not a single character.
-    """
-    start = scanner.position - 2
-    if letter in _CONTROLS:
-        return _CONTROLS[letter]
-    if letter == "c":
-        if scanner.peek() in ("", "\\"):
-            scanner.reject("illegal control escape", start)
-        return chr(ord(scanner.take().char) ^ 64)
-    if letter == "0":
-        digits = scanner.take_while(_OCTAL, 3)
-        if not digits:
-            scanner.reject("illegal octal escape", start)
-        if len(digits) == 3 and digits[0] > "3":
-            scanner.reject("an octal escape of three digits above \\0377 is ambiguous", start)
-        return chr(int(digits, 8))
-    if letter == "x" and scanner.accept("{"):
-        digits = scanner.take_while(_HEX)
-        if not scanner.accept("}") or not digits or int(digits, 16) > 0x10FFFF:
-            scanner.reject("illegal \\x{...} escape", start)
-        return chr(int(digits, 16))
-    if letter in ("x", "u"):
-        width = 2 if letter == "x" else 4
-        digits = scanner.take_while(_HEX, width)
-        if len(digits) < width:
-            scanner.reject(f"illegal \\{letter} escape", start)
-        return chr(int(digits, 16))
-    if letter.isascii() and letter.isalnum():
-        return None
-    return letter
-
-
-def character_class(scanner: RegexScanner, flags: RegexFlags) -> CharacterSet:
-    """Read a class in brackets, after the opening one."""
-    start = scanner.position - 1
-    negated = scanner.accept("^")
-    left: CharacterSet | None = None  # the intersection of the operands before the last &&
-    union: CharacterSet | None = None  # the items after it; None if there are none yet
-    while True:
-        if scanner.at_end():
-            scanner.reject("unclosed character class", start)
-        if scanner.peek() == "]" and union is not None:
-            scanner.take()
-            break
-        if scanner.peek() == "&" and scanner.peek(1) == "&":
-            scanner.take()
-            scanner.take()
-            if union is None or scanner.peek() in ("&", "]"):
-                scanner.reject("an intersection (&&) needs both operands")
-            left, union = union if left is None else left & union, None
-        elif scanner.accept("["):
-            union = (union or _NONE) | character_class(scanner, flags)
-        else:
-            union = (union or _NONE) | _class_item(scanner, flags)
-    chars = union if left is None else left & union
-    return TOPIC_CHARACTERS - chars if negated else chars
-
-
-def _tokens(pattern: str) -> list[RegexToken]:
-    r"""Return the characters of a pattern, without the ``\Q`` and ``\E`` around quoted ones."""
-    tokens: list[RegexToken] = []
-    index = 0
-    while index < len(pattern):
-        if pattern[index] == "\\" and pattern[index + 1 : index + 2] == "Q":
-            end = pattern.find("\\E", index + 2)
-            stop = len(pattern) if end < 0 else end
-            tokens += [RegexToken(pattern[i], True, i) for i in range(index + 2, stop)]
-            index = stop + 2
-            continue
-        # A backslash and the next character are one unit: in \\Q the second backslash does not start a quotation.
-        width = 2 if pattern[index] == "\\" else 1
-        tokens += [RegexToken(pattern[i], False, i) for i in range(index, min(index + width, len(pattern)))]
-        index += width
-    return tokens
-
-
-def _class_item(scanner: RegexScanner, flags: RegexFlags) -> CharacterSet:
-    """Read one character, range or escape within a class."""
-    start = scanner.position
-    if scanner.peek() == "^" and scanner.previous() == "[":
-        # Java looks at the character before ^ even if that is escaped.
-        scanner.reject("'^' right after '[' within a class")
-    first: str | None
-    if scanner.accept("\\"):
-        letter = scanner.take().char
-        if letter in ("p", "P"):
-            return property_class(scanner, letter == "P", flags)
-        chars = predefined_class(letter)
-        if chars is not None:
-            if letter == "v" and scanner.peek() == "-":
-                scanner.reject("\\v followed by '-' is a vertical tab to Java", start)
-            return chars
-        first = escaped_char(scanner, letter)
-        if first is None:
-            scanner.reject(f"\\{letter} is not supported within a class", start)
-    else:
-        first = scanner.take().char
-    if scanner.peek() != "-" or scanner.peek(1) in ("[", "]"):
-        return literal_class(scanner, first, flags)
-    scanner.take()
-    last = escaped_char(scanner, scanner.take().char) if scanner.accept("\\") else scanner.take().char
-    if last is None or last < first:
-        scanner.reject("illegal character range", start)
-    return _character_range(scanner, first, last, flags)
-
-
-def _character_range(scanner: RegexScanner, first: str, last: str, flags: RegexFlags) -> CharacterSet:
-    """Return the topic characters from ``first`` to ``last``, in both cases with (?i)."""
-    if flags.ignore_case and flags.unicode_case and not (first.isascii() and last.isascii()):
-        scanner.reject("characters outside ASCII with both (?i) and (?u)")
-    return frozenset(
-        char
-        for char in TOPIC_CHARACTERS
-        if first <= char <= last or (flags.ignore_case and first <= char.swapcase() <= last)
-    )
+def _any_of(chars: _CharacterSet) -> str:
+    if not chars:
+        return "(?!)"  # matches nothing
+    others = _TOPIC_CHARACTERS - chars
+    start, listed = ("[^", others) if len(others) < len(chars) else ("[", chars)
+    return f"{start}{''.join(map(re.escape, sorted(listed)))}]" if others else "."

@@ -119,7 +119,7 @@ def select_partitions(
             return SelectedPartitions(_all_partitions(names, topics))
         case SubscribePatternStrategy(pattern):
             candidates = [name for name in topics if name not in internal]
-            names = tuple(name for name in candidates if pattern.occurs_in(name))
+            names = tuple(pattern.occurs_in(candidates))
             warnings = () if names else (f"subscribePattern={pattern.text!r} matches none of {len(candidates)} topics",)
             return SelectedPartitions(_all_partitions(names, topics), warnings)
 

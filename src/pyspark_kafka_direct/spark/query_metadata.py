@@ -59,7 +59,8 @@ def fetch_topics(
     An error of a topic that the pattern does not select is ignored.
     """
     if isinstance(selection, SubscribePatternStrategy):
-        return cluster.all_topics(required=selection.pattern.occurs_in)
+        pattern = selection.pattern
+        return cluster.all_topics(required=lambda name: bool(pattern.occurs_in([name])))
     topics = cluster.topics(selection.topics)
     # A missing topic is an error then, whose message suggests similar names.
     if strict and len(topics) < len(selection.topics):

@@ -10,7 +10,7 @@ from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
-from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, PatternTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ class FlakyCluster(FakeOffsetReader):
     """A cluster that responds only while it is ``healthy``."""
 
     healthy = True
+    hostile_topic = False
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
+        if self.hostile_topic:
+            raise PatternTimeoutError("subscribePattern='(a+)+$': took too long")
         if not self.healthy:
             raise BrokerTimeoutError("no response")
         return super().assigned(strict=strict)
@@ -48,6 +51,19 @@ def test_an_error_is_reported_while_it_lasts(caplog: pytest.LogCaptureFixture) -
         assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
         assert not has_ended_run.is_set()
         cluster.logs[A1] = (0, 1)
+        assert has_ended_run.wait(10)
+    finally:
+        discovery.close()
+
+
+def test_a_pattern_that_takes_too_long_ends_the_run() -> None:
+    """The next run fails with the error. Without this, the query would ignore new topics from then on."""
+    cluster, has_ended_run = FlakyCluster({A0: (0, 3)}), threading.Event()
+    discovery = PartitionDiscovery(cluster, [A0], 0.01, has_ended_run.set, RealSystem())
+    discovery.start()
+    try:
+        wait_until(lambda: discovery.latest == {A0: 3}, "the first check")
+        cluster.hostile_topic = True
         assert has_ended_run.wait(10)
     finally:
         discovery.close()
