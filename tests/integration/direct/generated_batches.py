@@ -25,7 +25,10 @@ class GeneratedBatches:
     def __init__(self, strategy: ConsumerStrategy) -> None:
         spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
         self.stream = CheckpointedStream("generated", spec, None)
-        self.stream.start()
+        try:
+            self.stream.start()
+        finally:
+            self.stream.close()  # connections that it opens later close when their requests end
 
     def generate(self, time_ms: int) -> tuple[OffsetRange, ...]:
         self.stream.begin_generation(time_ms)

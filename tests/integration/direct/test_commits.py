@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
-from pyspark.streaming import StreamingContext
 from tests.integration.direct.streaming_contexts import (
     DEADLINE,
     BatchResults,
@@ -140,9 +139,8 @@ def test_nothing_is_committed_automatically_and_no_group_is_created(
         ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert committed(kafka.bootstrap_servers, topic, TopicPartition(topic, 0)) == {}
     assert groups_named_after(kafka.bootstrap_servers, topic) == []
-    direct_stream(StreamingContext(spark.sparkContext, 1), kafka.bootstrap_servers, topic, topic).commitSync(
-        [OffsetRange(topic, 0, 0, 3)]
-    )
+    with streaming(spark.sparkContext, 1) as ssc:
+        direct_stream(ssc, kafka.bootstrap_servers, topic, topic).commitSync([OffsetRange(topic, 0, 0, 3)])
     assert groups_named_after(kafka.bootstrap_servers, topic) == [topic], "an existing group is found"
 
 
