@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from pyspark_kafka_direct.errors import KafkaDirectError, QueryRunError, is_package_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -83,8 +83,26 @@ class _ShortTraceback:
             return [self._format_message(error)]
         return traceback.format_exception(kind, *args, **kwargs)
 
+    def TracebackException(  # noqa: N802 (PySpark calls it since 4.3)
+        self, kind: type[BaseException], error: BaseException, *args: Any, **kwargs: Any
+    ) -> traceback.TracebackException:
+        if is_package_error(error):
+            self._log_stack_trace(error)
+            return _Message(kind, error, None)
+        return traceback.TracebackException(kind, error, *args, **kwargs)
+
     def _format_message(self, error: KafkaDirectError) -> str:
+        self._log_stack_trace(error)
+        return "".join(traceback.format_exception_only(error))
+
+    def _log_stack_trace(self, error: KafkaDirectError) -> None:
         if not self._trace_is_logged:
             _log.debug(_DEBUG_MESSAGE, exc_info=error)
         self._trace_is_logged = False
-        return "".join(traceback.format_exception_only(error))
+
+
+class _Message(traceback.TracebackException):
+    """Formats an error as its message, without stack trace and causes."""
+
+    def format(self, *args: Any, **kwargs: Any) -> Generator[str]:
+        return self.format_exception_only()
