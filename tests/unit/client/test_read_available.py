@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.client.certified_keys import BROKER, CA
+from tests.unit.client.certified_keys import BROKER, client_context
 from tests.unit.client.fake_servers import SETTINGS
 
 from pyspark_kafka_direct.client.connection import Connection
@@ -59,7 +59,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConnectionP
         (tmp_path / "key.pem").write_text(BROKER.key_pem() + BROKER.pem)
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(tmp_path / "key.pem")
-        client = ssl.create_default_context(cadata=CA.pem)
+        client = client_context()
         tls_sockets: list[ssl.SSLSocket] = []
         thread = threading.Thread(
             target=lambda: tls_sockets.append(server.wrap_socket(broker_socket, server_side=True))

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.client.certified_keys import BROKER, CA
+from tests.unit.client.certified_keys import BROKER, client_context
 from tests.unit.client.fake_servers import SETTINGS
 
 from pyspark_kafka_direct.client.connection import Connection
@@ -54,7 +54,7 @@ class TlsConnectionPair:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = server.wrap_bio(self._in, self._out, server_side=True)
         client_socket, self.broker = socket.socketpair()
-        client = ssl.create_default_context(cadata=CA.pem)
+        client = client_context()
         client.sslsocket_class = CountingSSLSocket
         thread = threading.Thread(target=self._do_handshake)
         thread.start()
@@ -241,7 +241,7 @@ def test_tls_key_update_in_both_directions(tmp_path: Path) -> None:
         while (listens := re.search(rb"ACCEPT 127.0.0.1:(\d+)\n", unmatched_output)) is None:
             wait_for_more()
         port = int(listens[1])
-        client = ssl.create_default_context(cadata=CA.pem)
+        client = client_context()
         sock = client.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost")
         connection = Connection(replace(SETTINGS, security=SECURITY), sock, "there", 9092)
         for number in (1, 2, 3):

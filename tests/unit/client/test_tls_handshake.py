@@ -8,7 +8,7 @@ import socket
 import ssl
 import stat
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
@@ -26,6 +26,7 @@ from tests.unit.client.certified_keys import (
     NOW,
     OTHER_CA,
     CertifiedKey,
+    client_context,
 )
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -76,6 +77,19 @@ class Server:
         self._listener.close()
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def _strict_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every context is strict when it is created, as the default context is since Python 3.13."""
+    create = ssl.SSLContext.__new__
+
+    def create_strict(*args: Any) -> ssl.SSLContext:
+        context: ssl.SSLContext = create(*args)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl.SSLContext, "__new__", create_strict)
 
 
 @pytest.fixture
@@ -199,6 +213,25 @@ def test_any_certificate_in_the_truststore_is_trusted(serve_tls: Callable[..., i
     port = serve_tls(leaf, chain=(intermediate,))
     for trusted in (CA, intermediate, leaf):
         assert client_name_seen_by_server(settings_for(port, ssl_truststore_certificates=trusted.pem)) == "nobody"
+
+
+@pytest.mark.usefixtures("_strict_contexts")
+@pytest.mark.parametrize("kind", ["pem", "p12"])
+def test_certificates_without_key_identifiers_are_trusted(
+    serve_tls: Callable[..., int], tmp_path: Path, kind: str
+) -> None:
+    port = serve_tls()
+    with (
+        socket.create_connection(("127.0.0.1", port)) as sock,
+        pytest.raises(ssl.SSLCertVerificationError, match=r"Missing .* Key Identifier"),
+    ):
+        client_context().wrap_socket(sock, server_hostname="localhost")
+    path = tmp_path / f"ca.{kind}"
+    path.write_bytes(trust_store("pw", CA) if kind == "p12" else CA.pem.encode())
+    password = {"ssl_truststore_password": "pw"} if kind == "p12" else {}
+    settings = settings_for(port, ssl_truststore_location=str(path), **password)
+    assert client_name_seen_by_server(settings) == "nobody"
+    assert "is not valid for 'elsewhere'" in tls_error_message(settings, "elsewhere")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

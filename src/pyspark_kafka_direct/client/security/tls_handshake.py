@@ -131,6 +131,8 @@ def _context(tls: TlsSettings, file_versions: tuple[tuple[int, ...], ...]) -> ss
     context.verify_mode = ssl.CERT_REQUIRED
     # As in Java, any certificate in the truststore is trusted: a root, an intermediate, or a broker's own.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    # As in Java, certificates of older tools are accepted, which lack identifiers of keys that RFC 5280 requires.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     _choose_ciphers(context, tls)
     ca_certificates = load_ca_certificates(tls)
     if ca_certificates is None:
