@@ -15,8 +15,13 @@ RUST := $(shell find rust -name target -prune -o \( -name '*.rs' -o -name 'Cargo
 # When a toolchain is installed or removed, the project is built again.
 STAMP := .made-$(if $(CARGO),native,python)
 VENV := .venv/$(STAMP)
-# Each release line of Spark; "4" is the newest release.
+# Each release line of Spark, and the Python that it is tested with, if it is installed; "4" is the newest release.
 SPARKS := 4.0 4.1 4.2 4
+PYTHONS_4.0 := python3.11
+PYTHONS_4.1 := python3.12
+PYTHONS_4.2 := python3.13
+PYTHONS_4 := python3.13 python3.12
+NEWEST := .venv-spark-4/$(STAMP)
 # Shortens the start of the JVMs of the tests.
 CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
@@ -37,9 +42,10 @@ demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, as a ba
 
 .PHONY: test
 # Spark gives a Python worker ten seconds to start, so at most three shards run at once on two cores, and the kernel is
-# compiled last, with low priority.
-test: $(VENV) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
-	@$(SHARDS) $(INTEGRATION) unit-1 unit-2 lint rust-check
+# compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit tests the newest
+# Spark and Python: running them with both costs three minutes, and "make check" runs them with the pinned one.
+test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
+	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 lint rust-check
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
@@ -59,6 +65,10 @@ unit: $(VENV)  ## unit tests only
 .PHONY: unit-1 unit-2
 unit-1 unit-2: unit-%: $(VENV)
 	$(PYTEST) --part $*/2 tests/unit
+
+.PHONY: newest-unit-1 newest-unit-2
+newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)
+	$(dir $(NEWEST))bin/python -m pytest --part $*/2 tests/unit
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in parallel shards
@@ -80,13 +90,13 @@ else
 endif
 
 .PHONY: test-versions
-test-versions: $(SPARKS:%=test-version-%)  ## the tests marked smoke with Spark 4.0, 4.1, 4.2 and the newest
+test-versions: $(SPARKS:%=test-version-%)  ## the tests marked smoke with Spark 4.0, 4.1, 4.2 and the newest, on Python 3.11 to 3.13
 
 # PySpark before 4.2 leaves sockets open; these warnings are not caused by this package.
 .PHONY: $(SPARKS:%=test-version-%)
 $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 	.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pyspark==$*.*'
-	.venv-spark-$*/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
+	.venv-spark-$*/bin/python -c 'import pyspark, sys; print("PySpark", pyspark.__version__, "on Python", sys.version)'
 	.venv-spark-$*/bin/python -m pytest -m smoke -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration)
 
@@ -185,7 +195,7 @@ $(VENV): pyproject.toml scripts/prepare $(RUST)
 	@touch $@
 
 $(SPARKS:%=.venv-spark-%/$(STAMP)): .venv-spark-%/$(STAMP): pyproject.toml scripts/prepare $(RUST)
-	@scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
+	@PYTHON='$(or $(PYTHON),$(PYTHONS_$*) python3)' scripts/prepare .venv-spark-$* test 'pyspark==$*.*'
 	@touch $@
 
 $(CLASSES): $(VENV) tests/shards/jvm.py

@@ -33,6 +33,7 @@ _KERNEL = RustExtension(
     binding=Binding.PyO3,
     debug=False,
     quiet=True,  # so that what cargo says is part of the error
+    env=os.environ | {"PYO3_NO_PYTHON": "1"},  # the kernel is the same for every Python, so cargo builds it once
 )
 
 
@@ -55,6 +56,10 @@ class BuildKernel(build_rust):
                 raise
             print(error)
             self._leave_out(_what_failed(str(error)))
+
+    def get_dylib_ext_path(self, ext: RustExtension, target_fname: str) -> str:
+        """Return the path of the kernel, whose name is also in an editable installation that of the stable ABI."""
+        return str(Path(super().get_dylib_ext_path(ext, target_fname)).with_name("_native.abi3.so"))
 
     def _leave_out(self, reason: str) -> None:
         print(f"NOTE: the native kernel is not in this build: {reason}. Records are decoded in Python, which is slow.")

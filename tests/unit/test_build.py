@@ -154,6 +154,13 @@ def test_the_reason_of_an_earlier_build_goes_when_there_is_a_kernel(
     assert command.distribution.native_absent == ""
 
 
+def test_the_kernel_of_an_editable_installation_is_loaded_by_every_python() -> None:
+    build_kernel = setup_file().BuildKernel(import_module("setuptools").Distribution())
+    build_kernel.plat_name = "linux-x86_64"
+    kernel = build_kernel.get_dylib_ext_path(setup_file()._KERNEL, "pyspark_kafka_direct.records._native")
+    assert Path(kernel).name == "_native.abi3.so"
+
+
 @pytest.mark.parametrize(
     ("tools", "said"),
     [

@@ -63,6 +63,13 @@ def test_both_parts_are_checked() -> None:
     assert "unit-1 unit-2: unit-%: $(VENV)\n\t$(PYTEST) --part $*/2 tests/unit\n" in text
 
 
+def test_both_parts_are_tested_with_the_newest_spark() -> None:
+    text = MAKEFILE.read_text("utf-8")
+    assert "@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 " in text
+    assert "newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)\n" in text
+    assert "\t$(dir $(NEWEST))bin/python -m pytest --part $*/2 tests/unit\n" in text
+
+
 def test_each_part_of_each_shard_is_run() -> None:
     text = MAKEFILE.read_text("utf-8")
     for target in ("test", "integration"):
