@@ -26,7 +26,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, EpochFloors, Presence
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, MAX_WITNESSES, EpochFloors, Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
@@ -125,7 +125,13 @@ class ClusterClient:
 
     def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
         """Accept no leader of an epoch lower than the highest that brokers report, because that leader was deposed."""
-        reports_by_topic = ask_witnesses(self, names, deadline or self.deadline())
+        retry = self._retry(deadline or self.deadline())
+        while True:
+            try:
+                reports_by_topic = ask_witnesses(self, names, retry.deadline, self._broker_shift)
+                break
+            except TransientBrokerError as error:
+                retry.wait_or_raise(error)
         with self._lock:
             for name, reports in reports_by_topic.items():
                 for report in reports:
@@ -133,12 +139,19 @@ class ClusterClient:
                         self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
 
     def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        """Accept no leader of an epoch lower than that of a committed offset."""
+        """Ask several brokers for the leader if an offset was committed with a later leader epoch than is known."""
+        # The epoch itself is no floor: without a topic id, it may be that of a topic that was deleted since.
         known_epochs = {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
         topics = self._fresh_topics({tp.topic for tp in known_epochs}, deadline)
-        for tp, epoch in known_epochs.items():
-            if tp.topic in topics:
-                self.raise_epoch_floor(tp, topics[tp.topic].topic_id, epoch)
+        outdated = {
+            tp.topic
+            for tp, epoch in known_epochs.items()
+            if tp.topic in topics
+            and (partition := topics[tp.topic].partitions.get(tp.partition)) is not None
+            and 0 <= partition.leader_epoch < epoch
+        }
+        if outdated:
+            self.raise_epoch_floors(outdated, deadline=deadline)
 
     def is_deposed(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
         """Return whether a later leader epoch than this one is known."""
@@ -374,17 +387,29 @@ class ClusterClient:
         if not stale_since:
             return
         self.use_next_broker()
-        confirmed_before = now - _STALE_EPOCH_SHARE * self.settings.default_api_timeout_ms / 1000
+        seconds = max(_STALE_EPOCH_SHARE * self.settings.default_api_timeout_ms / 1000, CONFIRMATION_SECONDS)
+        confirmed_before = now - seconds
         suspects = [suspect for suspect, since in stale_since.items() if since <= confirmed_before]
         if not suspects:
             return
-        reports = ask_witnesses(self, {name for name, _, _ in suspects}, deadline)
+        try:
+            reports = ask_witnesses(self, {name for name, _, _ in suspects}, deadline)
+        except TransientBrokerError:
+            return
+        # One broker that responds may be cut off from the others, with the leader that was deposed.
+        required_reports = min(len(self._nodes) // 2 + 1, MAX_WITNESSES)
         with self._lock:
             for name, topic_id, index in suspects:
                 tp = TopicPartition(name, index)
-                epochs = [(report.leader_epochs or {}).get(index, -1) for report in reports[name]]
-                if all(self._epoch_floors.is_stale(tp, topic_id, epoch) for epoch in epochs):
+                epochs = [
+                    (report.leader_epochs or {}).get(index, -1) if report.topic_id == topic_id else -1
+                    for report in reports[name]
+                ]
+                if len(epochs) >= required_reports and all(
+                    self._epoch_floors.is_stale(tp, topic_id, epoch) for epoch in epochs
+                ):
                     self._epoch_floors.drop(tp, topic_id)
+                    self._cached_topics.pop(name, None)  # its epochs are higher, too
                     _log.warning(
                         "all brokers report an earlier leader epoch of %s than before (%s): the cluster has lost its "
                         "epochs, and possibly records",

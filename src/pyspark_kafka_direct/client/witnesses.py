@@ -63,17 +63,18 @@ def ask_witnesses(
     if not cluster.nodes:
         cluster.refresh_brokers(deadline=deadline)
     nodes = list(cluster.nodes.values())
-    first = shift % max(len(nodes), 1)
+    first = (int(cluster.pool.rotation * len(nodes)) + shift) % max(len(nodes), 1)
     nodes = sorted(
         [*nodes[first:], *nodes[:first]], key=lambda node: cluster.pool.last_failure_time((node.host, node.port))
     )
     reports: dict[str, list[TopicReport]] = {name: [] for name in names}
     failures: list[KafkaDirectError] = []
     responses = 0  # of different brokers
-    for node in nodes:
+    for index, node in enumerate(nodes):
         if responses == MAX_WITNESSES:
             break
-        limit = deadline.limited_to(attempt_timeout(cluster.settings, 1))
+        is_last_chance = not responses and index == len(nodes) - 1
+        limit = deadline.limited_to(_witness_timeout(cluster.settings, deadline, is_last_chance=is_last_chance))
         try:
             connection = cluster.connect(node, limit)
             try:
@@ -94,6 +95,13 @@ def ask_witnesses(
     if not responses:
         raise no_broker_error(failures)
     return reports
+
+
+def _witness_timeout(settings: ConnectionSettings, deadline: Deadline, *, is_last_chance: bool) -> float:
+    """Return the timeout for one broker, in seconds; frozen brokers leave time for the others and for the caller."""
+    if is_last_chance:  # all may be slow
+        return deadline.remaining() / 2
+    return min(attempt_timeout(settings, 1), deadline.remaining() / (MAX_WITNESSES + 1))
 
 
 class AbsenceCheck:
@@ -124,13 +132,19 @@ class AbsenceCheck:
         """Take steps until each partition is known to be present or missing.
 
         Raises:
-            BrokerError: No broker responded, or brokers contradict each other until the deadline.
+            BrokerError: No broker responds, or brokers contradict each other, until the deadline.
         """
         while True:
-            presences = self.step(deadline)
-            unconfirmed = [tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED]
-            if not unconfirmed:
-                return presences
+            unconfirmed: list[TopicPartition] = []
+            try:
+                presences = self.step(deadline)
+            except TransientBrokerError:  # the only broker may be restarting
+                if deadline.remaining() <= _STEP_SECONDS:
+                    raise
+            else:
+                unconfirmed = [tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED]
+                if not unconfirmed:
+                    return presences
             if deadline.remaining() <= _STEP_SECONDS:
                 raise BrokerTimeoutError(
                     f"brokers do not agree whether the partition exists. Increase {deadline.setting} (more than "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
+from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker, error_sequence
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -185,6 +186,102 @@ def test_epochs_that_the_cluster_lost_are_dropped_after_half_of_the_timeout(
     assert "all brokers report an earlier leader epoch of flights-0 than before (5)" in caplog.text
 
 
+def test_epochs_that_the_cluster_lost_are_dropped_from_cached_metadata(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    """The client itself saw the higher epoch in metadata; without this, the partition was unusable until a restart."""
+    for broker in three:
+        broker.epoch = 9
+        serves(broker, 9, end=150)
+    cluster = client(three, pool)
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 150}
+    for broker in three:
+        broker.epoch = 5
+        serves(broker, 5, end=100)
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 100}
+    assert not cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
+def test_a_deposed_leader_that_is_cut_off_does_not_lower_the_epoch(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    """It is the only broker that responds, but its metadata has two more."""
+    serves(three[0], 5, end=100)
+    cluster = client(three, pool)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 7)
+    cluster.refresh_brokers()
+    for broker in three[1:]:
+        broker._server.shutdown()
+        broker._server.server_close()
+    pool.clear()
+    for _ in range(3):
+        with pytest.raises(TransientBrokerError):
+            cluster.offsets({PARTITION: LATEST})
+    assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
+@pytest.mark.parametrize(("timeout_ms", "lag_seconds"), [(1_000, 3), (8_000, 4.5)])
+def test_short_timeouts_do_not_lower_epochs_earlier(
+    three: list[FakeBroker], pool: ConnectionPool, timeout_ms: int, lag_seconds: float
+) -> None:
+    """Metadata of healthy brokers lags by less than five seconds."""
+    cluster = client(three, pool)
+    cluster.settings = replace(cluster.settings, default_api_timeout_ms=timeout_ms)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 7)
+    started = pool.system.monotonic()
+    while pool.system.monotonic() < started + lag_seconds:
+        cluster.topics([TOPIC])
+        pool.system.sleep(0.1)
+    assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
+def test_epochs_of_a_recreated_topic_do_not_lower_those_of_the_deleted_one(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    cluster = client(three, pool)
+    cluster.raise_epoch_floor(PARTITION, TOPIC_ID, 7)
+    for broker in three[1:]:
+        broker.topic_id = UUID(int=9)
+    for _ in range(300):
+        cluster.topics([TOPIC])
+        cluster._broker_shift = 0  # the broker that still has the deleted topic is asked again
+        pool.system.sleep(0.1)
+    assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
+def test_a_slow_broker_gets_more_time_if_no_other_responds(pool: ConnectionPool) -> None:
+    """Here it takes three times as long as the first timeout."""
+    with FakeBroker() as broker, contextlib.closing(ConnectionPool()) as real_time_pool:
+        cluster = ClusterClient(replace(broker.settings, request_timeout_ms=1_000), pool=real_time_pool)
+        cluster.topics([TOPIC])
+        broker.frozen = True
+        timer = threading.Timer(0.3, setattr, (broker, "frozen", False))
+        timer.start()
+        cluster.raise_epoch_floors([TOPIC])
+        timer.join()
+        assert broker.connections == 1
+
+
+def test_frozen_witnesses_leave_time_for_the_request(three: list[FakeBroker]) -> None:
+    """A task with a short kafkaConsumer.pollTimeoutMs still has to ask the leader for its log."""
+    with contextlib.closing(ConnectionPool()) as real_time_pool:
+        real_time_pool.rotation = 0.0
+        cluster = client(three, real_time_pool)
+        cluster.topics([TOPIC])
+        three[0].frozen = three[1].frozen = True
+        deadline = cluster.deadline(1.0)
+        cluster.raise_epoch_floors([TOPIC], deadline=deadline)
+        assert deadline.remaining() > 0.3
+
+
+def test_a_broker_that_restarts_while_it_is_asked_is_asked_again(pool: ConnectionPool) -> None:
+    with FakeBroker() as broker:
+        broker.error = error_sequence(0, 0, ErrorCode.REQUEST_TIMED_OUT)
+        broker.topic_error = lambda: UNKNOWN
+        cluster = ClusterClient(broker.settings, pool=pool)
+        assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == {PARTITION}
+
+
 def test_a_task_accepts_no_evidence_of_a_leader_that_was_deposed(three: list[FakeBroker], pool: ConnectionPool) -> None:
     """A range was skipped, or failed within milliseconds, because the leader of epoch 6 had fewer records."""
     serves(three[0], 6, end=100)
@@ -217,3 +314,16 @@ def test_a_committed_offset_has_the_leader_epoch(three: list[FakeBroker], pool: 
     restarted = client(three, pool)
     assert ConsumerGroup(restarted, "group").committed([PARTITION]) == {PARTITION: 7}
     assert restarted.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
+def test_a_committed_epoch_of_a_deleted_topic_is_no_floor(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    """Committed offsets have no topic id; the recreated topic was unreadable for half of default.api.timeout.ms."""
+    for broker in three:
+        broker.epoch = 0
+        serves(broker, 0, end=10)
+        broker.committed_epoch = 20
+    cluster = client(three, pool)
+    started = pool.system.monotonic()
+    assert ConsumerGroup(cluster, "group").committed([PARTITION]) == {PARTITION: 7}
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 10}
+    assert pool.system.monotonic() - started < 1
