@@ -77,7 +77,7 @@ def test_a_start_that_was_not_committed(offsets_ahead: dict[TopicPartition, int]
 
 @pytest.mark.parametrize("offsets_ahead", [None, {}], ids=["at-least-once", "exactly-once"])
 def test_an_incomplete_first_batch_is_rejected(offsets_ahead: dict[TopicPartition, int] | None) -> None:
-    with pytest.raises(InvalidOffsetsError, match=r"here: the first batch .* do not contain its start"):
+    with pytest.raises(InvalidOffsetsError, match=r"here: the first batch of a micro-batch query has not completed"):
         plan_recovery(CheckpointState(None, (0,)), {0: OffsetLogEntry(DONE)}, offsets_ahead, "here")
 
 
