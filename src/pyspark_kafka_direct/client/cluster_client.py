@@ -366,24 +366,23 @@ class ClusterClient:
                 name: topic for name, topic in previous_topics.items() if name not in requested_names
             }
             self._cached_topics.update({name: _CachedTopic(topic, now) for name, topic in topics.items()})
-            for name in topics.keys() & set(names or ()):  # not of all topics of a cluster
-                for index, partition in topics[name].partitions.items():
-                    self._epoch_floors.raise_to(
-                        TopicPartition(name, index), topics[name].topic_id, partition.leader_epoch
-                    )
+            if names is not None:  # floors are kept forever, so there are none of all topics of a cluster
+                for name, topic in metadata.topics.items():
+                    for index, partition in topic.partitions.items():
+                        self._epoch_floors.raise_to(TopicPartition(name, index), topic.topic_id, partition.leader_epoch)
         return topics
 
     def _drop_lost_epochs(self, received_topics: Iterable[TopicMetadata], deadline: Deadline) -> None:
         """Use another broker if metadata is stale, and accept its epochs if all brokers report them for long enough."""
         now = self.pool.system.monotonic()
-        stale_since: dict[tuple[str, UUID, int], float] = {}
+        stale_since: dict[tuple[TopicPartition, UUID], float] = {}
         with self._lock:
             for topic in received_topics:
                 for index, partition in topic.partitions.items():
                     tp = TopicPartition(topic.name, index)
-                    since = self._epoch_floors.stale_since(tp, topic.topic_id, partition.leader_epoch, now)
+                    since = self._epoch_floors.note_received(tp, topic.topic_id, partition.leader_epoch, now)
                     if since is not None and topic.topic_id is not None:
-                        stale_since[topic.name, topic.topic_id, index] = since
+                        stale_since[tp, topic.topic_id] = since
         if not stale_since:
             return
         self.use_next_broker()
@@ -393,23 +392,22 @@ class ClusterClient:
         if not suspects:
             return
         try:
-            reports = ask_witnesses(self, {name for name, _, _ in suspects}, deadline)
+            reports = ask_witnesses(self, {tp.topic for tp, _ in suspects}, deadline)
         except TransientBrokerError:
             return
         # One broker that responds may be cut off from the others, with the leader that was deposed.
         required_reports = min(len(self._nodes) // 2 + 1, MAX_WITNESSES)
         with self._lock:
-            for name, topic_id, index in suspects:
-                tp = TopicPartition(name, index)
+            for tp, topic_id in suspects:
                 epochs = [
-                    (report.leader_epochs or {}).get(index, -1) if report.topic_id == topic_id else -1
-                    for report in reports[name]
+                    (report.leader_epochs or {}).get(tp.partition, -1) if report.topic_id == topic_id else -1
+                    for report in reports[tp.topic]
                 ]
                 if len(epochs) >= required_reports and all(
                     self._epoch_floors.is_stale(tp, topic_id, epoch) for epoch in epochs
                 ):
                     self._epoch_floors.drop(tp, topic_id)
-                    self._cached_topics.pop(name, None)  # its epochs are higher, too
+                    self._cached_topics.pop(tp.topic, None)  # its epochs are higher, too
                     _log.warning(
                         "all brokers report an earlier leader epoch of %s than before (%s): the cluster has lost its "
                         "epochs, and possibly records",

@@ -55,7 +55,9 @@ class WitnessLookup(Protocol):
 def ask_witnesses(
     cluster: WitnessLookup, names: Collection[str], deadline: Deadline, shift: int = 0
 ) -> dict[str, list[TopicReport]]:
-    """Return what brokers report about topics: each that responds, at most three, beginning with number ``shift``.
+    """Return what brokers report about topics: each that responds, at most three.
+
+    ``shift`` rotates the brokers, so that a later call asks others; brokers that failed recently are last.
 
     Raises:
         BrokerError: No broker responded.

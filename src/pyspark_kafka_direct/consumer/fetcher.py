@@ -147,6 +147,7 @@ class Fetcher:
         started = self._system.monotonic()
         try:
             self._replica.send_fetch(position, self._max_bytes, deadline, last_fetched_epoch=self._last_fetched_epoch)
+            self._absence_check = None  # metadata has the partition
             fetched = self._replica.receive_fetch(deadline)
         finally:
             self._counts.wait_seconds += self._system.monotonic() - started
@@ -236,8 +237,9 @@ class Fetcher:
             case Presence.ABSENT:
                 self._resume_by_log_state(position, None, error)
             case Presence.RECREATED:
-                self._resume_by_log_state(position, LeaderLogState(0, 0, self._absence_check.new_topic_id(tp)), error)
-            case _:
+                recreated_log = LeaderLogState(0, 0, self._absence_check.new_topic_id(tp))  # only its id counts
+                self._resume_by_log_state(position, recreated_log, error)
+            case Presence.PRESENT | Presence.UNCONFIRMED:
                 self._back_off(error)
 
     def _handle_gap(self, position: int, gap: OffsetGap) -> None:

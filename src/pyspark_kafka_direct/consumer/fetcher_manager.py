@@ -15,8 +15,13 @@ from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafka_direct.consumer.fetch_response import concerns_partition
 from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
-from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
-from pyspark_kafka_direct.planning.data_loss import Presence, TopicReport, topic_error
+from pyspark_kafka_direct.errors import (
+    KafkaDirectError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    TransientBrokerError,
+)
+from pyspark_kafka_direct.planning.data_loss import Presence, missing_error, recreated_error, topic_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import FetchSettings
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
     from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
-    from pyspark_kafka_direct.errors import TopicNotFoundError
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _T = TypeVar("_T")
@@ -196,12 +200,19 @@ class FetcherManager:
                 partition.check_in_flight = False
                 decide(response)
 
-        def on_error(transient_error: Exception) -> None:
+        def on_error(error: Exception) -> None:
             if partition.seek_count == seek_count:
                 partition.check_in_flight = False
-                self.retry_later(partition, as_kafka_error(transient_error))
+                self.on_check_failed(partition, as_kafka_error(error))
 
         self._background.start(request, on_success, on_error)
+
+    def on_check_failed(self, partition: TopicPartitionState, error: KafkaDirectError) -> None:
+        """Retry after a transient error of requests about a partition; ``poll`` raises any other."""
+        if isinstance(error, TransientBrokerError | TopicNotFoundError):
+            self.retry_later(partition, error)
+        else:
+            self._on_fatal_error(partition, error)
 
     def close_after_fork(self) -> None:
         """Close the child's copies of the parent's connections."""
@@ -317,23 +328,23 @@ class FetcherManager:
         return self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
 
     def _check_absence(self, partition: TopicPartitionState, error: TopicNotFoundError) -> None:
-        """Take a step to find out whether a partition is missing or was recreated; if so, raise that."""
+        """Take a step to find out whether a partition is missing or was recreated; if so, ``poll`` raises that."""
         tp, topic_id = partition.tp, partition.topic_id
         check = partition.absence_check = partition.absence_check or self._cluster.absence_check({tp: topic_id})
 
         def decide(presences: Mapping[TopicPartition, Presence]) -> None:
             match presences[tp]:
-                case Presence.ABSENT:
-                    confirmed = topic_error(tp, topic_id, TopicReport(-1))
-                case Presence.RECREATED:
-                    partition.new_topic_id = check.new_topic_id(tp)
-                    confirmed = topic_error(tp, topic_id, TopicReport(-1, partition.new_topic_id, {}))
-                case _:
+                case Presence.PRESENT | Presence.UNCONFIRMED:
                     self.retry_later(partition, error)
-                    return
-            partition.absence_check = None
-            # The same error as at first tells more, for example how many partitions there are.
-            self._on_fatal_error(partition, error if confirmed is None or type(confirmed) is type(error) else confirmed)
+                case Presence.ABSENT:
+                    partition.absence_check = None
+                    self._on_fatal_error(
+                        partition, missing_error(tp) if isinstance(error, TopicRecreatedError) else error
+                    )
+                case Presence.RECREATED:
+                    partition.absence_check = None
+                    partition.new_topic_id = check.new_topic_id(tp)
+                    self._on_fatal_error(partition, recreated_error(tp, topic_id, partition.new_topic_id))
 
         self.check_in_background(partition, error, lambda: check.step(self._cluster.deadline()), decide)
 

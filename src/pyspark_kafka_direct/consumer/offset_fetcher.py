@@ -90,11 +90,11 @@ class OffsetFetcher:
 
         def on_error(error: Exception) -> None:
             self._in_flight = False
-            transient_error = as_kafka_error(error)
+            kafka_error = as_kafka_error(error)
             for rejected_fetch in out_of_range_fetches:
                 if rejected_fetch.partition.seek_count == rejected_fetch.seek_count:
                     rejected_fetch.partition.check_in_flight = False
-                    self._fetcher_manager.retry_later(rejected_fetch.partition, transient_error)
+                    self._fetcher_manager.on_check_failed(rejected_fetch.partition, kafka_error)
 
         self._background.start(lambda: self._fetch_log_states(out_of_range_fetches), on_success, on_error)
 

@@ -79,6 +79,7 @@ class TopicPartitionState:
         self.reset_position(offset)
         self.seek_count += 1
         self.check_in_flight = False
+        self.absence_check = None
         self.needs_validation = False
         self.transient_error = None
         self.failed_attempts = 0

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 
+_RETRY_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class StreamClient:
@@ -145,6 +147,10 @@ class StreamClusterView:
     def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> set[TopicPartition]:
         """Return which of these partitions, with topic ids if known, brokers agree to be missing or recreated."""
         return self._client.cluster.confirm_missing(suspects)
+
+    def wait(self) -> None:
+        """Pause before a retry."""
+        self._client.cluster.pool.system.sleep(_RETRY_SECONDS)
 
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""

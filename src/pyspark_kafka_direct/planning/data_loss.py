@@ -77,8 +77,8 @@ class EpochFloors:
         """Return whether an epoch is lower than one that was seen before."""
         return topic_id is not None and 0 <= epoch < self._floors.get((topic_id, tp), -1)
 
-    def stale_since(self, tp: TopicPartition, topic_id: UUID | None, epoch: int, now: float) -> float | None:
-        """Return since when metadata reported only stale epochs; ``None`` if this epoch is not stale."""
+    def note_received(self, tp: TopicPartition, topic_id: UUID | None, epoch: int, now: float) -> float | None:
+        """Remember when metadata began to report stale epochs only, and return it; ``None`` for other epochs."""
         if topic_id is None:
             return None
         if not self.is_stale(tp, topic_id, epoch):
@@ -146,6 +146,7 @@ class AbsenceEvidence:
         return presence
 
     def _statement(self, report: TopicReport) -> tuple[Presence, UUID | None]:
+        """Return how the partition is missing, and the id of the topic that replaced its own."""
         if report.leader_epochs is None or report.topic_id == self._topic_id or self._topic_id is None:
             return Presence.ABSENT, None
         return (Presence.ABSENT, None) if report.topic_id is None else (Presence.RECREATED, report.topic_id)
@@ -163,9 +164,10 @@ def evaluate_gap(position: int, local_log_start: int | None, no_data_seconds: fl
     """Decide about empty responses at a position; ``local_log_start`` is None if the broker does not report it."""
     if local_log_start is None:
         return GapDecision.UNKNOWN if no_data_seconds >= UNPROVEN_GAP_SECONDS else GapDecision.RETRY
-    if position < local_log_start or no_data_seconds < CONFIRMATION_SECONDS:
-        return GapDecision.RETRY
-    return GapDecision.GAP
+    if position < local_log_start:
+        return GapDecision.RETRY  # the records are in tiered storage, and arrive however long that takes
+    # One response may be empty for a moment, for example while the leader reassigns its log to another disk.
+    return GapDecision.GAP if no_data_seconds >= CONFIRMATION_SECONDS else GapDecision.RETRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +280,19 @@ def out_of_range_error(
 
 
 def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> TruncatedError:
-    """Return the error of a read without an end whose log diverges from ``truncated_to`` on from what was read."""
-    # If the logs diverged more than once, truncated_to may lie after position; then it is not known from where.
-    first = min(truncated_to, position)
+    """Return the error for a read without an end whose log was truncated to an offset."""
+    if truncated_to < position:
+        consequence = (
+            f"the records read from there up to offset {position} are no longer in it. Resume at offset {truncated_to} "
+            "and undo the effects of later records."
+        )
+    else:  # the logs diverged more than once
+        consequence = (
+            f"it is not known which of the records before offset {position} are still in it. Resume at that offset and "
+            "expect that other records replaced some that were read."
+        )
     error = TruncatedError(
-        f"an unclean leader election truncated the log to offset {truncated_to}: the records read from there up to "
-        f"offset {position} are no longer in it. Resume at offset {first}, and undo the effects of later records.",
+        f"an unclean leader election truncated the log to offset {truncated_to}: {consequence}",
         **_error_context(tp, position),
     )
     error.truncated_to = truncated_to
@@ -304,23 +313,33 @@ def unproven_gap_error(tp: TopicPartition, position: int, end: int, broker: str 
     return error
 
 
+def missing_error(tp: TopicPartition) -> TopicNotFoundError:
+    """Return the error for a topic that brokers do not know."""
+    return TopicNotFoundError(
+        "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+
+
+def recreated_error(tp: TopicPartition, known_id: UUID | None, new_id: UUID | None) -> TopicRecreatedError:
+    """Return the error for a topic that was deleted and recreated."""
+    error = TopicRecreatedError(
+        f"The topic was deleted and recreated: its id is {new_id}, not {known_id}. The records read so far are the old "
+        "topic's. Discard them, and resume at the start of the new topic.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+    error.topic_id = new_id
+    return error
+
+
 def topic_error(tp: TopicPartition, known_id: UUID | None, report: TopicReport) -> TopicNotFoundError | None:
     """Return the error if a broker reports that the partition does not exist or that its topic was recreated."""
     if report.leader_epochs is None:
-        return TopicNotFoundError(
-            "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
-            topic=tp.topic,
-            partition=tp.partition,
-        )
+        return missing_error(tp)
     if known_id is not None and report.topic_id is not None and report.topic_id != known_id:
-        error = TopicRecreatedError(
-            f"The topic was deleted and recreated: its id is {report.topic_id}, not {known_id}. The records read so "
-            "far are the old topic's. Discard them, and resume at the start of the new topic.",
-            topic=tp.topic,
-            partition=tp.partition,
-        )
-        error.topic_id = report.topic_id
-        return error
+        return recreated_error(tp, known_id, report.topic_id)
     if tp.partition not in report.leader_epochs:
         return TopicNotFoundError(
             f"The topic has no such partition; it has {len(report.leader_epochs)}.",

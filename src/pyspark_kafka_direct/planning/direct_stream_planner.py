@@ -79,6 +79,9 @@ class DirectOffsetReader(Protocol):
     def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> Collection[TopicPartition]:
         """Return which of these partitions, with topic ids if known, brokers agree to be missing or recreated."""
 
+    def wait(self) -> None:
+        """Pause before a retry."""
+
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""
 
@@ -224,6 +227,7 @@ def _confirmed_partitions(
         }
         if not suspects or suspects.keys() <= set(offset_reader.confirm_missing(suspects)):
             return assigned
+        offset_reader.wait()
     raise contradicting_metadata_error(position.offsets)
 
 

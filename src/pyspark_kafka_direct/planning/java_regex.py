@@ -182,7 +182,9 @@ class _Translator:
         if name:
             self._names.add(name)
         self._outer.append(self._group)
-        self._group = _Group("(?:" if name or opening[-1] in "(:" else opening, self._start, self._ignore_case)
+        # "(", "(?<name>" and "(?i:" become "(?:", because nothing refers to a group and flags are applied here.
+        is_plain = name is not None or opening[-1] in "(:"
+        self._group = _Group("(?:" if is_plain else opening, self._start, self._ignore_case)
         self._repeatable = None
         if opening[-1] == ":":
             self._set_flags(opening)

@@ -154,7 +154,11 @@ class SnapshotReader:
         return OffsetSnapshot(self.fixed_end_offsets, self._fixed_topic_ids)
 
     def fetch_latest(self, known: Mapping[TopicPartition, int]) -> OffsetSnapshot:
-        """Return assigned partitions and their ends; what contradicts the offsets ``known`` is confirmed."""
+        """Return assigned partitions and their ends.
+
+        Partitions of ``known`` are missing, and ends lie below its offsets, only if that is confirmed: the latter by
+        as many responses as ``max_attempts``.
+        """
         known_metadata = self._history.get(known)
         known_topic_ids = {} if known_metadata is None else known_metadata.topic_ids
         confirmed_missing: set[TopicPartition] = set()
@@ -170,7 +174,7 @@ class SnapshotReader:
                 if missing - confirmed:
                     self._offset_reader.wait()
                     continue
-            lower_ends = {tp for tp in known.keys() & latest.keys() - confirmed_missing if latest[tp] < known[tp]}
+            lower_ends = {tp for tp in (known.keys() & latest.keys()) - confirmed_missing if latest[tp] < known[tp]}
             if lower_ends and self._read_committed:
                 # Offsets between the last stable offset and the high watermark are not lost, only uncommitted.
                 high_watermarks = self._offset_reader.high_watermarks(lower_ends)
@@ -179,7 +183,7 @@ class SnapshotReader:
                         latest[tp] = known[tp]
                         lower_ends.discard(tp)
             lower_end_responses += bool(lower_ends)
-            if not lower_ends or lower_end_responses >= self._max_attempts:
+            if not lower_ends or lower_end_responses >= min(self._max_attempts, MAX_METADATA_RESPONSES):
                 return OffsetSnapshot(latest, assigned.topic_ids)
             self._offset_reader.raise_epoch_floors({tp.topic for tp in lower_ends})
             self._offset_reader.wait()

@@ -14,7 +14,7 @@ from pyspark_kafka_direct.client.fetch_channel import FetchResponsePartition
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
 from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
-from pyspark_kafka_direct.errors import TransientBrokerError
+from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
 from pyspark_kafka_direct.records.record_counter import RecordCounter
@@ -76,6 +76,8 @@ class ScriptedReplica:
             self.fetched_offsets.append(offset)
             self.sizes.append(max_bytes)
             self.epochs.append(last_fetched_epoch)
+            if self._script and isinstance(self._script[0], TopicNotFoundError):  # found by a metadata refresh
+                raise self._script.popleft()  # type: ignore[misc]
         self._in_flight = True
 
     def receive_fetch(self, _: object) -> FetchResponsePartition:

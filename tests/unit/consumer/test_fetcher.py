@@ -308,6 +308,15 @@ def test_a_missing_topic_is_lost_once_brokers_have_confirmed_it(
     assert counts.lost == 40
 
 
+def test_evidence_of_absence_is_dropped_when_metadata_has_the_partition(counts: ReadCounts) -> None:
+    """One miss now and one after five seconds are not five seconds without the partition."""
+    unreachable = BrokerUnreachableError("no leader")
+    replica = ScriptedReplica(UNKNOWN, *[unreachable] * 600, UNKNOWN, REST)
+    replica.reports = lambda: TopicReport(1)
+    assert count(replica, counts) == 40
+    assert counts.lost == 0
+
+
 def test_unreachable_witnesses_confirm_nothing(counts: ReadCounts) -> None:
     def unreachable() -> TopicReport:
         raise BrokerUnreachableError("no broker")

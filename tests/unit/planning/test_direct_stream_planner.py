@@ -28,6 +28,7 @@ class FakeOffsetReader:
     limit: int | None = None
     high: dict[TopicPartition, int] = field(default_factory=dict)
     waits_left: int = 3  # of each confirmation
+    pauses: int = 0
     on_wait: Callable[[FakeOffsetReader], None] = lambda reader: None
     on_floors: Callable[[FakeOffsetReader], None] = lambda reader: None
     on_assigned: Callable[[FakeOffsetReader], None] = lambda reader: None
@@ -66,6 +67,9 @@ class FakeOffsetReader:
             for tp, topic_id in suspects.items()
             if tp not in self.logs or (topic_id is not None and self.ids.get(tp.topic, topic_id) != topic_id)
         }
+
+    def wait(self) -> None:
+        self.pauses += 1
 
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         self.on_floors(self)
