@@ -83,6 +83,11 @@ HANDWRITTEN = [
     "\\p{Nl}", "\\p{No}", "\\p{N}", "\\p{Ps}", "\\p{Pe}", "\\x61", "\\x{61}", "\\x6", "\\u0061", "\\u006", "\\0141",
     "\\061", "\\0", "\\08", "\\0477", "\\cn", "\\c", "\\t|a", "\\n?a", "\\ea?", "\\.", "\\-", "\\_", "\\@?a", "\\y",
     "\\i", "\\E", "\\h*a", "\\H+", "\\v*a", "\\V+", "\\R?a", "\\X", "\\N{DIGIT ONE}", "\\G", "\\b\\w+\\b", "a\\b.*",
+    "prod\\x2E.*|b\\x2Ea", "b\\u002ea", "a\\tb", "\\x2a", "a\\x2a|b", "\\x61+", "\\0141{2}", "\\06109|1", "\\00",
+    "\\0400", "\\c-|a", "\\cx", "\\c\\a", "\\x{2E}", "\\x{00002E}", "\\x{10FFFF}?a", "\\x{110000}", "\\x{}", "\\x{ 2E}",
+    "\\u2E", "\\ud83d\\ude00?a", "(?i)\\x61+", "(?i)[\\x41-\\x5a]+", "(?i)\\xe9|a", "[\\x26\\x26a]", "[\\x5ea]",
+    "[a\\x2dc]+", "[\\0141-c]+", "[\\0141-\\d]+", "[\\01412]+", "[\\cM-a]+", "[^\\x2e]+", "[\\t-\\u007e&&[^\\x61]]+",
+    ".*(?<=\\x2e)a", "\\f|\\r|\\a|b", "\\06\\Q1\\E|k",
     "\\Ba", "a\\B.", "\\b{g}a", "é?a", "(?iu)é?a", "(?iu)\\u212a", "K",
     # quoting
     "\\Qa.b\\E", "\\Qa.b", "a\\Q\\E*", "\\Qab\\E*", "\\Qa\\Eb+", "a\\Q.\\Eb", "\\Q\\E", "\\\\Q", "a{\\Q2\\E}",
@@ -110,8 +115,8 @@ HANDWRITTEN = [
 PARTS = [
     "a", "b", "A", "1", ".", "\\.", "-", "_", "\\w", "\\W", "\\d", "\\D", "\\s", "\\S", "\\h", "\\b", "\\B", "^", "$",
     "\\A", "\\z", "\\Z", "[ab]", "[^a]", "[a-c]", "[^a-c.]", "[\\w-]", "[\\W_]", "[a[b]]", "[a-z&&[^b]]", "[^\\s]",
-    "(?i)", "(?-i)", "(?s)", "\\Qa.\\E", "\\Q\\E", "\\Q-\\E", "\\p{L}", "\\P{Alpha}", "\\p{Lower}", "\\x61", "\\1",
-    "\\2", "\\k<n>", "|", "|", "K", "i",
+    "(?i)", "(?-i)", "(?s)", "\\Qa.\\E", "\\Q\\E", "\\Q-\\E", "\\p{L}", "\\P{Alpha}", "\\p{Lower}", "\\x61", "\\0141",
+    "\\u002e", "\\t", "\\1", "\\2", "\\k<n>", "|", "|", "K", "i",
 ]  # fmt: skip
 OPENINGS = ["(", "(", "(?:", "(?:", "(?>", "(?=", "(?!", "(?<=", "(?<!", "(?i:", "(?-i:", "(?<n>"]
 QUANTIFIERS = [
@@ -226,7 +231,7 @@ def differences(folder: Path, cases: list[tuple[str, list[str]]]) -> tuple[list[
 def test_handwritten_patterns_agree_with_java(tmp_path: Path) -> None:
     wrong, translated, valid = differences(tmp_path, [(pattern, TOPICS) for pattern in HANDWRITTEN])
     assert wrong == []
-    assert translated > 0.75 * valid
+    assert translated > 0.8 * valid
 
 
 def test_the_record_for_unit_tests_has_these_patterns() -> None:

@@ -50,7 +50,13 @@ _UNCASED = {
 }
 _PROPERTIES = {name: chars for names, chars in (_CASED | _UNCASED).items() for name in names.split()}
 
-_ESCAPED = r"\\[^a-zA-Z0-9]"
+_CONTROL_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_HEX = "[0-9a-fA-F]"
+# Atomic, because a part of an octal number is a number, too. Surrogates, which may form pairs, are not accepted.
+_ESCAPED = (
+    rf"\\(?>[^a-zA-Z0-9] | [tnrfae] | 0(?:[0-3][0-7]{{2}} | [0-7]{{1,2}}) | c[\ -\[\]-~]"
+    rf" | x(?:{_HEX}{{2}} | \{{0*(?:10 | {_HEX})?{_HEX}{{1,4}}\}}) | u(?![dD][89a-fA-F]){_HEX}{{4}})"
+)
 _SET = r"\\(?P<set>[dDwWsShHV] | v(?!-)) | \\(?P<property>[pP](?:[A-Za-z] | \{[\w=\ ]*\}))"
 _QUOTED = r"\\Q(?P<quoted>(?:(?!\\E).)+)"
 _FLAGS = r"[dimsuU]*(?:-[dimsuU]*)?"
@@ -218,9 +224,9 @@ class _Translator:
             case "property":
                 return [self._property(token["property"])]
             case "range":
-                return [self._range(token["first"][-1], token["last"][-1])]
+                return [self._range(_character(token["first"]), _character(token["last"]))]
             case _:
-                return [self._range(char, char) for char in token["quoted"] or token["char"][-1]]
+                return [self._range(char, char) for char in token["quoted"] or _character(token["char"])]
 
     def _class(self, is_negated: bool) -> _CharacterSet:
         """Read a class after its opening."""
@@ -264,6 +270,22 @@ class _Translator:
             f"{self._option}={shown!r}: {reason} (at position {self._start if position is None else position}); the "
             "pattern is a Java regular expression, and only constructs that match as in Java are accepted"
         )
+
+
+def _character(text: str) -> str:
+    """Return the character that a literal or an escape stands for."""
+    if text[0] != "\\":
+        return text
+    kind, code = text[1], text[2:].strip("{}")
+    match kind:
+        case "0":
+            return chr(int(code, 8))
+        case "x" | "u":
+            return chr(int(code, 16))
+        case "c":
+            return chr(ord(text[2]) ^ 64)
+        case _:
+            return _CONTROL_ESCAPES.get(kind, kind)
 
 
 def _negated_if(is_negated: bool, chars: _CharacterSet) -> _CharacterSet:

@@ -61,6 +61,9 @@ def test_alternatives_are_anchored_as_a_whole() -> None:
         ("(?:\\b[a]-?)+", "a-a", "aa"),
         ("a{1,999999999}", "aaa", "b"),
         ("a{0}b", "b", "ab"),
+        ("prod\\x2E.*", "prod.a", "prodXa"),
+        ("a\\u002eb|a\\tb", "a.b", "atb"),
+        ("\\0141[\\x{62}-\\c#]", "ab", "ad"),
     ],
 )
 def test_constructs_python_writes_differently(pattern: str, matching: str, other: str) -> None:
@@ -83,7 +86,10 @@ def test_constructs_python_writes_differently(pattern: str, matching: str, other
         ("[]a]", "an empty class", 1),
         ("ab\\y", "y' is malformed or not supported", 2),
         ("[\\b]", "b\\]' is malformed or not supported", 1),
-        ("\\x2E", "x2' is malformed or not supported", 0),
+        ("\\x2", "x2' is malformed or not supported", 0),
+        ("a\\x{110000}", "x\\{' is malformed or not supported", 1),
+        ("\\ud83d\\ude00?", "ud' is malformed or not supported", 0),
+        ("[\\0141-\\d]", "01' is malformed or not supported", 1),
         ("\\0", "0' is malformed or not supported", 0),
         ("\\p{IsGreek}", "the property 'IsGreek' is not supported", 0),
         ("(?i)\\p{Lower}", "between Java versions", 4),
