@@ -38,6 +38,8 @@ _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a setting's name
 _SCOPE: Final = "sasl.oauthbearer.scope"
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+# Of a URL. urlsplit and http.client find different hosts in others, such as [::1].example.com, x[::1] and a@b.
+_UNAMBIGUOUS_NETLOC: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _UNSECURED_PREFIX: Final = "unsecuredLogin"
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -260,8 +262,7 @@ def _parse_token_url(url: str, name: str, config: str) -> SplitResult:
         _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
         parts = urlsplit("")
-    # Other characters could be read in two ways: urllib decodes the host, and browsers read a backslash as a slash.
-    has_host = bool(parts.hostname) and re.search(r"[@%\\]", parts.netloc) is None
+    has_host = url.isprintable() and _UNAMBIGUOUS_NETLOC.fullmatch(parts.netloc) is not None
     if parts.scheme not in ("https", "http", "file") or not (parts.path if parts.scheme == "file" else has_host):
         raise OptionError(f"{name} is not a valid URL; set it to https://host/path, and set credentials in {config}")
     allowed_urls = environment_list(os.environ, TOKEN_URLS_VARIABLE)

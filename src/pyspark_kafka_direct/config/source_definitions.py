@@ -148,7 +148,8 @@ _PROVIDER: Final = ValueFormat(re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\
 # The variable's value is sent to the broker, so it must not be a secret of the executor.
 _RACK_VARIABLE: Final = ValueFormat(
     re.compile(
-        r"(?!.*(?i:auth|credential|jaas|key|pass|private|pwd|secret|signature|token|(?:^|_)pat(?:_|$)))"
+        r"(?!.*(?i:auth|cookie|cred|jaas|key|pass|private|pwd|salt|secret|session|signature|token)"
+        r"|.*(?i:(?:^|_)(?:otp|pat|pin|sas|seed|sig)(?:_|$)))"
         r"[A-Za-z_][A-Za-z0-9_]*",
         re.ASCII,
     ),
