@@ -38,8 +38,10 @@ def verify_jars(folder: Path, version: str) -> None:
     checksums = {name: checksum for checksum, name in (line.split() for line in lines)}
     wrong = [
         jar.name
-        for jar in sorted(folder.glob("*.jar"))
-        if _SCALA_LIBRARY.fullmatch(jar.name) is None and checksums.get(jar.name) != _checksum(jar)
+        for jar in sorted(folder.iterdir())
+        if jar.suffix.lower() == ".jar"  # Java's class path FOLDER/* also contains *.JAR
+        and _SCALA_LIBRARY.fullmatch(jar.name) is None
+        and checksums.get(jar.name) != _checksum(jar)
     ]
     if wrong:
         names = ", ".join(wrong[:_MAX_NAMES]) + (f" and {len(wrong) - _MAX_NAMES} more" if wrong[_MAX_NAMES:] else "")

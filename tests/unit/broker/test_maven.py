@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -118,11 +119,12 @@ def test_changed_and_added_jars_in_the_cache_are_rejected(tmp_path: Path, monkey
     for jar in jars_of_the_default:
         (folder / jar.name).symlink_to(jar)
     assert names(kafka_jars(DEFAULT_VERSION)) == names(jars_of_the_default)
-    added = folder / "a_scala-library-2.13.1.jar"
-    added.touch()
-    with pytest.raises(BrokerError, match=r"expects: a_scala-library-2\.13\.1\.jar\."):
-        kafka_jars(DEFAULT_VERSION)
-    added.unlink()
+    for name in ("a_scala-library-2.13.1.jar", "added.JAR", ".added.jar"):
+        added = folder / name
+        added.touch()
+        with pytest.raises(BrokerError, match=f"expects: {re.escape(name)}\\."):
+            kafka_jars(DEFAULT_VERSION)
+        added.unlink()
     (folder / jars_of_the_default[0].name).unlink()
     (folder / jars_of_the_default[0].name).write_bytes(jars_of_the_default[0].read_bytes() + b"x")
     with pytest.raises(BrokerError, match=f"expects: {jars_of_the_default[0].name}"):
