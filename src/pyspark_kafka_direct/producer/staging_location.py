@@ -104,7 +104,7 @@ class FileStagingLocation:
             self._expected_probe = self._read_probe()
             if not self._expected_probe:
                 _create_private_folder(self._files, self._folder)
-                with _open_private_file(self._files, self._probe) as out:
+                with _open_private_file(self._files, self._probe, existing=os.O_TRUNC) as out:
                     out.write(system.nonce().encode())
                 self._expected_probe = self._read_probe()
         except OSError as error:
@@ -366,13 +366,17 @@ def _create_private_folder(files: Any, path: str) -> None:
         files.create_dir(path, recursive=True)
 
 
-def _open_private_file(files: Any, path: str) -> Any:
-    """Open a new file for writing; on a local file system only this user can read it."""
+def _open_private_file(files: Any, path: str, existing: int = os.O_EXCL) -> Any:
+    """Open a file for writing; on a local file system only this user can read it.
+
+    Another user may be able to write in the folder, so no link is followed, and the default flag for an ``existing``
+    file is that it is an error.
+    """
     from pyarrow import fs
 
-    if isinstance(files, fs.LocalFileSystem):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    return files.open_output_stream(path)
+    if not isinstance(files, fs.LocalFileSystem):
+        return files.open_output_stream(path)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | existing, 0o600), "wb")
 
 
 def _quote_run(run: str) -> str:

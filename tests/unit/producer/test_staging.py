@@ -14,7 +14,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
-from pyspark_kafka_direct.errors import CorruptRecordError, OptionError
+from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.producer.staging import (
     FramesChecksum,
     StagedBatches,
@@ -186,6 +186,26 @@ def test_only_this_user_can_read_staged_records(tmp_path: Path, existing: bool) 
     modes = {path.name: path.stat().st_mode & 0o777 for path in (base / "p.sink").iterdir()}
     assert modes == {"driver.probe": 0o600, Path(staged.path).name: 0o600}
     assert (base / "p.sink").stat().st_mode & 0o777 == (0o755 if existing else 0o700)
+
+
+@pytest.mark.parametrize("target_exists", [False, True])
+def test_files_of_other_users_are_not_written(tmp_path: Path, target_exists: bool) -> None:
+    """Another user who can write in the folder may guess the names of files."""
+    folder = tmp_path / "staging" / "p.sink"
+    folder.mkdir(parents=True)
+    target = tmp_path / "target"
+    if target_exists:
+        target.write_bytes(b"")
+    (folder / "driver.probe").symlink_to(target)
+    location = FileStagingLocation(str(tmp_path / "staging"), "p.sink", "run-1")
+    with pytest.raises(OptionError, match="cannot be written to"):
+        location.prepare()
+    assert not target.exists() or target.read_bytes() == b""
+    (folder / "driver.probe").unlink()
+    location.prepare()
+    (folder / "run-1.5-0-1.staged").touch(mode=0o666)
+    with pytest.raises(KafkaDirectError, match="File exists"):
+        staged_by(location, "5-0-1", 1)
 
 
 def test_a_failed_attempt_leaves_no_file(location: FileStagingLocation, tmp_path: Path) -> None:
