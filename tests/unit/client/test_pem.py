@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 
 import pytest
 from hypothesis import given
@@ -74,3 +75,9 @@ def test_text_around_a_block_is_ignored(surrounding_text: str, content: bytes) -
     body = base64.b64encode(content).decode()
     blocks = read_pem(f"{surrounding_text}\n-----BEGIN X-----{body}-----END X-----\n{surrounding_text}")
     assert "".join(blocks[0].text.splitlines()[1:-1]) == body
+
+
+def test_text_with_many_unfinished_blocks_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    assert read_pem("-----BEGIN A-----x" * 20_000) == []
+    assert time.process_time() - started < 2  # it took 90 s

@@ -330,6 +330,7 @@ def test_unordered_chain_in_keystore_is_sorted(serve_tls: Callable[..., int], tm
         ({"ssl_truststore_location": "{folder}"}, "cannot be read"),
         ({"ssl_truststore_location": "a\0b"}, "cannot be read"),
         ({"ssl_truststore_location": CA.pem}, r"requires a path.*kafka\.ssl\.truststore\.certificates"),
+        ({"ssl_truststore_location": "/dev/zero"}, "is larger than 16 MiB"),
         ({"ssl_truststore_location": "{folder}/noise"}, "neither PEM nor PKCS12"),
         ({"ssl_truststore_location": "{folder}/empty"}, "neither PEM nor PKCS12"),
         ({"ssl_truststore_location": "{folder}/x.jks"}, r"keytool -importkeystore -srckeystore .*x\.jks .*PKCS12"),

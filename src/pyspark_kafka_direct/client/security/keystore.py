@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.security_settings import Secret, TlsSettings
 
 _JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_MAX_FILE_BYTES: Final = 16 << 20  # any user who sets options can name any file, such as /dev/zero
 _DER_SEQUENCE: Final = b"\x30"
 _DER_VERSION_3: Final = b"\x02\x01\x03"  # INTEGER 3
 
 # PEM text in settings often has lost or escaped line breaks, and text around the blocks. OpenSSL requires lines of 64
 # characters; Kafka's own reader (DefaultSslEngineFactory) accepts any white space. Keys in the old format have header
 # lines before the base64 ("Proc-Type: 4,ENCRYPTED").
-_PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----((?:(?!-----BEGIN ).)*?)-----END \1-----", re.DOTALL)
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -183,13 +184,16 @@ def _read_file(path: str, option: str, pem_text_option: str) -> bytes:
         )
     try:
         with open(path, "rb") as file:
-            return file.read()
+            data = file.read(_MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         raise OptionError(
             f"option kafka.{option}: {path!r} cannot be read on {socket.gethostname()} ({reason}); the file must "
             f"exist on the driver and on every executor, or set kafka.{pem_text_option} to its content as PEM text"
         ) from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise OptionError(f"option kafka.{option}: {path!r} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+    return data
 
 
 def _detect_format(data: bytes) -> str:
