@@ -40,11 +40,14 @@ Each message states what happened, where, and what to do. The location is also i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from typing import TypeGuard
     from uuid import UUID
+
+
+_MAX_FOREIGN_CHARS: Final = 500
 
 
 class KafkaDirectError(Exception):
@@ -247,6 +250,11 @@ class TimestampOverflowError(RecordError, ArithmeticError):
 def is_package_error(error: object) -> TypeGuard[KafkaDirectError]:
     """Return whether an error's class is defined in this package; users may derive their own classes from these."""
     return isinstance(error, KafkaDirectError) and type(error).__module__ == __name__
+
+
+def printable(text: str) -> str:
+    """Return text from another host for a log or an error: at most 500 characters, without controls or line breaks."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:_MAX_FOREIGN_CHARS])
 
 
 def _location(topic: str | None, partition: int | None, offset: int | None, broker: str | None) -> str:

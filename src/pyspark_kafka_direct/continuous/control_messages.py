@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
-from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error
+from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error, printable
 from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ CONTROL_PROTOCOL_VERSION: Final = 2  # HandshakeChallenge carries it, and has th
 MAX_FAILURE_CHARS: Final = 16_384
 
 _MAX_INT64 = (1 << 63) - 1
-_MAX_ERROR_CHARS = 300
 
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
 TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
@@ -136,11 +135,6 @@ def decode_message(line: bytes) -> ControlMessage:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(printable(str(error))) from None
-
-
-def printable(text: str) -> str:
-    """Return untrusted text for a log or an error: control characters and line breaks are escaped."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:_MAX_ERROR_CHARS])
 
 
 def _decode_values(values: object) -> ControlMessage:

@@ -19,7 +19,6 @@ from pyspark_kafka_direct.continuous.control_messages import (
     TaskHandshake,
     decode_message,
     encode_message,
-    printable,
 )
 from pyspark_kafka_direct.continuous.message_authentication import (
     MessageSession,
@@ -27,7 +26,7 @@ from pyspark_kafka_direct.continuous.message_authentication import (
     proofs_equal,
     task_proof,
 )
-from pyspark_kafka_direct.errors import QueryRunError
+from pyspark_kafka_direct.errors import QueryRunError, printable
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline

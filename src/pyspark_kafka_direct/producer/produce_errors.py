@@ -6,7 +6,7 @@ import copy
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.errors import InvalidRecordError, KafkaDirectError, RecordTooLargeError
+from pyspark_kafka_direct.errors import InvalidRecordError, KafkaDirectError, RecordTooLargeError, printable
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _decide_for_unknown_producer(code: int, *, is_oldest: bool, can_renew_id: bo
 def _rejection_message(response: PartitionProduceResponse, record_count: int, data: bytes | bytearray) -> str:
     name = error_code_info(response.error_code).name
     if not response.record_errors:
-        detail = f": {response.message}" if response.message else ""
+        detail = f": {printable(response.message)}" if response.message else ""
         return (
             f"The broker rejected a batch of {record_count} records ({name}{detail}). "
             f"Correct the records{_ADVICE[name]}."
@@ -134,7 +134,7 @@ def _rejection_message(response: PartitionProduceResponse, record_count: int, da
     index, record_message = response.record_errors[0]
     other_errors = len(response.record_errors) - 1
     others_text = f" (and {other_errors} more)" if other_errors else ""
-    detail = record_message or response.message or name
+    detail = printable(record_message or response.message or name)
     key_text = _describe_key(data, index)
     return (
         f"The broker rejected record {index + 1} of a batch of {record_count}{others_text}{key_text}: "

@@ -22,6 +22,7 @@ from pyspark_kafka_direct.errors import (
     ProtocolError,
     TopicNotFoundError,
     UnsupportedBrokerError,
+    printable,
 )
 
 
@@ -198,7 +199,7 @@ def error_for(
     info = error_code_info(code)
     message = f"{info.name} while {operation}"
     if detail:
-        message += f": {detail}"
+        message += f": {printable(detail)}"
     message += "."
     if info.advice:
         message += f" {info.advice}"

@@ -411,6 +411,30 @@ def test_endpoint_connection_refused(endpoint: Endpoint) -> None:
     assert "cannot be reached (Connection refused)" in token_error(endpoint.settings()).message
 
 
+def test_a_proxy_cannot_add_lines_to_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    def respond(listener: socket.socket) -> None:
+        for _ in range(3):  # attempts
+            client, _ = listener.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(b"HTTP/1.1 403 no\x1b[31m\rERROR\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        thread = threading.Thread(target=respond, args=(listener,), daemon=True)
+        thread.start()
+        settings = OAuthSettings(
+            token_endpoint_url="https://idp.test/", client_id="me", client_secret=Secret("hunter2")
+        )
+        message = token_error(settings).message
+        thread.join(SECONDS)
+    assert "no\\x1b[31m\\rERROR" in message
+    assert message.isprintable()
+
+
 def test_hanging_endpoint_times_out() -> None:
     import socket
 

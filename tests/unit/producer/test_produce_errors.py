@@ -113,6 +113,13 @@ def test_a_rejected_batch_without_record_errors() -> None:
     assert "a batch of 3 records (INVALID_RECORD: why). Correct the records" in error.message
 
 
+@pytest.mark.parametrize("record_errors", [(), ((1, None),), ((1, "a\nERROR b\x1b[31m"),)])
+def test_a_message_of_a_broker_cannot_add_lines_to_a_log(record_errors: tuple[tuple[int, str | None], ...]) -> None:
+    error = error_for_code(ErrorCode.INVALID_RECORD, ROWS, record_errors=record_errors, message="a\nERROR b\x1b[31m")
+    assert "a\\nERROR b\\x1b[31m" in error.message
+    assert error.message.isprintable()
+
+
 def test_a_missing_permission_is_named() -> None:
     error = error_for_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ROWS)
     assert isinstance(error, AuthorizationError)

@@ -98,6 +98,13 @@ def test_error_has_message_of_the_broker() -> None:
     assert "Topic 'x' is collapsed" in str(error_for(-1, "fetching", detail="Topic 'x' is collapsed"))
 
 
+def test_a_message_of_a_broker_cannot_add_lines_to_a_log() -> None:
+    message = str(error_for(-1, "fetching", detail="a\nERROR b\x1b[31m" + "c" * 10_000))
+    assert message.isprintable()
+    assert "a\\nERROR b\\x1b[31mccc" in message
+    assert len(message) < 1000
+
+
 def test_unknown_code_is_not_retriable() -> None:
     info = error_code_info(4711)
     assert not info.retriable

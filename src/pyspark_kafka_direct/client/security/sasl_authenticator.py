@@ -33,7 +33,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from pyspark_kafka_direct.config.security_settings import MASK
-from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError
+from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError, printable
 from pyspark_kafka_direct.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ _NONE: Final = 0
 _UNSUPPORTED_SASL_MECHANISM: Final = 33
 _ILLEGAL_SASL_STATE: Final = 34
 _SASL_AUTHENTICATION_FAILED: Final = 58
-
-_MAX_REASON_LENGTH: Final = 500
 
 
 class SaslConnection(Protocol):
@@ -182,7 +180,7 @@ class _SaslExchange:
         for secret in secrets:
             if secret:
                 message = message.replace(secret, MASK)
-        return "".join(character if character.isprintable() else " " for character in message)[:_MAX_REASON_LENGTH]
+        return printable(message)
 
     def _error(self, message: str) -> AuthenticationError:
         return AuthenticationError(message, broker=self._connection.broker)

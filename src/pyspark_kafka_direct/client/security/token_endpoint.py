@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
 from pyspark_kafka_direct.client.security.tls_handshake import tls_context
 from pyspark_kafka_direct.config.security_settings import MASK, Secret
-from pyspark_kafka_direct.errors import AuthenticationError, OptionError
+from pyspark_kafka_direct.errors import AuthenticationError, OptionError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,6 @@ _MAX_RETRY_SECONDS: Final = 10.0  # for which server errors (5xx, 429) are retri
 _INITIAL_BACKOFF: Final = 0.1  # seconds; doubles (Java's sasl.login.retry.backoff.ms)
 _MAX_BACKOFF: Final = 2.0
 _MAX_RESPONSE_BYTES: Final = 1 << 20
-_MAX_REASON_LENGTH: Final = 300
 
 
 def url_token_retriever(oauth: OAuthSettings) -> Callable[[Deadline], OAuthBearerToken]:
@@ -138,9 +137,6 @@ class _TokenEndpoint:
         description = ": ".join(field for field in error_fields if isinstance(field, str) and field)
         for secret in self._encodings_of_secret():
             description = description.replace(secret, MASK)
-        description = "".join(character if character.isprintable() else " " for character in description)[
-            :_MAX_REASON_LENGTH
-        ]
         if 300 <= error.code < 400:
             advice = "redirects are not followed because the request has a secret; set the address it redirects to"
         elif error.code in (400, 401, 403):
@@ -149,7 +145,9 @@ class _TokenEndpoint:
             advice = "check the path of the URL"
         else:
             advice = "the endpoint itself failed"
-        return self._error(f"returned HTTP {error.code}" + (f' "{description}"' if description else "") + f"; {advice}")
+        return self._error(
+            f"returned HTTP {error.code}" + (f' "{printable(description)}"' if description else "") + f"; {advice}"
+        )
 
     def _failure_description(self, reason: object) -> str:
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -160,7 +158,7 @@ class _TokenEndpoint:
         if isinstance(reason, TimeoutError):
             return "did not respond in time (kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms)"
         description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
-        return f"cannot be reached ({description})"
+        return f"cannot be reached ({printable(description)})"  # a proxy's reason may be in it
 
     def _error(self, problem: str) -> AuthenticationError:
         return AuthenticationError(
