@@ -285,7 +285,7 @@ def _check_partitions_exist(
     assigned_topics = {tp.topic for tp in assigned}
     if isinstance(selection, subscription.SubscribeStrategy) and assigned_topics >= set(selection.topics):
         return
-    topics = cluster.all_topics()
+    topics = cluster.all_topics(required=selection.topics.__contains__)
     subscription.select_partitions(selection, {name: topic.partitions.keys() for name, topic in topics.items()})
 
 

@@ -56,7 +56,7 @@ def fetch_topics(
 ) -> dict[str, TopicMetadata]:
     """Return metadata of all topics for a pattern, else of the named topics that exist.
 
-    An error of a topic that the pattern does not select is ignored.
+    An error of a topic that is not selected is ignored.
     """
     if isinstance(selection, SubscribePatternStrategy):
         pattern = selection.pattern
@@ -64,7 +64,7 @@ def fetch_topics(
     topics = cluster.topics(selection.topics)
     # A missing topic is an error then, whose message suggests similar names.
     if strict and len(topics) < len(selection.topics):
-        return {**cluster.all_topics(), **topics}
+        return {**cluster.all_topics(required=selection.topics.__contains__), **topics}
     return topics
 
 

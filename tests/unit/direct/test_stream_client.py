@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config import option_messages
 from pyspark_kafka_direct.config.kafka_params import parse_kafka_params
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
+from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client, offsets_by_timestamp
-from pyspark_kafka_direct.errors import InvalidOffsetsError
+from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -151,3 +154,14 @@ def test_given_offsets_take_precedence_over_timestamps() -> None:
 def test_timestamps_must_be_given_for_each_partition(by_partition: str, names: str) -> None:
     with pytest.raises(InvalidOffsetsError, match=rf"must name exactly the assigned topic-partitions.*{names}"):
         starts({"startingOffsetsByTimestamp": by_partition}, {A: None, B: None})
+
+
+def test_a_pattern_ignores_errors_of_other_topics_only(broker: FakeBroker) -> None:
+    strategy = ConsumerStrategies.SubscribePattern("flights.*", {"bootstrap.servers": broker.settings.bootstrap_string})
+    assert isinstance(strategy, DiscoversPartitions)
+    cluster = ClusterClient(broker.settings, pool=POOL)
+    broker.failing_topics = [("orders", ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)]
+    assert set(strategy.assigned(cluster)) == {PARTITION}
+    broker.failing_topics = [("flights-2", ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)]
+    with pytest.raises(AuthorizationError, match="flights-2"):
+        strategy.assigned(cluster)

@@ -103,3 +103,15 @@ def test_an_error_of_a_selected_topic_is_not_taken_for_its_absence(
         pattern_reader(brokers[0], "flights").assigned(strict=False)
     brokers[0].failing_topics = brokers[1].failing_topics = []
     assert pattern_reader(brokers[0], "flights").assigned(strict=False).partitions == {PARTITION}
+
+
+def test_an_error_of_a_named_topic_is_not_taken_for_its_absence(brokers: list[FakeBroker]) -> None:
+    """A topic is created between two responses: the first does not contain it, the second has no leader of it."""
+    for broker in brokers:
+        broker.failing_topics = [("new", ErrorCode.LEADER_NOT_AVAILABLE, False)]
+    options = parse_stream_options(
+        {"kafka.bootstrap.servers": "broker:9092", "subscribe": f"{TOPIC},new", "fetchoffset.numretries": "3"}
+    )
+    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
+    with pytest.raises(BrokerUnreachableError, match="new"):
+        offset_reader.assigned(strict=True)
