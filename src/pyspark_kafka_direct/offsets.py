@@ -175,7 +175,7 @@ def record_first_start(
     if start == end:
         return {**topics, EMPTY_FIRST_BATCH: {}}
     partitions = sorted(start)
-    for index in range(0, len(partitions), _PARTITIONS_PER_START_KEY):
+    for index in range(0, max(len(partitions), 1), _PARTITIONS_PER_START_KEY):  # a key also if there was no partition
         recorded = {tp: start[tp] for tp in partitions[index : index + _PARTITIONS_PER_START_KEY]}
         topics[EMPTY_FIRST_BATCH + partition_offsets_to_json(recorded)] = {}
     return topics

@@ -17,7 +17,13 @@ from tests.integration.stream_queries import DEADLINE, Stream, produce
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.broker.maven import jars
-from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition, record_first_start, recorded_first_start
+from pyspark_kafka_direct.offsets import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    TopicPartition,
+    record_first_start,
+    recorded_first_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -284,7 +290,8 @@ def test_the_jvm_source_reads_our_unfinished_first_batch_from_its_start(
 
 
 def test_the_jvm_source_ignores_the_recorded_start_of_many_partitions(session: SparkSession) -> None:
-    end = {TopicPartition("\u00e4" * 249, each): MAX_OFFSET for each in range(3000)}
+    topics = [f"{each:\u00e4>249}" for each in range(3000)]  # Kafka's names are as long, but need no escapes
+    end = {TopicPartition(topic, MAX_PARTITION): MAX_OFFSET for topic in topics}
     recorded = record_first_start(end, dict.fromkeys(end, MAX_OFFSET - 1))
     jvm: Any = session._jvm
     parsed = jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(json.dumps(recorded))

@@ -199,9 +199,27 @@ def test_a_damaged_start_is_rejected() -> None:
 
 
 def test_the_start_of_many_partitions_fits_into_the_keys_of_sparks_json_reader() -> None:
-    offset_reader = FakeOffsetReader({TopicPartition("t" * 249, number): (number, 1 << 62) for number in range(3000)})
+    largest = (1 << 31) - 1
+    partitions = [TopicPartition(f"{number:t>249}", largest) for number in range(3000)]
+    offset_reader = FakeOffsetReader({tp: ((1 << 61) + tp.partition, 1 << 62) for tp in partitions})
     end = first_end(run(offset_reader, {"startingoffsets": "earliest"}))
     assert max(map(len, end)) < 50_000
     assert replay_first_batch(run(offset_reader, {"startingoffsets": "latest"}), end) == [
         (str(tp), log_start, 1 << 62) for tp, (log_start, _) in sorted(offset_reader.logs.items())
     ]
+
+
+@pytest.mark.parametrize("other_start", ["earliest", '{"t":{"0":3}}', "latest"])
+def test_a_first_batch_of_a_topic_that_was_created_after_the_start_was_resolved(other_start: str) -> None:
+    """A pattern may match no topic at first."""
+    offset_reader = FakeOffsetReader({T0: (0, 0)}, unselected={T0})
+    first = run(offset_reader, {"startingoffsets": "earliest"})
+    assert isinstance(first, KafkaMicroBatchStream)
+    start = checkpointed(first.initialOffset())
+    assert start == {}
+    offset_reader.unselected = set()
+    offset_reader.logs[T0] = (0, 5)
+    end = next_end(first, start)
+    assert ranges(first, start, end) == [("t-0", 0, 5)]
+    restarted = run(offset_reader, {"startingoffsets": other_start})
+    assert replay_first_batch(restarted, end) == [("t-0", 0, 5)]
