@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
 from tests.unit.client.fake_broker import TOPIC, FakeBroker
@@ -11,7 +13,8 @@ from tests.unit.client.fake_broker import TOPIC, FakeBroker
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.read_options import parse_batch_options
-from pyspark_kafka_direct.datasource.kafka_batch_reader import plan_batch_query
+from pyspark_kafka_direct.datasource.kafka_batch_reader import KafkaBatchReader, plan_batch_query
+from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.offsets import OffsetRange
 
 if TYPE_CHECKING:
@@ -34,3 +37,43 @@ def test_a_batch_ends_at_the_end_of_its_isolation_level(broker: FakeBroker) -> N
     assert committed.plan.ranges == (OffsetRange(TOPIC, 0, 5, 40),)
     assert uncommitted.plan.ranges == (OffsetRange(TOPIC, 0, 5, 42),)
     assert broker.connections == 1
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.parametrize("selection", ["subscribe", "offsetranges"])
+def test_a_deposed_leader_does_not_decide_where_the_log_ends(
+    broker: FakeBroker, selection: str, fail_on_data_loss: str
+) -> None:
+    with FakeBroker() as leader:
+        leader.epoch, leader.start = broker.epoch + 1, broker.start
+        broker.leaders, leader.leaders = [(1, broker), (2, leader)], [(2, leader), (1, broker)]
+        broker.offsets = lambda _: (0, 30)
+        ranges = json.dumps([{"topic": TOPIC, "partition": 0, "fromOffset": 35, "untilOffset": 42}])
+        options = {
+            "kafka.bootstrap.servers": "broker:9092",
+            "failondataloss": fail_on_data_loss,
+            **(
+                {"offsetranges": ranges}
+                if selection == "offsetranges"
+                else {"subscribe": TOPIC, "startingoffsets": f'{{"{TOPIC}":{{"0":35}}}}'}
+            ),
+        }
+        planned = plan_batch_query(replace(parse_batch_options(options), connection=broker.settings), None)
+        assert (planned.plan.ranges, planned.plan.warnings) == ((OffsetRange(TOPIC, 0, 35, 42),), ())
+
+
+def test_a_task_has_the_topic_id_of_its_range(broker: FakeBroker) -> None:
+    """If the topic was recreated, the task finds that its records are lost."""
+    stored_id = UUID(int=99)
+    ranges = [
+        {"topic": TOPIC, "partition": 0, "fromOffset": first, "untilOffset": first + 5, **topic_id}
+        for first, topic_id in ((5, {}), (10, {"topicId": str(broker.topic_id)}), (15, {"topicId": str(stored_id)}))
+    ]
+    options = parse_batch_options({"kafka.bootstrap.servers": "broker:9092", "offsetranges": json.dumps(ranges)})
+    reader = KafkaBatchReader(replace(options, connection=broker.settings), read_schema(kafka_schema(False)))
+    tasks = [cast("Any", partition).task for partition in reader.partitions()]
+    assert [(task.offsets.from_offset, task.topic_id) for task in tasks] == [
+        (5, broker.topic_id),
+        (10, broker.topic_id),
+        (15, stored_id),
+    ]

@@ -151,6 +151,23 @@ def test_a_topic_with_another_id_is_data_loss_however_long_its_log_is() -> None:
     assert failure.value.topic == "a"
 
 
+def test_another_topic_id_in_one_response_is_no_loss() -> None:
+    """A broker with stale metadata may report the id of a deleted topic."""
+    reader = FakeOffsetReader({A0: (0, 5)}, {"a": OTHER_ID}, on_wait=lambda reader: reader.ids.update({"a": ID}))
+    assert spans(plan(reader, position={A0: 3}, ids={"a": ID})) == {A0: (3, 5)}
+
+
+@pytest.mark.parametrize("end", [9, 6])
+def test_only_the_leader_of_the_highest_epoch_reports_a_truncation(end: int) -> None:
+    """A deposed leader responds with the end 2 until the epochs are known."""
+    reader = FakeOffsetReader({A0: (0, 2)}, on_floors=lambda reader: reader.logs.update({A0: (0, end)}))
+    if end < 7:
+        with pytest.raises(DataLossError, match="changed from 7 to 6"):
+            plan(reader, position={A0: 7})
+    else:
+        assert spans(plan(reader, position={A0: 7})) == {A0: (7, 7)}, "the end is requested for the next batch"
+
+
 def test_brokers_without_ids_and_the_same_id_are_no_loss() -> None:
     assert spans(plan(FakeOffsetReader({A0: (0, 5)}), position={A0: 3}, ids={"a": ID})) == {A0: (3, 5)}
     assert spans(plan(FakeOffsetReader({A0: (0, 5)}, {"a": ID}), position={A0: 3}, ids={"a": ID})) == {A0: (3, 5)}

@@ -19,7 +19,8 @@ from pyspark_kafka_direct.planning.offset_specs import Earliest, OffsetSpec, Spe
 from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 U0 = TopicPartition("u", 0)
@@ -127,6 +128,35 @@ def test_an_end_that_lagged_is_no_loss(fail: bool) -> None:
     reader.on_wait = catch_up
     assert planner(reader, fail=fail).next_end_offsets({T0: 2, T1: 9}) == {T0: 9, T1: 9}
     assert (reader.waits, reader.floor_requests, reader.warnings) == (1, [{"t"}], [])
+
+
+def test_a_recreated_topic_is_confirmed_once() -> None:
+    """Each confirmation takes five seconds. A lower end of the new topic is no truncation, which is requested again."""
+    reader = cluster(9)
+    stream = planner(reader, fail=False)
+    end = stream.next_end_offsets(stream.initial_offsets())
+    reader.recreate("t", 2, [3])
+    assert stream.next_end_offsets(end) == {T0: 0}
+    assert (reader.confirmations, reader.floor_requests) == (1, [])
+
+
+def test_a_topic_that_is_confirmed_as_missing_is_not_confirmed_again() -> None:
+    """The other partition is only unknown to the broker that responded first."""
+    reader = cluster(9, 9)
+    stream = planner(reader, fail=False)
+    end = stream.next_end_offsets(stream.initial_offsets())
+    del reader.logs[T0], reader.logs[T1]
+    confirmed: list[set[TopicPartition]] = []
+    confirm_missing = reader.confirm_missing
+
+    def confirm(suspects: Mapping[TopicPartition, UUID | None]) -> Collection[TopicPartition]:
+        confirmed.append(set(suspects))
+        reader.logs[T1] = (0, 9)
+        return confirm_missing(suspects)
+
+    reader.confirm_missing = confirm  # type: ignore[method-assign]
+    assert stream.next_end_offsets(end) == {T1: 9}
+    assert confirmed == [{T0, T1}]
 
 
 def test_a_starting_offset_beyond_the_end() -> None:
