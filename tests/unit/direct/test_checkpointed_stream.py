@@ -5,9 +5,11 @@ from __future__ import annotations
 import pickle
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.cloudpickle import dumps
+from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
@@ -15,7 +17,7 @@ from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, 
 from pyspark_kafka_direct.direct.direct_stream import BeginGeneration, ComputeKafkaRdd, EndGeneration
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
 
 TIME = datetime.fromtimestamp(1700000000.0)
@@ -134,3 +136,32 @@ def test_a_checkpoint_is_rejected_without_pinned_threads(monkeypatch: pytest.Mon
     monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
     with pytest.raises(OptionError, match="PYSPARK_PIN_THREAD=true"):
         pickle.loads(pickled)
+
+
+def test_offset_ranges_have_their_topic_ids_also_after_a_restart() -> None:
+    stream, _ = registered_stream("with-ids")
+    topic_id = UUID(int=7)
+    BeginGeneration(stream)(TIME, NO_RDD)
+    stream._state.add_batch(1700000000_000, [OffsetRange("flights", 0, 0, 5)], {"flights": topic_id})
+    EndGeneration("with-ids")(TIME, NO_RDD)
+    for each in (stream, restored(BeginGeneration(stream))._stream):
+        (planned,) = each.planned_ranges(1700000000_000)
+        assert (planned, planned.topic_id) == (OffsetRange("flights", 0, 0, 5), topic_id)
+
+
+def test_a_closed_stream_leaves_the_connections_of_another_one_with_the_same_parameters() -> None:
+    with FakeBroker() as broker:
+        strategy = ConsumerStrategies.Subscribe([TOPIC], {"bootstrap.servers": broker.settings.bootstrap_string})
+        spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
+        one, other = CheckpointedStream("one", spec, None), CheckpointedStream("other", spec, None)
+        for stream in (one, other):
+            stream.start()
+        before = broker.connections
+        one.close()
+        for _ in range(2):
+            other.client.cluster.offsets({PARTITION: LATEST})
+        assert broker.connections == before, "the other stream still has its connection"
+        for _ in range(2):
+            one.client.cluster.offsets({PARTITION: LATEST})
+        assert broker.connections == before + 2, "a closed stream opens one for each request"
+        other.close()
