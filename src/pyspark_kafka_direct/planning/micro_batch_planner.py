@@ -240,7 +240,9 @@ class MicroBatchPlanner:
             # start to the logged end. A partition only in the logged end is not reported as added: the metadata may be
             # incomplete.
             from_offsets = {
-                tp: min(self._after_retention(tp, offset), end[tp]) for tp, offset in start.items() if tp in end
+                tp: self._after_retention(tp, min(offset, end[tp]), end[tp])
+                for tp, offset in start.items()
+                if tp in end
             }
         else:
             self._losses.report_missing(start.keys() - end.keys())
@@ -249,11 +251,18 @@ class MicroBatchPlanner:
         from_offsets.update(self._start_added_partitions(added, () if is_first_batch else added.keys()))
         return MicroBatchPlan(self._ranges(from_offsets, end), topic_ids)
 
-    def _after_retention(self, tp: TopicPartition, offset: int) -> int:
+    def _after_retention(self, tp: TopicPartition, offset: int, end: int) -> int:
         """Return where an unfinished first batch starts now, if retention may have deleted its first records."""
         if self._initial_offsets is None or not starts_at_earliest(self._options.start, tp):
             return offset
-        return max(offset, self._initial_offsets.get(tp, offset))
+        log_start = min(self._initial_offsets.get(tp, offset), end)
+        if log_start <= offset:
+            return offset
+        self._offset_reader.warn(
+            f"offsets [{offset}, {log_start}) of {tp} were removed by retention since the first batch was planned; "
+            "they are skipped, because the query starts at earliest"
+        )
+        return log_start
 
     def _ranges(
         self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]

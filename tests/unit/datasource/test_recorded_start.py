@@ -191,6 +191,8 @@ def test_retention_is_no_loss_while_the_query_starts_at_earliest(start: str, fir
     end = first_end(run(offset_reader, {"startingoffsets": "earliest"}))
     offset_reader.logs[T0] = (8, 100)
     assert replay_first_batch(run(offset_reader, {"startingoffsets": start}), end) == [("t-0", first_offset, 100)]
+    skipped = "offsets [3, 8) of t-0 were removed by retention since the first batch was planned"
+    assert [skipped in warning for warning in offset_reader.warnings] == [True] * (first_offset == 8)
 
 
 def test_a_damaged_start_is_rejected() -> None:
