@@ -152,6 +152,8 @@ class Fetcher:
         finally:
             self._counts.wait_seconds += self._system.monotonic() - started
         self._counts.add_fetch(self._replica.broker, len(fetched.records))
+        if not fetched.error_code:
+            self._absence_check = None  # the partition exists
         return fetched
 
     def _feed(self, position: int, fetched: FetchResponsePartition) -> bool:
@@ -251,6 +253,7 @@ class Fetcher:
         if decision is GapDecision.RETRY:
             self._back_off(gap.error)
             return
+        self._replica.check_leader(self._retry.deadline)
         offsets = self._request.offsets
         next_offset = min(gap.end, offsets.until_offset)
         if decision is GapDecision.UNKNOWN:

@@ -134,6 +134,7 @@ class FetcherManager:
     ) -> None:
         """Assign a partition to the leader that a response named (KIP-951), else find it after a backoff."""
         self.unassign(partition)
+        partition.no_data_since = None
         node = None if current_leader is None else self._cluster.nodes.get(current_leader.leader_id)
         if current_leader is None or node is None:
             self.retry_later(partition, error)
@@ -153,6 +154,7 @@ class FetcherManager:
         transient = isinstance(error, TransientBrokerError)
         for partition in fetcher.partitions:
             del self._assigned[partition]
+            partition.no_data_since = None
             self.retry_later(partition, error if transient else None)
         fetcher.partitions.clear()
         if not transient:
@@ -230,6 +232,8 @@ class FetcherManager:
             fetcher = self._fetchers[node] = BrokerFetcher(self._cluster, node, self._fetch)
         fetcher.partitions[partition] = None
         self._assigned[partition] = fetcher
+        if epoch != partition.leader_epoch:
+            partition.no_data_since = None  # what the last leader did not return does not count
         partition.leader_epoch = epoch
         partition.needs_validation = True
 

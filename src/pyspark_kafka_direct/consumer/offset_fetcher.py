@@ -24,6 +24,7 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
@@ -101,20 +102,11 @@ class OffsetFetcher:
     def check_truncation(self, partition: TopicPartitionState, truncated_to: int) -> None:
         """Raise a truncation that the leader reported, unless other brokers know of a later leader."""
         tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
-
-        def was_deposed() -> bool:
-            self._cluster.raise_epoch_floors([tp.topic])
-            return self._cluster.is_deposed(tp, topic_id, epoch)
-
-        def decide(deposed: bool) -> None:
-            if deposed:
-                error = error_for(ErrorCode.FENCED_LEADER_EPOCH, "fetching", topic=tp.topic, partition=tp.partition)
-                self._fetcher_manager.retry_later(partition, error)
-            else:
-                self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to))
-
         self._fetcher_manager.check_in_background(
-            partition, truncated_error(tp, partition.position, truncated_to), was_deposed, decide
+            partition,
+            truncated_error(tp, partition.position, truncated_to),
+            lambda: self._check_leader(tp, topic_id, epoch),
+            lambda _: self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to)),
         )
 
     def check_gap(
@@ -126,6 +118,13 @@ class OffsetFetcher:
     ) -> None:
         """Call ``on_confirmed`` if there are no records, or raise that they may be missing; else fetch again."""
         position = partition.fetch_offset
+        tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
+
+        def request() -> int | None:
+            local_log_start = self._cluster.local_log_start(tp)
+            if evaluate_gap(position, local_log_start, no_data_seconds) is not GapDecision.RETRY:
+                self._check_leader(tp, topic_id, epoch)
+            return local_log_start
 
         def decide(local_log_start: int | None) -> None:
             match evaluate_gap(position, local_log_start, no_data_seconds):
@@ -134,11 +133,15 @@ class OffsetFetcher:
                 case GapDecision.GAP:
                     on_confirmed()
                 case GapDecision.UNKNOWN:
-                    self._on_fatal_error(partition, unproven_gap_error(partition.tp, position, gap.end, None))
+                    self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, None))
 
-        self._fetcher_manager.check_in_background(
-            partition, gap.error, lambda: self._cluster.local_log_start(partition.tp), decide
-        )
+        self._fetcher_manager.check_in_background(partition, gap.error, request, decide)
+
+    def _check_leader(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
+        """Raise NotLeaderError if a broker knows of a later leader than the one that was fetched from."""
+        self._cluster.raise_epoch_floors([tp.topic])
+        if self._cluster.is_deposed(tp, topic_id, epoch):
+            raise error_for(ErrorCode.FENCED_LEADER_EPOCH, "fetching", topic=tp.topic, partition=tp.partition)
 
     def _fetch_log_states(self, out_of_range_fetches: Sequence[_OutOfRangeFetch]) -> _LogStates:
         deadline = self._cluster.deadline()

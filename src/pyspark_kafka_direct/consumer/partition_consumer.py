@@ -144,7 +144,9 @@ class PartitionConsumer:
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume paused partitions; they are fetched after the response to the fetch in flight."""
         for tp in partitions:
-            self._state_of(tp).paused = False
+            state = self._state_of(tp)
+            state.paused = False
+            state.no_data_since = None  # nothing was fetched meanwhile
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Resume at another offset; after ``TopicRecreatedError`` it is an offset of the new topic."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 
-_RETRY_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class StreamClient:
@@ -150,7 +148,8 @@ class StreamClusterView:
 
     def wait(self) -> None:
         """Pause before a retry."""
-        self._client.cluster.pool.system.sleep(_RETRY_SECONDS)
+        cluster = self._client.cluster
+        cluster.pool.system.sleep(cluster.settings.retry_backoff_max_ms / 1000)
 
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""

@@ -184,7 +184,7 @@ class LogWorker:
             self._resolve_suspected_truncation()
         if has_active or self._is_stalled():
             self._fetch_end_offsets(has_active=has_active)
-            self._absence_check, self._reported_missing = None, False
+            self._reported_missing = False
 
     def _open_consumer(self) -> None:
         """Start reading, or resume at the last positions if the topic id is unchanged."""
@@ -203,6 +203,7 @@ class LogWorker:
     def _describe_topic(self, deadline: Deadline) -> LogTopic:
         """Return the topic; another id than before is accepted once several brokers confirm it."""
         topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
+        self._absence_check = None
         if self._topic_id in (None, topic.topic_id):
             self._recreation_check = None
             return topic

@@ -183,7 +183,9 @@ class SnapshotReader:
                         latest[tp] = known[tp]
                         lower_ends.discard(tp)
             lower_end_responses += bool(lower_ends)
-            if not lower_ends or lower_end_responses >= min(self._max_attempts, MAX_METADATA_RESPONSES):
+            # The first response came before several brokers were asked for the leader.
+            needed_responses = max(2, min(self._max_attempts, MAX_METADATA_RESPONSES))
+            if not lower_ends or lower_end_responses >= needed_responses:
                 return OffsetSnapshot(latest, assigned.topic_ids)
             self._offset_reader.raise_epoch_floors({tp.topic for tp in lower_ends})
             self._offset_reader.wait()

@@ -208,6 +208,7 @@ class FakeCluster:
         self.throttled = 0  # how many more responses are throttled
         self.first_local_offset: int | None = 0
         self.floor_requests = 0
+        self.deposed: set[TopicPartition] = set()  # their leaders were deposed and do not know it
         self._encoded: dict[int, tuple[Batch, bytes]] = {}
 
     def consumer(
@@ -236,7 +237,7 @@ class FakeCluster:
         self.floor_requests += 1
 
     def is_deposed(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
-        return epoch < self.logs[partition].epoch
+        return partition in self.deposed or epoch < self.logs[partition].epoch
 
     def deadline(self) -> Deadline:
         return Deadline.after(60, system=self.system)

@@ -174,6 +174,16 @@ def test_skipped_gap_resets_the_poll_timeout(counts: ReadCounts) -> None:
     assert counts.gaps == 40
 
 
+@pytest.mark.parametrize("local_log_start", [0, None])
+def test_a_deposed_leader_proves_no_gap(counts: ReadCounts, local_log_start: int | None) -> None:
+    replica = ScriptedReplica(records(10, 20), *[response()] * 9_000)
+    replica.first_local_offset, replica.is_deposed = local_log_start, True
+    with pytest.raises(BrokerTimeoutError):
+        count(replica, counts, fail=False, poll_timeout=80)
+    assert counts.gaps == 0
+    assert "release" in replica.calls, "metadata is refreshed"
+
+
 def test_records_in_tiered_storage_are_no_gap(counts: ReadCounts) -> None:
     """A broker that fetches them from there (KIP-405) responds without records at first."""
     replica = ScriptedReplica(*EMPTY_RESPONSES)
@@ -314,6 +324,14 @@ def test_evidence_of_absence_is_dropped_when_metadata_has_the_partition(counts: 
     replica = ScriptedReplica(UNKNOWN, *[unreachable] * 600, UNKNOWN, REST)
     replica.reports = lambda: TopicReport(1)
     assert count(replica, counts) == 40
+    assert counts.lost == 0
+
+
+def test_a_missing_topic_is_confirmed_anew_after_it_was_fetched(counts: ReadCounts) -> None:
+    """Brokers that restart omit topics for a moment; meanwhile an open transaction ends the readable log."""
+    waiting = [response(last_stable_offset=10)] * 2_000
+    replica = ScriptedReplica(UNKNOWN, *waiting, UNKNOWN, REST)
+    assert count(replica, counts, fail=False, poll_timeout=60, isolation_level="read_committed") == 40
     assert counts.lost == 0
 
 

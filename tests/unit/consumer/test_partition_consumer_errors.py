@@ -240,6 +240,44 @@ def test_gap_at_the_end_is_skipped_after_five_seconds(cluster: FakeCluster) -> N
         assert consumer.transient_errors == {}
 
 
+@pytest.mark.parametrize("interruption", ["disconnected", "leader moved"])
+def test_time_without_data_of_a_leader_does_not_count_after_an_interruption(
+    cluster: FakeCluster, interruption: str
+) -> None:
+    """One empty response of the next leader was a gap, because the last leader had returned one long before."""
+    log = cluster.logs[ONE]
+    log.append(5)
+    log.empty_until = 9
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, lambda: consumer.positions[ONE] == 5)
+        consumer.poll(1)
+        cluster.down = {1, 2}
+        cluster.break_connections()
+        if interruption == "leader moved":
+            log.leader, log.epoch = 2, log.epoch + 1
+        consumer.poll(20)
+        cluster.down = set()
+        now = cluster.system.now
+        assert consumer.poll(500) == []
+        assert consumer.positions[ONE] == 9
+        assert 5 <= cluster.system.now - now < 9
+
+
+def test_a_deposed_leader_proves_no_gap(cluster: FakeCluster) -> None:
+    log = cluster.logs[ONE]
+    log.append(5)
+    log.empty_until = 9
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, lambda: consumer.positions[ONE] == 5)
+        cluster.deposed = {ONE}
+        assert consumer.poll(100) == []
+        assert consumer.positions[ONE] == 5
+        assert "FENCED_LEADER_EPOCH" in str(consumer.transient_errors[ONE])
+        cluster.deposed = set()
+        consumer.poll(100)
+        assert consumer.positions[ONE] == 9
+
+
 def test_records_in_tiered_storage_are_no_gap(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)

@@ -264,6 +264,27 @@ def test_a_missing_topic_fails_pending_reads_until_it_is_back(cluster: FakeClust
     assert harness.resets == []
 
 
+def test_a_missing_topic_is_confirmed_anew_after_it_was_back(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    """Between two restarts of the brokers, nobody requested a read."""
+    read_five(cluster, harness)
+    topic_id = cluster.topic_id
+
+    def restart_brokers() -> None:
+        cluster.topic_id = None
+        harness.consumer.failures = [TopicNotFoundError("missing")]
+        harness.run_times(2)
+
+    restart_brokers()
+    cluster.topic_id = topic_id
+    harness.run_times(20)
+    cluster.system.now += 3600
+    future = harness.read_to_end()
+    restart_brokers()
+    cluster.topic_id = topic_id
+    harness.run_until_done(future)
+    assert future.exception() is None
+
+
 def test_a_few_unknown_topic_responses_are_retried(cluster: FakeCluster, harness: WorkerHarness) -> None:
     cluster.failures = [TopicNotFoundError("not yet")] * 4
     future = harness.read_to_end()

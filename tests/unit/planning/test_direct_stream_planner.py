@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.direct_stream_planner import DirectBatchPlan, StreamPosition, plan_direct_batch
 
@@ -143,6 +143,19 @@ def test_a_missing_partition_is_data_loss_once_it_is_confirmed() -> None:
 def test_stale_metadata_is_refreshed() -> None:
     reader = FakeOffsetReader({A0: (0, 5)}, on_wait=lambda reader: reader.logs.update({A1: (0, 6)}))
     assert spans(plan(reader, position={A0: 0, A1: 0})) == {A0: (0, 5), A1: (0, 6)}
+
+
+def test_brokers_that_contradict_each_other_are_asked_with_pauses() -> None:
+    """For example, the principal may not list a topic for a minute. 30 requests took a few milliseconds."""
+
+    class Contradicting(FakeOffsetReader):
+        def confirm_missing(self, suspects: Mapping[TopicPartition, UUID | None]) -> Collection[TopicPartition]:
+            return ()
+
+    reader = Contradicting({A0: (0, 5)})
+    with pytest.raises(BrokerTimeoutError, match="some brokers do not know all of a-0, a-1"):
+        plan(reader, position={A0: 0, A1: 0})
+    assert reader.pauses == 30
 
 
 def test_a_topic_with_another_id_is_data_loss_however_long_its_log_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from tests.unit.planning.fake_offset_reader import (
@@ -20,7 +21,6 @@ from pyspark_kafka_direct.planning.read_limits import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from uuid import UUID
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 U0 = TopicPartition("u", 0)
@@ -157,6 +157,20 @@ def test_a_topic_that_is_confirmed_as_missing_is_not_confirmed_again() -> None:
     reader.confirm_missing = confirm  # type: ignore[method-assign]
     assert stream.next_end_offsets(end) == {T1: 9}
     assert confirmed == [{T0, T1}]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_several_brokers_are_asked_before_an_end_is_accepted_even_without_retries(fail: bool) -> None:
+    """With fetchOffset.numRetries=1, the end of a deposed leader was accepted."""
+
+    class DeposedLeader(FakeOffsetReader):
+        def raise_epoch_floors(self, topics: Collection[str]) -> None:
+            self.logs = {T0: (0, 9)}
+
+    reader = DeposedLeader({T0: (0, 1)}, {"t": UUID(int=1)})
+    options = MicroBatchOptions(Earliest(), fail_on_data_loss=fail, max_attempts=1)
+    assert MicroBatchPlanner(options, reader, FakeClock()).next_end_offsets({T0: 5}) == {T0: 9}
+    assert reader.warnings == []
 
 
 def test_a_starting_offset_beyond_the_end() -> None:
