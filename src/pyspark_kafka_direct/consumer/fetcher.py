@@ -118,6 +118,7 @@ class Fetcher:
         self._out_of_range_responses = 0
         self._stale_end_responses = 0
         self._no_data_since: float | None = None
+        self._fetch_seconds = 0.0  # until the last response
         self._last_fetched_epoch = _UNKNOWN_LEADER_EPOCH  # of the last batch before the position
 
     def run(self) -> Iterator[None]:
@@ -150,7 +151,8 @@ class Fetcher:
             self._absence_check = None  # metadata has the partition
             fetched = self._replica.receive_fetch(deadline)
         finally:
-            self._counts.wait_seconds += self._system.monotonic() - started
+            self._fetch_seconds = self._system.monotonic() - started
+            self._counts.wait_seconds += self._fetch_seconds
         self._counts.add_fetch(self._replica.broker, len(fetched.records))
         if not fetched.error_code:
             self._absence_check = None  # the partition exists
@@ -217,6 +219,8 @@ class Fetcher:
     def _retry_fetch(self, retry: RetryFetch) -> None:
         if retry.throttled:
             self._counts.throttled += 1
+            if self._no_data_since is not None:
+                self._no_data_since += self._fetch_seconds  # a throttled response is no evidence of a gap
         if retry.refresh_metadata:
             self._no_data_since = None
             if self._replica.on_leader:

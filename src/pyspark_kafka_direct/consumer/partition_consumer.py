@@ -275,6 +275,7 @@ class PartitionConsumer:
                 partition.on_fetch_success()
             case RetryFetch(error, throttled=True):
                 partition.transient_error = error
+                partition.no_data_since = None  # it is no evidence of a gap
             case RetryFetch(error, refresh_metadata=True):
                 self._fetcher_manager.on_leader_moved(partition, error, fetched.current_leader)
             case RetryFetch(error):

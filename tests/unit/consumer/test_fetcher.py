@@ -157,6 +157,16 @@ def test_throttled_responses_prove_no_gap(counts: ReadCounts) -> None:
     assert counts.throttled > 900
 
 
+def test_throttled_time_between_empty_responses_proves_no_gap(counts: ReadCounts) -> None:
+    replica = ScriptedReplica(
+        records(10, 20), response(), *[response(throttle_ms=100)] * 600, response(), records(20, 50)
+    )
+    replica.first_local_offset = None
+    replica.response_seconds = 0.1
+    assert count(replica, counts, poll_timeout=100, fail=False) == 40
+    assert (counts.throttled, counts.gaps) == (600, 0)
+
+
 def test_gap_ends_at_the_last_stable_offset(counts: ReadCounts) -> None:
     replica = ScriptedReplica(records(45, 50))
     replica.empty_before = 45

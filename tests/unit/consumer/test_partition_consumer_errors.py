@@ -263,6 +263,23 @@ def test_time_without_data_of_a_leader_does_not_count_after_an_interruption(
         assert 5 <= cluster.system.now - now < 9
 
 
+def test_throttled_time_between_empty_responses_proves_no_gap(cluster: FakeCluster) -> None:
+    log = cluster.logs[ONE]
+    log.append(5)
+    log.empty_until = 9
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, lambda: consumer.positions[ONE] == 5)
+        consumer.poll(1)
+        cluster.throttled = 1_000_000
+        consumer.poll(30)
+        assert "THROTTLING" in str(consumer.transient_errors[ONE])
+        cluster.throttled = 0
+        consumer.poll(4)
+        assert consumer.positions[ONE] == 5
+        consumer.poll(100)
+        assert consumer.positions[ONE] == 9
+
+
 def test_a_deposed_leader_proves_no_gap(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)
