@@ -154,8 +154,6 @@ class Fetcher:
             self._fetch_seconds = self._system.monotonic() - started
             self._counts.wait_seconds += self._fetch_seconds
         self._counts.add_fetch(self._replica.broker, len(fetched.records))
-        if not fetched.error_code:
-            self._absence_check = None  # the partition exists
         return fetched
 
     def _feed(self, position: int, fetched: FetchResponsePartition) -> bool:
