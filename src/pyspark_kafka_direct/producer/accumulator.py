@@ -210,6 +210,7 @@ class RecordAccumulator:
         while (metadata := self._cluster.topics([name], deadline=deadline).get(name)) is None:
             if self._cluster.confirm_missing({TopicPartition(name, 0): None}, deadline=deadline):
                 break
+            self._system.sleep(settings.retry_backoff_max_ms / 1000)  # another broker has it
         else:
             topic = self._topics.setdefault(name, _TopicInfo())
             topic.partitions = len(metadata.partitions)

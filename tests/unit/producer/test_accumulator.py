@@ -24,7 +24,9 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.records import create_decoder, create_encoder, partition_for_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+
+    from pyspark_kafka_direct.client.deadline import Deadline
 
 NOT_WRITTEN = " The records were not written."
 MAY_BE_WRITTEN = " The records may have been written."
@@ -176,6 +178,23 @@ def test_a_missing_partition_fails_its_record_only() -> None:
     harness.append(b"now", partition=5)
     harness.poll_until(b"now")
     assert harness.outcomes[b"now"] == (5, 0)
+
+
+def test_a_topic_that_only_some_brokers_know_is_requested_again_with_pauses() -> None:
+    class Lagging(FakeCluster):
+        lagging_responses = 3
+
+        def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
+            self.lagging_responses -= 1
+            return {} if self.lagging_responses >= 0 else super().topics(names, deadline=deadline)
+
+    cluster = Lagging(retry_backoff_max_ms=1_000)
+    started = cluster.system.now
+    harness = AccumulatorHarness(cluster)
+    harness.append(b"1", flush_now=True)
+    harness.poll_until(b"1")
+    assert harness.outcomes[b"1"] == (0, 0)
+    assert 3 <= cluster.system.now - started < 5
 
 
 def test_a_missing_topic_fails_its_records_only() -> None:
