@@ -22,9 +22,8 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.log.log_topic import describe_log_topic
-from pyspark_kafka_direct.log.pending_reads import lower_end_offsets
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import Presence
+from pyspark_kafka_direct.planning.data_loss import Presence, lower_end_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

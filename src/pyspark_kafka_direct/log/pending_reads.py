@@ -210,10 +210,5 @@ class SendTracker:
         record_future.add_done_callback(on_done)
 
 
-def lower_end_offsets(before: Offsets, now: Offsets) -> dict[TopicPartition, int]:
-    """Return the end offsets that are lower than before, which only a truncation explains."""
-    return {partition: now[partition] for partition in now if now[partition] < before.get(partition, 0)}
-
-
 def all_reached(offsets: Offsets, positions: Offsets) -> bool:
     return all(positions.get(partition, 0) >= offset for partition, offset in offsets.items())

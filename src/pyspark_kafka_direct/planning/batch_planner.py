@@ -18,10 +18,10 @@ from pyspark_kafka_direct.planning.data_loss import clip_to_log
 from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_resolution import (
     RangeSide,
-    ResolvedOffset,
     required_lookups,
     resolve_offsets,
 )
+from pyspark_kafka_direct.planning.offset_specs import ResolvedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -29,11 +29,11 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.offset_resolution import ResolvedOffset
+    from pyspark_kafka_direct.planning.offset_specs import ResolvedOffset
 
 MAX_WITNESSES: Final = 3  # how many brokers are asked at once
 CONFIRMATION_SECONDS: Final = 5.0  # metadata of a healthy broker lags by less
@@ -150,6 +150,31 @@ class AbsenceEvidence:
         if report.leader_epochs is None or report.topic_id == self._topic_id or self._topic_id is None:
             return Presence.ABSENT, None
         return (Presence.ABSENT, None) if report.topic_id is None else (Presence.RECREATED, report.topic_id)
+
+
+def recreated_topics(known_ids: Mapping[str, UUID], found_ids: Mapping[str, UUID]) -> frozenset[str]:
+    """Return the topics whose id differs."""
+    return frozenset(
+        topic for topic, topic_id in known_ids.items() if topic in found_ids and found_ids[topic] != topic_id
+    )
+
+
+def suspected_missing(
+    known: Iterable[TopicPartition],
+    known_ids: Mapping[str, UUID],
+    found: Container[TopicPartition],
+    found_ids: Mapping[str, UUID],
+) -> dict[TopicPartition, UUID | None]:
+    """Return the partitions that one response lacks or has with another topic id, with their known topic ids."""
+    recreated = recreated_topics(known_ids, found_ids)
+    return {tp: known_ids.get(tp.topic) for tp in known if tp not in found or tp.topic in recreated}
+
+
+def lower_end_offsets(
+    known: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the end offsets that lie below known offsets: the log was truncated, or a deposed leader responded."""
+    return {tp: end for tp, end in ends.items() if tp in known and end < known[tp]}
 
 
 class GapDecision(Enum):

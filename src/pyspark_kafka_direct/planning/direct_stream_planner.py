@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeAlias
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.backpressure import clamp_ends
+from pyspark_kafka_direct.planning.data_loss import lower_end_offsets, suspected_missing
 from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     contradicting_metadata_error,
-    recreated_topics,
 )
 from pyspark_kafka_direct.planning.read_limits import expired_log_starts
 
@@ -219,12 +219,7 @@ def _confirmed_partitions(
     """Return the partitions that exist; missing and recreated ones are confirmed by several brokers."""
     for _ in range(MAX_METADATA_RESPONSES):
         assigned = offset_reader.assigned(position.offsets)
-        recreated = recreated_topics(position.topic_ids, topic_ids_of(assigned))
-        suspects = {
-            tp: position.topic_ids.get(tp.topic)
-            for tp in position.offsets
-            if tp not in assigned or tp.topic in recreated
-        }
+        suspects = suspected_missing(position.offsets, position.topic_ids, assigned, topic_ids_of(assigned))
         if not suspects or suspects.keys() <= set(offset_reader.confirm_missing(suspects)):
             return assigned
         offset_reader.wait()
@@ -254,7 +249,7 @@ def _unreadable_starts(
     from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], offset_reader: DirectOffsetReader
 ) -> Mapping[TopicPartition, int]:
     """Return the starts of partitions that lie after the last stable offset; as ends they make the ranges empty."""
-    beyond_latest = {tp for tp in from_offsets if latest[tp] < from_offsets[tp]}
+    beyond_latest = lower_end_offsets(from_offsets, latest).keys()
     if beyond_latest and (lower := _lower_high_watermarks(from_offsets, beyond_latest, offset_reader)):
         offset_reader.raise_epoch_floors({tp.topic for tp in lower})  # a deposed leader may have responded
         for tp, high_watermark in sorted(_lower_high_watermarks(from_offsets, lower, offset_reader).items()):
@@ -268,8 +263,7 @@ def _lower_high_watermarks(
     offset_reader: DirectOffsetReader,
 ) -> dict[TopicPartition, int]:
     """Return those of the partitions' high watermarks that lie before the next offset to read."""
-    high_watermarks = offset_reader.high_watermarks(partitions)
-    return {tp: offset for tp, offset in high_watermarks.items() if offset < from_offsets[tp]}
+    return lower_end_offsets(from_offsets, offset_reader.high_watermarks(partitions))
 
 
 def _losses() -> LossReport:

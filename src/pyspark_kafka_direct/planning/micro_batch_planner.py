@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
+from pyspark_kafka_direct.planning.data_loss import recreated_topics
 from pyspark_kafka_direct.planning.loss_report import (
     LossReport,
     check_fixed_end_offsets,
@@ -33,7 +34,6 @@ from pyspark_kafka_direct.planning.offset_reader import (
     OffsetMetadata,
     OffsetSnapshot,
     SnapshotReader,
-    recreated_topics,
 )
 from pyspark_kafka_direct.planning.offset_resolution import (
     resolve_known_start_offsets,

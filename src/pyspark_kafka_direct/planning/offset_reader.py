@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
+from pyspark_kafka_direct.planning.data_loss import lower_end_offsets, suspected_missing
 from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
@@ -166,15 +167,15 @@ class SnapshotReader:
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=False)
             latest = dict(self._offset_reader.offsets(dict.fromkeys(assigned.partitions, LATEST)))
-            recreated = recreated_topics(known_topic_ids, assigned.topic_ids)
-            missing = {tp for tp in known if tp not in latest or tp.topic in recreated} - confirmed_missing
+            suspects = suspected_missing(known, known_topic_ids, latest, assigned.topic_ids)
+            missing = suspects.keys() - confirmed_missing
             if missing:
                 confirmed = self._confirm_missing(missing, known_topic_ids)
                 confirmed_missing.update(confirmed)
                 if missing - confirmed:
                     self._offset_reader.wait()
                     continue
-            lower_ends = {tp for tp in (known.keys() & latest.keys()) - confirmed_missing if latest[tp] < known[tp]}
+            lower_ends = lower_end_offsets(known, latest).keys() - confirmed_missing
             if lower_ends and self._read_committed:
                 # Offsets between the last stable offset and the high watermark are not lost, only uncommitted.
                 high_watermarks = self._offset_reader.high_watermarks(lower_ends)
@@ -217,8 +218,3 @@ def contradicting_metadata_error(partitions: Iterable[TopicPartition]) -> Broker
         f"some brokers do not know all of {listed(sorted(partitions))}, although others do, in "
         f"{MAX_METADATA_RESPONSES} responses. Check whether each broker can reach the controller."
     )
-
-
-def recreated_topics(old_ids: Mapping[str, UUID], new_ids: Mapping[str, UUID]) -> frozenset[str]:
-    """Return the topics whose id changed."""
-    return frozenset(topic for topic, topic_id in old_ids.items() if topic in new_ids and new_ids[topic] != topic_id)

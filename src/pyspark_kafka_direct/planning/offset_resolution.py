@@ -17,6 +17,7 @@ from pyspark_kafka_direct.planning.offset_specs import (
     GlobalTimestamp,
     Latest,
     OffsetSpec,
+    ResolvedOffset,
     SpecificOffsets,
     SpecificTimestamps,
 )
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
 NO_RECORD = -1  # the ListOffsets response if no record has the timestamp or a later one
 
 RangeSide: TypeAlias = Literal["start", "end"]
-OffsetOrigin: TypeAlias = Literal["given", "earliest", "latest", "timestamp"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedOffset:
-    """A resolved start or end offset of a partition, and how it was determined."""
-
-    offset: int
-    origin: OffsetOrigin
 
 
 @dataclass(frozen=True, slots=True)

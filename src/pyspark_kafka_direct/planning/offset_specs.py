@@ -29,6 +29,8 @@ from pyspark_kafka_direct.planning.hints import did_you_mean, listed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+OffsetOrigin: TypeAlias = Literal["given", "earliest", "latest", "timestamp"]
+
 # What a starting timestamp means in a partition without a record that new.
 NoMatchStrategy: TypeAlias = Literal["error", "latest"]
 
@@ -201,3 +203,11 @@ def _check_order(
                 topic=tp.topic,
                 partition=tp.partition,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOffset:
+    """A resolved start or end offset of a partition, and how it was determined."""
+
+    offset: int
+    origin: OffsetOrigin

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.log.fake_cluster import tp
 
 from pyspark_kafka_direct.errors import IllegalLogStateError
-from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, SendTracker, lower_end_offsets
+from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, SendTracker
+from pyspark_kafka_direct.planning.data_loss import lower_end_offsets
 
 
 def new_future() -> LogFuture:

@@ -19,7 +19,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     evaluate_loss,
     evaluate_truncation,
 )
-from pyspark_kafka_direct.planning.offset_resolution import OffsetOrigin, ResolvedOffset
+from pyspark_kafka_direct.planning.offset_specs import OffsetOrigin, ResolvedOffset
 
 PLANNED = OffsetRange("t", 3, 10, 50)
 TP = TopicPartition("t", 3)

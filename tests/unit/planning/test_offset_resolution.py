@@ -9,7 +9,6 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.offset_resolution import (
     NO_RECORD,
     RangeSide,
-    ResolvedOffset,
     required_lookups,
     resolve_offsets,
 )
@@ -18,6 +17,7 @@ from pyspark_kafka_direct.planning.offset_specs import (
     GlobalTimestamp,
     Latest,
     OffsetSpec,
+    ResolvedOffset,
     SpecificOffsets,
     SpecificTimestamps,
 )
