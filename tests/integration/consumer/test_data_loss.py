@@ -133,7 +133,7 @@ def test_a_deleted_topic(bench: Workbench, topic: str) -> None:
         bench.run(request)
     read = bench.run(lenient)
     assert_numbers(read, records=0, lost=80)
-    assert read.counts.retries == 4  # one response is not enough: the broker's metadata may be stale
+    assert read.counts.total_seconds >= 5, "one response is not enough: the broker's metadata may be stale"
 
 
 def test_topic_deleted_during_a_read(bench: Workbench, topic: str) -> None:

@@ -337,7 +337,7 @@ def test_evidence_of_absence_is_dropped_when_metadata_has_the_partition(counts: 
     assert counts.lost == 0
 
 
-def test_a_missing_topic_is_confirmed_anew_after_it_was_fetched(counts: ReadCounts) -> None:
+def test_a_missing_topic_is_confirmed_again_after_it_was_fetched(counts: ReadCounts) -> None:
     """Brokers that restart omit topics for a moment; meanwhile an open transaction ends the readable log."""
     waiting = [response(last_stable_offset=10)] * 2_000
     replica = ScriptedReplica(UNKNOWN, *waiting, UNKNOWN, REST)

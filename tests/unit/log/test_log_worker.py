@@ -264,7 +264,7 @@ def test_a_missing_topic_fails_pending_reads_until_it_is_back(cluster: FakeClust
     assert harness.resets == []
 
 
-def test_a_missing_topic_is_confirmed_anew_after_it_was_back(cluster: FakeCluster, harness: WorkerHarness) -> None:
+def test_a_missing_topic_is_confirmed_again_after_it_was_back(cluster: FakeCluster, harness: WorkerHarness) -> None:
     """Between two restarts of the brokers, nobody requested a read."""
     read_five(cluster, harness)
     topic_id = cluster.topic_id
