@@ -72,9 +72,14 @@ def order_brokers(
     shift: int = 0,
 ) -> list[Address]:
     """Return the order in which to call brokers: known ones, then bootstrap servers; recently failed ones last."""
-    addresses = list(known_addresses)
-    first = (int(rotation * len(addresses)) + shift) % max(len(addresses), 1)
-    return sorted(dict.fromkeys([*addresses[first:], *addresses[:first], *bootstrap_addresses]), key=last_failure_time)
+    known = rotate(list(known_addresses), rotation, shift)
+    return sorted(dict.fromkeys([*known, *bootstrap_addresses]), key=last_failure_time)
+
+
+def rotate(brokers: list[_T], rotation: float, shift: int) -> list[_T]:
+    """Return brokers from the one at a fraction of the list and some later, so that processes begin with others."""
+    first = (int(rotation * len(brokers)) + shift) % max(len(brokers), 1)
+    return [*brokers[first:], *brokers[:first]]
 
 
 def broker_timeout(remaining_seconds: float, later_brokers: int, max_seconds: float) -> float:

@@ -158,6 +158,21 @@ class ClusterClient:
         with self._lock:
             return self._epoch_floors.is_stale(partition, topic_id, epoch)
 
+    def check_leader(
+        self,
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        epoch: int,
+        *,
+        broker: str | None = None,  # ``host:port``, for the error
+        deadline: Deadline | None = None,
+    ) -> None:
+        """Raise a transient error if a broker knows of a later leader than the one of this epoch."""
+        self.raise_epoch_floors([partition.topic], deadline=deadline)
+        if self.is_deposed(partition, topic_id, epoch):
+            code = ErrorCode.FENCED_LEADER_EPOCH
+            raise error_for(code, "fetching", topic=partition.topic, partition=partition.partition, broker=broker)
+
     def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> AbsenceCheck:
         """Return a check whether these partitions, with topic ids if known, are missing or recreated."""
         return AbsenceCheck(self, suspects)
@@ -235,10 +250,9 @@ class ClusterClient:
     def local_log_start(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> int | None:
         """Return the first offset on the leader's own disk, not in tiered storage (KIP-405); None if it is unknown."""
         try:
-            offset = self.offsets({partition: EARLIEST_LOCAL}, deadline=deadline)[partition]
+            return self.offsets({partition: EARLIEST_LOCAL}, deadline=deadline)[partition]
         except (ProtocolError, UnsupportedBrokerError):
             return None
-        return offset if offset >= 0 else None
 
     def call_any_broker(self, call: Callable[[Connection, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         """Call known brokers and bootstrap servers, each once, until one responds."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafka_direct.client.broker_selection import attempt_timeout, no_broker_error
+from pyspark_kafka_direct.client.broker_selection import attempt_timeout, no_broker_error, rotate
 from pyspark_kafka_direct.client.metadata import fetch_metadata, topic_report
 from pyspark_kafka_direct.errors import BrokerTimeoutError, ProtocolError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
@@ -64,10 +64,9 @@ def ask_witnesses(
     """
     if not cluster.nodes:
         cluster.refresh_brokers(deadline=deadline)
-    nodes = list(cluster.nodes.values())
-    first = (int(cluster.pool.rotation * len(nodes)) + shift) % max(len(nodes), 1)
     nodes = sorted(
-        [*nodes[first:], *nodes[:first]], key=lambda node: cluster.pool.last_failure_time((node.host, node.port))
+        rotate(list(cluster.nodes.values()), cluster.pool.rotation, shift),
+        key=lambda node: cluster.pool.last_failure_time((node.host, node.port)),
     )
     reports: dict[str, list[TopicReport]] = {name: [] for name in names}
     failures: list[KafkaDirectError] = []
@@ -137,21 +136,21 @@ class AbsenceCheck:
             BrokerError: No broker responds, or brokers contradict each other, until the deadline.
         """
         while True:
-            unconfirmed: list[TopicPartition] = []
+            failure: TransientBrokerError
             try:
                 presences = self.step(deadline)
-            except TransientBrokerError:  # the only broker may be restarting
-                if deadline.remaining() <= _STEP_SECONDS:
-                    raise
+            except TransientBrokerError as error:  # the only broker may be restarting
+                failure = error
             else:
                 unconfirmed = [tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED]
                 if not unconfirmed:
                     return presences
-            if deadline.remaining() <= _STEP_SECONDS:
-                raise BrokerTimeoutError(
+                failure = BrokerTimeoutError(
                     f"brokers do not agree whether the partition exists. Increase {deadline.setting} (more than "
                     f"{CONFIRMATION_SECONDS:g} s are needed), or try again.",
                     topic=unconfirmed[0].topic,
                     partition=unconfirmed[0].partition,
                 )
+            if deadline.remaining() <= _STEP_SECONDS:
+                raise failure
             self._cluster.pool.system.sleep(_STEP_SECONDS)

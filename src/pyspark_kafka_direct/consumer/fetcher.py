@@ -31,6 +31,7 @@ from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
+    CONFIRMATION_SECONDS,
     STALE_ENDS_TO_CONFIRM,
     GapDecision,
     LeaderLogState,
@@ -251,6 +252,9 @@ class Fetcher:
         if self._no_data_since is None:
             self._no_data_since = self._system.monotonic()
         no_data_seconds = self._system.monotonic() - self._no_data_since
+        if no_data_seconds < CONFIRMATION_SECONDS:  # too early, wherever the local log begins
+            self._back_off(gap.error)
+            return
         decision = evaluate_gap(position, self._replica.local_log_start(self._retry.deadline), no_data_seconds)
         if decision is GapDecision.RETRY:
             self._back_off(gap.error)
@@ -385,13 +389,10 @@ class ReadReplica:
         return LeaderLogState(start, end, self._topic_id)
 
     def check_leader(self, deadline: Deadline) -> None:
-        """Raise NotLeaderError if a broker knows of a later leader than the one that was fetched from."""
-        self._cluster.raise_epoch_floors([self._partition.topic], deadline=deadline)
-        if self._cluster.is_deposed(self._partition, self._topic_id, self._leader_epoch):
-            topic, partition = self._partition
-            raise error_for(
-                ErrorCode.FENCED_LEADER_EPOCH, "fetching", topic=topic, partition=partition, broker=self.broker
-            )
+        """Raise a transient error if a broker knows of a later leader than the one that was fetched from."""
+        self._cluster.check_leader(
+            self._partition, self._topic_id, self._leader_epoch, broker=self.broker, deadline=deadline
+        )
 
     def local_log_start(self, deadline: Deadline) -> int | None:
         """Return the first offset on the leader's own disk; earlier ones are in tiered storage, which is slow."""

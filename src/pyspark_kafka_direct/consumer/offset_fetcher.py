@@ -20,11 +20,9 @@ from pyspark_kafka_direct.planning.data_loss import (
     truncated_error,
     unproven_gap_error,
 )
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
     from pyspark_kafka_direct.consumer.background import BackgroundTasks
@@ -105,7 +103,7 @@ class OffsetFetcher:
         self._fetcher_manager.check_in_background(
             partition,
             truncated_error(tp, partition.position, truncated_to),
-            lambda: self._check_leader(tp, topic_id, epoch),
+            lambda: self._cluster.check_leader(tp, topic_id, epoch),
             lambda _: self._on_fatal_error(partition, truncated_error(tp, partition.position, truncated_to)),
         )
 
@@ -120,14 +118,14 @@ class OffsetFetcher:
         position = partition.fetch_offset
         tp, topic_id, epoch = partition.tp, partition.topic_id, partition.leader_epoch
 
-        def request() -> int | None:
-            local_log_start = self._cluster.local_log_start(tp)
-            if evaluate_gap(position, local_log_start, no_data_seconds) is not GapDecision.RETRY:
-                self._check_leader(tp, topic_id, epoch)
-            return local_log_start
+        def request() -> GapDecision:
+            decision = evaluate_gap(position, self._cluster.local_log_start(tp), no_data_seconds)
+            if decision is not GapDecision.RETRY:
+                self._cluster.check_leader(tp, topic_id, epoch)
+            return decision
 
-        def decide(local_log_start: int | None) -> None:
-            match evaluate_gap(position, local_log_start, no_data_seconds):
+        def decide(decision: GapDecision) -> None:
+            match decision:
                 case GapDecision.RETRY:
                     self._fetcher_manager.retry_later(partition, gap.error)
                 case GapDecision.GAP:
@@ -136,12 +134,6 @@ class OffsetFetcher:
                     self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, None))
 
         self._fetcher_manager.check_in_background(partition, gap.error, request, decide)
-
-    def _check_leader(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
-        """Raise NotLeaderError if a broker knows of a later leader than the one that was fetched from."""
-        self._cluster.raise_epoch_floors([tp.topic])
-        if self._cluster.is_deposed(tp, topic_id, epoch):
-            raise error_for(ErrorCode.FENCED_LEADER_EPOCH, "fetching", topic=tp.topic, partition=tp.partition)
 
     def _fetch_log_states(self, out_of_range_fetches: Sequence[_OutOfRangeFetch]) -> _LogStates:
         deadline = self._cluster.deadline()

@@ -15,7 +15,9 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
+from pyspark_kafka_direct.client.witnesses import AbsenceCheck
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, TransientBrokerError
@@ -327,3 +329,23 @@ def test_a_committed_epoch_of_a_deleted_topic_is_no_floor(three: list[FakeBroker
     assert ConsumerGroup(cluster, "group").committed([PARTITION]) == {PARTITION: 7}
     assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 10}
     assert pool.system.monotonic() - started < 1
+
+
+def test_the_error_of_the_last_step_is_raised_when_the_deadline_is_near(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that remains falls below a step while the failed step is handled."""
+
+    class Ticking(FakeTimeSystem):
+        def monotonic(self) -> float:
+            self.now += 0.1
+            return self.now
+
+    def fail(*_: object) -> None:
+        raise BrokerUnreachableError("no broker")
+
+    monkeypatch.setattr(AbsenceCheck, "step", fail)
+    with FakeBroker() as broker:
+        check = ClusterClient(broker.settings, pool=pool).absence_check({PARTITION: TOPIC_ID})
+        with pytest.raises(BrokerUnreachableError, match="no broker"):
+            check.wait(Deadline(1001.15, system=Ticking()))

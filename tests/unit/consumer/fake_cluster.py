@@ -23,6 +23,7 @@ from pyspark_kafka_direct.config.client_settings import ConnectionSettings, Fetc
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -236,8 +237,10 @@ class FakeCluster:
     def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
         self.floor_requests += 1
 
-    def is_deposed(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
-        return partition in self.deposed or epoch < self.logs[partition].epoch
+    def check_leader(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
+        self.raise_epoch_floors([partition.topic])
+        if partition in self.deposed or epoch < self.logs[partition].epoch:
+            raise error_for(ErrorCode.FENCED_LEADER_EPOCH, "fetching")
 
     def deadline(self) -> Deadline:
         return Deadline.after(60, system=self.system)
