@@ -39,26 +39,13 @@ from pyspark_kafka_direct.continuous.control_socket import MAX_LINE_BYTES, Contr
 from pyspark_kafka_direct.errors import QueryRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 LOCALHOST = "127.0.0.1"
 OTHER_HOST = "127.0.0.2"  # another address of the same machine
 MANY = 300  # more than may wait for their handshake
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems have only one loopback address")
-
-
-@pytest.fixture
-def drivers() -> Iterator[Callable[..., CoordinatorThread]]:
-    started: list[CoordinatorThread] = []
-
-    def start(*args: Any, **keywords: Any) -> CoordinatorThread:
-        started.append(CoordinatorThread(*args, **keywords))
-        return started[-1]
-
-    yield start
-    for driver in started:
-        driver.close()
 
 
 class Strangers:

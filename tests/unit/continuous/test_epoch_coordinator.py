@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.continuous.coordinator_threads import (
@@ -46,22 +46,9 @@ from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
-
-
-@pytest.fixture
-def drivers() -> Iterator[Callable[..., CoordinatorThread]]:
-    started: list[CoordinatorThread] = []
-
-    def start(*args: Any, **keywords: Any) -> CoordinatorThread:
-        started.append(CoordinatorThread(*args, **keywords))
-        return started[-1]
-
-    yield start
-    for driver in started:
-        driver.close()
 
 
 class TestCompleteRuns:
