@@ -27,6 +27,7 @@ CLASSES := .venv/.made-java-classes
 BIN := .venv/bin
 
 PYTEST := $(BIN)/python -m pytest
+UNIT := tests/unit tests/simulation
 SHARDS := $(BIN)/python -m tests.shards --at-once 3 $(MAKE)
 
 # Shards are split into parts so that three run until the end: shard-spark-1-2 is the first of two parts.
@@ -45,7 +46,7 @@ demo: $(VENV)  ## write and read 336,776 real flights with a real Kafka, as a ba
 # compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit tests the newest
 # Spark and Python: running them with both costs three minutes, and "make check" runs them with the pinned one.
 test: $(VENV) $(NEWEST) $(CLASSES)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
-	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 lint rust-check
+	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 simulation lint rust-check
 
 .PHONY: check
 check: $(VENV)  ## lint, types and unit tests: under two minutes
@@ -60,19 +61,27 @@ lint: $(VENV)  ## ruff, mypy and the vocabulary
 
 .PHONY: unit
 unit: $(VENV)  ## unit tests only
-	$(PYTEST) tests/unit
+	$(PYTEST) $(UNIT)
 
 .PHONY: unit-1 unit-2
 unit-1 unit-2: unit-%: $(VENV)
-	$(PYTEST) --part $*/2 tests/unit
+	$(PYTEST) --part $*/2 $(UNIT)
 
 .PHONY: newest-unit-1 newest-unit-2
 newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)
-	$(dir $(NEWEST))bin/python -m pytest --part $*/2 tests/unit
+	$(dir $(NEWEST))bin/python -m pytest --part $*/2 $(UNIT)
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in parallel shards
 	@$(SHARDS) $(INTEGRATION)
+
+# What a simulated run may be given besides seeds: PROCESSES=4 SCENARIO=range_reads SIZE=long COVERAGE=file.json
+SIMULATED = $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SIZE),--size $(SIZE)) \
+	$(if $(COVERAGE),--coverage $(COVERAGE))
+
+.PHONY: simulation
+simulation: $(VENV)
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first 1 --keep-going $(SIMULATED)
 
 # shard-spark is the shard, shard-spark-2-3 its second part of three.
 part = $(word $(1),$(subst -, ,$*))
@@ -99,6 +108,11 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/$(STAMP)
 	.venv-spark-$*/bin/python -c 'import pyspark, sys; print("PySpark", pyspark.__version__, "on Python", sys.version)'
 	.venv-spark-$*/bin/python -m pytest -m smoke -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration)
+
+.PHONY: simulate
+simulate: $(VENV)  ## run SEEDS (10,000) histories on a simulated Kafka cluster, from FIRST or at random; SEED=n replays one, TRACE=1 shows it
+	$(BIN)/python -m tests.simulation $(SIMULATED) \
+		$(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace),--seeds $(or $(SEEDS),10000) $(if $(FIRST),--first $(FIRST)) --keep-going)
 
 .PHONY: mutants
 mutants: $(VENV)  ## list small changes of TARGET (planning) that unit tests do not detect; MOST=n changes (300), SEED=n, AGAIN=1 retries survivors

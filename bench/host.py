@@ -81,7 +81,7 @@ class Host(Generic[Context]):
     def _answer(self, what: str) -> Any:
         try:
             if not self._pipe.poll(_CALL_DEADLINE):
-                self._process.kill()  # whatever it answers later would be taken for the answer to something else
+                self._process.kill()  # a late answer would be taken for the answer to the next request
                 raise BenchError(f"{what} took longer than {_CALL_DEADLINE:.0f} s")
             answer = self._pipe.recv()
         except (EOFError, OSError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FILE = DATA / "tests.json"
 
 _ROOT = Path(__file__).parents[2]
-_FOLDERS = ("tests/unit", "tests/integration")
+_FOLDERS = ("tests/unit", "tests/simulation", "tests/integration")
 _TIMEOUT_S = 600
 _ASSERTING_CALLS = ("raises", "warns")
 

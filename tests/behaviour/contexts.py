@@ -124,7 +124,7 @@ def spelled_name(option: str, spelling: str) -> str:
 
 
 def _value(spelling: str, value: str) -> str:
-    # Callers can pass values of any type, whatever the annotations say.
+    # Callers can pass values of any type, also against the annotations.
     return cast("str", json.loads(value)) if spelling == "v" else value
 
 

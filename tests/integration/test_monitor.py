@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pyspark import SparkFiles
 from pyspark.errors import StreamingQueryException
 from tests.integration.groups import committed
 from tests.integration.stream_queries import DEADLINE, Stream, produce
+from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
@@ -132,6 +134,28 @@ def test_a_batch_is_committed_when_it_is_done(
         wait_for(lambda: committed(kafka.bootstrap_servers, f"group-{topic}", topic) == {0: 5, 1: 0})
     finally:
         stream.stop()
+
+
+@pytest.mark.smoke
+def test_records_that_a_query_skips_are_counted_for_prometheus(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(1, prefix="skipped")
+    monitor = pyspark_kafka_direct.enable(spark)
+    registry = CollectorRegistry()
+    monitor.register_metrics(registry)
+    labels = {"topic": topic, "partition": "0", "cause": "aged_out"}
+    produce(kafka.bootstrap_servers, topic, range(4))
+    options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    stream = Stream(spark, kafka.bootstrap_servers, tmp_path, options)
+    stream.run()
+    assert registry.get_sample_value("kafka_direct_skipped_offsets_total", labels) is None
+    produce(kafka.bootstrap_servers, topic, range(4, 20))
+    Admin(kafka.bootstrap_servers).delete_records(topic, 12)
+    stream.run()
+    assert registry.get_sample_value("kafka_direct_skipped_offsets_total", labels) == 8
+    assert registry.get_sample_value("kafka_direct_data_losses_total", labels) == 1
+    assert [(loss.partition, loss.offsets) for loss in monitor.losses if loss.topic == topic] == [(0, 8)]
 
 
 def test_committed_offsets_never_decrease(

@@ -21,6 +21,7 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -258,6 +259,8 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     import sys
 
     (tmp_path / "token_providers.py").write_text(PROVIDER)
+    names = ("good", "late", "brief")
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, ",".join(f"token_providers:{name}" for name in names))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "token_providers", raising=False)
     return importlib.import_module("token_providers")

@@ -69,7 +69,7 @@ class Workbench:
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def producer(self, **config: Any) -> Producer:
-        """A producer that makes one batch of whatever lies between two ``flush``."""
+        """A producer that makes one batch of the records between two calls of ``flush``."""
         settings = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 30_000}  # which flush() does not wait for
         return Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
 

@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 public final class Consume {
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(System.out, false, StandardCharsets.UTF_8);
-        System.setOut(System.err); // whatever a library prints must not come between the answers
+        System.setOut(System.err); // what a library prints must not come between the answers
         ObjectMapper json = new ObjectMapper();
         Properties properties = new Properties();
         properties.put("bootstrap.servers", arguments[0]);

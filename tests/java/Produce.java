@@ -39,7 +39,7 @@ public final class Produce {
 
     public static void main(String[] arguments) throws IOException {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        System.setOut(System.err); // whatever a library prints must not come between the answers
+        System.setOut(System.err); // what a library prints must not come between the answers
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
             ObjectNode answer = JSON.createObjectNode();

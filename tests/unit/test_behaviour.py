@@ -15,6 +15,8 @@ from tests.shards.assignment import COLLECTED
 
 from pyspark_kafka_direct.records import IMPLEMENTATION
 
+UNIT = ("tests/unit", "tests/simulation")
+
 
 def test_options() -> None:
     assert not (message := report("options", option_outcomes.compare())), message
@@ -40,7 +42,9 @@ def test_functions_and_their_assertions() -> None:
 
 @pytest.mark.skipif(IMPLEMENTATION != "native", reason="the test ids were recorded with the native kernel")
 def test_no_test_id_is_missing(request: pytest.FixtureRequest) -> None:
-    if not collected_tests.is_full_run(request.config, "tests/unit"):
+    folders = [folder for folder in UNIT if collected_tests.is_full_run(request.config, folder)]
+    if not folders:
         pytest.skip("only a run of all unit tests has all ids")
     collected = [item.nodeid for item in request.config.stash[COLLECTED]]
-    assert not (message := report("tests", collected_tests.compare_ids(collected, "tests/unit"))), message
+    for folder in folders:
+        assert not (message := report("tests", collected_tests.compare_ids(collected, folder))), message

@@ -1,4 +1,4 @@
-"""Clocks, sleeps, random numbers, sockets and threads come from ``client/system.py`` alone, which tests can replace."""
+"""Clocks, sleeps, random numbers, sockets, threads and locks come from ``client/system.py``, which tests replace."""
 
 from __future__ import annotations
 
@@ -27,35 +27,49 @@ MODULES = frozenset({"time", "random", "secrets", "select", "selectors", "sched"
 
 CALLS = {
     "socket": frozenset({"socket", "socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname"}),
-    "threading": frozenset({"Thread", "Timer", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}),
+    "threading": frozenset(
+        {
+            "Thread",
+            "Timer",
+            "Event",
+            "Lock",
+            "RLock",
+            "Condition",
+            "Semaphore",
+            "BoundedSemaphore",
+            "Barrier",
+            "local",
+            "get_ident",
+            "get_native_id",
+            "current_thread",
+            "enumerate",
+        }
+    ),
     "datetime": frozenset({"now", "utcnow", "today"}),
     "date": frozenset({"today"}),
     "os": frozenset({"urandom", "getrandom"}),
     "uuid": frozenset({"uuid1", "uuid4"}),
     "subprocess": frozenset({"run", "Popen", "check_output", "check_call"}),
-    "futures": frozenset({"ThreadPoolExecutor", "ProcessPoolExecutor"}),
+    "futures": frozenset({"ThreadPoolExecutor", "ProcessPoolExecutor", "wait", "as_completed"}),
     "queue": frozenset({"Queue", "SimpleQueue"}),
     "request": frozenset({"urlopen", "urlretrieve"}),
     "client": frozenset({"HTTPConnection", "HTTPSConnection"}),
 }
-"""Forbidden calls, by the last name of their object. Classes may be named, as types and in except clauses."""
+"""Forbidden calls, by the last name of their object.
+
+Classes, except those of ``threading``, may be named as types and in except clauses.
+"""
 
 # `acquire` of these takes no lock: `System.acquire` waits on the system's clock, the others return a pooled resource.
 _ACQUIRES_RESOURCES = ("system", "pool", "idle_producers")
 
 ALLOWED = {
-    "continuous/epoch_coordinator.py": {"threading.Condition"},  # waits for it through the system
-    "continuous/query_state.py": {"threading.Condition"},  # waits for it through the system
-    "continuous/query_run.py": {"threading.Condition"},  # waits for it through the system
-    "continuous/partition_discovery.py": {"threading.Condition"},  # waits for it through the system
-    "direct/stop_hooks.py": {"threading.Condition"},  # waits for it through the system
+    "continuous/query_builder.py": {"threading.enumerate"},  # finds running queries by the names of their threads
+    "direct/checkpointed_stream.py": {"threading.Lock"},  # of the registry: no call of the system is made under it
     "direct/direct_stream.py": {"uuid.uuid4"},  # the id of a stream in its checkpoint, unique even in simulations
     "planning/topic_pattern.py": {"time"},  # the CPU time of matching, which no simulation replaces
-    "log/kafka_based_log.py": {"threading.Condition"},  # waits for it through the system
     "log/kafka_table.py": {"wait_for"},  # the log's own method, which waits through the system
     "spark/commit_offer.py": {"uuid.uuid4"},  # identifies a planner among the processes of a machine
-    "spark/offset_committer.py": {"threading.Condition"},  # waits for it through the system
-    "producer/async_producer.py": {"threading.Condition"},  # waits for it through the system
     "spark/stop_at_signal.py": {"threading.Thread"},  # a thread that the interpreter waits for at its exit
     "spark/listener_files.py": {"uuid.uuid4"},  # a file name that no other process uses
 }
@@ -87,8 +101,14 @@ def forbidden_uses(source: str) -> set[str]:
                     uses.add("acquire with a timeout")
                 elif name == "wait_for":
                     uses.add("wait_for")
+                elif name == "wait" and last.endswith("changed"):
+                    uses.add("wait for a condition")
+                elif name == "result" and (node.args or node.keywords) and ast.unparse(node) != "super().result(0)":
+                    uses.add("wait for a future")
                 elif (last, name) == ("Deadline", "after") and not any(word.arg == "system" for word in node.keywords):
                     uses.add("Deadline.after without a system")
+            case ast.Attribute(value=ast.Name(id="threading"), attr=name) if name in CALLS["threading"]:
+                uses.add(f"threading.{name}")  # also as a default factory
             case ast.Call(func=ast.Name(id=name)) if name in imported and name in forbidden:
                 uses.add(forbidden[name])
     return uses
@@ -129,7 +149,14 @@ def test_every_exception_names_an_existing_file() -> None:
         ("from datetime import datetime\ndatetime.now()", "datetime.now"),
         ("import datetime\ndatetime.datetime.now()", "datetime.now"),
         ("self._lock.acquire(timeout=3)", "acquire with a timeout"),
+        ("import threading\nthreading.Lock()", "threading.Lock"),
+        ("import threading\nlock = field(default_factory=threading.RLock)", "threading.RLock"),
+        ("from threading import Condition\nCondition()", "threading.Condition"),
+        ("import threading\nthreading.get_ident()", "threading.get_ident"),
         ("self._changed.wait_for(f, 3)", "wait_for"),
+        ("self._changed.wait(3)", "wait for a condition"),
+        ("future.result(timeout=3)", "wait for a future"),
+        ("from concurrent.futures import wait\nwait([future])", "futures.wait"),
         ("Deadline.after(3)", "Deadline.after without a system"),
         ("import urllib.request\nurllib.request.urlopen(url)", "request.urlopen"),
         ("import os\nos.urandom(8)", "os.urandom"),
@@ -144,12 +171,14 @@ def test_forbidden_uses_are_detected(line: str, use: str) -> None:
     [
         "import socket\ndef f(sock: socket.socket) -> None:\n    sock.settimeout(socket.AF_INET)",
         "import socket\ntry:\n    f()\nexcept socket.gaierror:\n    pass",
-        "import threading\nlock = threading.Lock()\nlock.acquire()",
+        "import threading\nraise threading.ThreadError",
+        "lock = self._system.lock()\nlock.acquire()",
+        "self._system.wait_for_future(future, 3)\nfuture.result()\nself._system.wait(self._changed, 3)",
         "from uuid import UUID\nUUID(int=0)",
         "system.monotonic()\nself._system.sleep(1)\nself._system.acquire(lock, 3)\nself._looks.now(3)",
         "from datetime import datetime\ndatetime.fromisoformat(text)",
         "Deadline.after(3, system=self._system)",
     ],
 )
-def test_types_locks_and_the_system_itself_may_be_used(line: str) -> None:
+def test_types_and_the_system_itself_may_be_used(line: str) -> None:
     assert forbidden_uses(line) == set()

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark_kafka_direct.client.deadline import Retry
-from pyspark_kafka_direct.errors import BrokerError, ProtocolError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.errors import (
+    BrokerError,
+    BrokerUnreachableError,
+    ProtocolError,
+    TopicNotFoundError,
+    TransientBrokerError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 from pyspark_kafka_direct.protocol.messages import CREATE_TOPICS, DESCRIBE_CONFIGS
@@ -74,6 +80,7 @@ def describe_broker_config(
         cluster.refresh_brokers(deadline=deadline)
     retry = _retry(cluster, deadline)
     while True:
+        failure: TransientBrokerError = BrokerUnreachableError("The metadata has no brokers.")
         for node in cluster.nodes.values():  # a broker returns only its own configuration
             try:
                 connection = cluster.connect(node, deadline)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_kafka_direct.client.broker_selection import call_any_broker
@@ -26,7 +25,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, MAX_WITNESSES, EpochFloors, Presence
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, STALE_EPOCH_SHARE, EpochFloors, Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _log = logging.getLogger("pyspark_kafka_direct.client")
-
-# If all brokers report a lower leader epoch than was seen before for this share of default.api.timeout.ms, the cluster
-# has lost its epochs. Metadata of a broker lags by seconds at most, and the other half remains for the request.
-_STALE_EPOCH_SHARE = 0.5
 
 __all__ = ["ClusterClient", "Node", "PartitionLeader", "PartitionMetadata", "TopicMetadata"]
 
@@ -73,7 +68,7 @@ class ClusterClient:
         self.pool = pool
         self._retries = retries  # fetchOffset.numRetries; None: as many as fit before the deadline
         self._retry_interval = retry_interval  # seconds (fetchOffset.retryIntervalMs); None: exponential
-        self._lock = threading.Lock()
+        self._lock = pool.system.lock()
         self.cluster_id: str | None = None  # None before the first response
         self._nodes: dict[int, Node] = {}
         self._cached_topics: dict[str, _CachedTopic] = {}  # by name
@@ -123,12 +118,19 @@ class ClusterClient:
         with self._lock:
             self._raise_epoch_floor(partition, topic_id, epoch)
 
-    def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
+    def raise_epoch_floors(
+        self,
+        names: Collection[str],
+        *,
+        partitions: Collection[TopicPartition] = (),  # whose replicas are asked first; by default all of the topics
+        deadline: Deadline | None = None,
+    ) -> None:
         """Accept no leader of an epoch lower than the highest that brokers report, because that leader was deposed."""
         retry = self._retry(deadline or self.deadline())
         while True:
             try:
-                reports_by_topic = ask_witnesses(self, names, retry.deadline, self._broker_shift)
+                replicas = self.known_replicas(partitions or self._cached_partitions(names))
+                reports_by_topic = ask_witnesses(self, names, retry.deadline, self._broker_shift, replicas)
                 break
             except TransientBrokerError as error:
                 retry.wait_or_raise(error)
@@ -138,20 +140,21 @@ class ClusterClient:
                     for index, epoch in (report.leader_epochs or {}).items():
                         self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
 
-    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        """Ask several brokers for the leader if an offset was committed with a later leader epoch than is known."""
-        # The epoch itself is no floor: without a topic id, it may be that of a topic that was deleted since.
+    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        """Ask several brokers for the leader if a later leader epoch than is known comes without a topic id."""
+        # The epoch itself is no floor: it may be that of a topic that was deleted since. It comes with a committed
+        # offset, or in a response to Fetch (KIP-951).
         known_epochs = {tp: epoch for tp, epoch in epochs.items() if epoch >= 0}
         topics = self._fresh_topics({tp.topic for tp in known_epochs}, deadline)
         outdated = {
-            tp.topic
+            tp
             for tp, epoch in known_epochs.items()
             if tp.topic in topics
             and (partition := topics[tp.topic].partitions.get(tp.partition)) is not None
             and 0 <= partition.leader_epoch < epoch
         }
         if outdated:
-            self.raise_epoch_floors(outdated, deadline=deadline)
+            self.raise_epoch_floors({tp.topic for tp in outdated}, partitions=outdated, deadline=deadline)
 
     def is_deposed(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
         """Return whether a later leader epoch than this one is known."""
@@ -168,7 +171,10 @@ class ClusterClient:
         deadline: Deadline | None = None,
     ) -> None:
         """Raise a transient error if a broker knows of a later leader than the one of this epoch."""
-        self.raise_epoch_floors([partition.topic], deadline=deadline)
+        self.raise_epoch_floors([partition.topic], partitions=[partition], deadline=deadline)
+        if topic_id is None:  # the plan did not have it, because the metadata of the planner lacked the topic
+            topic = self.topics([partition.topic], deadline=deadline).get(partition.topic)
+            topic_id = None if topic is None else topic.topic_id
         if self.is_deposed(partition, topic_id, epoch):
             code = ErrorCode.FENCED_LEADER_EPOCH
             raise error_for(code, "fetching", topic=partition.topic, partition=partition.partition, broker=broker)
@@ -223,6 +229,16 @@ class ClusterClient:
             leaders[partition] = None if node is None else PartitionLeader(node, metadata.leader_epoch)
         return leaders
 
+    def known_replicas(self, partitions: Collection[TopicPartition]) -> set[int]:
+        """Return the ids of the partitions' replicas that the cached metadata has, without a request."""
+        replicas: set[int] = set()
+        with self._lock:
+            for topic, index in partitions:
+                cached = self._cached_topics.get(topic)
+                if cached is not None and index in cached.metadata.partitions:
+                    replicas.update(cached.metadata.partitions[index].replicas)
+        return replicas
+
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Return the leaders that the cached metadata has, without a request."""
         leaders = {}
@@ -235,6 +251,12 @@ class ClusterClient:
                     leaders[partition] = PartitionLeader(node, metadata.leader_epoch)
         return leaders
 
+    def known_topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
+        """Return the topic ids that the cached metadata has, without a request."""
+        with self._lock:
+            cached_topics = {name: self._cached_topics[name].metadata for name in names if name in self._cached_topics}
+        return {name: topic.topic_id for name, topic in cached_topics.items() if topic.topic_id is not None}
+
     def offsets(
         self,
         positions: Mapping[TopicPartition, int],
@@ -245,7 +267,8 @@ class ClusterClient:
         """Return offsets by position: -2 (log start), -1 (end), or a timestamp in milliseconds."""
         # By timestamp: the first offset whose record has this timestamp or a later one, or -1 if there is none.
         request = ListOffsetsRequest(isolation_level, self.settings.request_timeout_ms)
-        return call_leaders(self, request, positions, self._retry(deadline or self.deadline()))
+        ordered_positions = dict(sorted(positions.items()))  # callers pass sets, whose order differs between processes
+        return call_leaders(self, request, ordered_positions, self._retry(deadline or self.deadline()))
 
     def local_log_start(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> int | None:
         """Return the first offset on the leader's own disk, not in tiered storage (KIP-405); None if it is unknown."""
@@ -341,6 +364,11 @@ class ClusterClient:
             else:
                 return topics
 
+    def _cached_partitions(self, names: Collection[str]) -> list[TopicPartition]:
+        with self._lock:
+            cached = {name: self._cached_topics[name] for name in names if name in self._cached_topics}
+        return [TopicPartition(name, index) for name, topic in cached.items() for index in topic.metadata.partitions]
+
     def _raise_epoch_floor(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
         """Raise a floor, and remove cached metadata that is below it; requires the lock."""
         self._epoch_floors.raise_to(tp, topic_id, epoch)
@@ -380,7 +408,7 @@ class ClusterClient:
                 name: topic for name, topic in previous_topics.items() if name not in requested_names
             }
             self._cached_topics.update({name: _CachedTopic(topic, now) for name, topic in topics.items()})
-            if names is not None:  # floors are kept forever, so there are none of all topics of a cluster
+            if names is not None:  # a cluster may have more topics than floors are retained
                 for name, topic in metadata.topics.items():
                     for index, partition in topic.partitions.items():
                         self._epoch_floors.raise_to(TopicPartition(name, index), topic.topic_id, partition.leader_epoch)
@@ -400,33 +428,27 @@ class ClusterClient:
         if not stale_since:
             return
         self.use_next_broker()
-        seconds = max(_STALE_EPOCH_SHARE * self.settings.default_api_timeout_ms / 1000, CONFIRMATION_SECONDS)
+        seconds = max(STALE_EPOCH_SHARE * self.settings.default_api_timeout_ms / 1000, CONFIRMATION_SECONDS)
         confirmed_before = now - seconds
         suspects = [suspect for suspect, since in stale_since.items() if since <= confirmed_before]
         if not suspects:
             return
         try:
-            reports = ask_witnesses(self, {tp.topic for tp, _ in suspects}, deadline)
+            replicas = self.known_replicas([tp for tp, _ in suspects])
+            reports = ask_witnesses(self, {tp.topic for tp, _ in suspects}, deadline, replicas=replicas)
         except TransientBrokerError:
             return
-        # One broker that responds may be cut off from the others, with the leader that was deposed.
-        required_reports = min(len(self._nodes) // 2 + 1, MAX_WITNESSES)
         with self._lock:
             for tp, topic_id in suspects:
-                epochs = [
-                    (report.leader_epochs or {}).get(tp.partition, -1) if report.topic_id == topic_id else -1
-                    for report in reports[tp.topic]
-                ]
-                if len(epochs) >= required_reports and all(
-                    self._epoch_floors.is_stale(tp, topic_id, epoch) for epoch in epochs
-                ):
+                epoch = self._epoch_floors.highest_if_all_stale(tp, topic_id, reports[tp.topic], len(self._nodes))
+                if epoch is not None:
                     self._epoch_floors.drop(tp, topic_id)
                     self._cached_topics.pop(tp.topic, None)  # its epochs are higher, too
                     _log.warning(
                         "all brokers report an earlier leader epoch of %s than before (%s): the cluster has lost its "
                         "epochs, and possibly records",
                         tp,
-                        max(epochs),
+                        epoch,
                     )
 
     def _retry(self, deadline: Deadline) -> Retry:

@@ -9,7 +9,6 @@ brokers retain for a day.
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
@@ -68,8 +67,8 @@ class ConnectionPool:
         # Which known broker this process calls first, as a fraction of them: different processes spread the load, and
         # one process reuses its connection.
         self.rotation = system.random()
-        self.idle_producers = IdleProducerPool()
-        self._lock = threading.Lock()
+        self.idle_producers = IdleProducerPool(system)
+        self._lock = system.lock()
         self._idle: OrderedDict[int, _IdleConnection] = OrderedDict()  # by id(connection), longest idle first
         self._failures: dict[tuple[str, int], _BrokerFailures] = {}
         self._closed = False
@@ -118,7 +117,7 @@ class ConnectionPool:
 
     def clear(self) -> None:
         """Close all idle connections, and drop the failures and the producer ids."""
-        self.idle_producers = IdleProducerPool()
+        self.idle_producers = IdleProducerPool(self.system)
         with self._lock:
             connections = [idle.connection for idle in self._idle.values()]
             self._idle.clear()

@@ -77,6 +77,7 @@ class ConsumerGroup:
 
         if partitions is not None and not partitions:
             return {}
+        partitions = None if partitions is None else sorted(partitions)
         return self._coordinator.call(call, {tp.topic for tp in partitions or ()}, deadline)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, deadline: Deadline | None = None) -> None:
@@ -138,7 +139,7 @@ class ConsumerGroup:
                     entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
                 )
         _check_all_partitions(OFFSET_FETCH, partitions or (), committed, connection)
-        self._cluster.raise_committed_epochs({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
+        self._cluster.confirm_epochs({tp: each.leader_epoch for tp, each in committed.items()}, deadline)
         ordered_partitions = committed if partitions is None else partitions
         return {tp: committed[tp] for tp in ordered_partitions if committed[tp].offset != _NO_OFFSET}
 

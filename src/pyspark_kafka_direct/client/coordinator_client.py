@@ -57,7 +57,7 @@ class BrokerLookup(Protocol):
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionLeader]:
         """Return the leaders that the cached metadata has, without a request."""
 
-    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         """Accept no leader of an epoch lower than that of a committed offset."""
 
     def confirm_missing(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _MAX_IDLE_PER_KEY = 4
@@ -38,8 +38,8 @@ class IdempotentProducerState:
 class IdleProducerPool:
     """Idle producers by key; each is acquired by one user at a time. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, system: System) -> None:
+        self._lock = system.lock()
         self._idle: dict[Hashable, list[IdempotentProducerState]] = {}
 
     def acquire(self, key: Hashable) -> IdempotentProducerState | None:

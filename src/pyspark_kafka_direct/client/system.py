@@ -1,4 +1,4 @@
-"""Time, randomness, name resolution, sockets and threads: everything that a simulation replaces, in one object.
+"""Time, randomness, name resolution, sockets, threads and locks: what a simulation replaces, in one object.
 
 The packages that contact brokers, read, write or plan use nothing else to read a clock, sleep or connect. Long-lived
 objects (pool, connection, cluster client) get their system from their creator, a single wait from its ``Deadline``.
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     import urllib.request
     from collections.abc import Callable, Collection
+    from concurrent.futures import Future
+    from types import TracebackType
 
 _BACKLOG = 1024  # all tasks of a job may connect at once
 
@@ -47,8 +49,40 @@ class WakeupSignal(Protocol):
     def close(self) -> None: ...
 
 
+class Lock(Protocol):
+    """A lock; to acquire it with a timeout, call ``System.acquire``."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+
+    def release(self) -> None:
+        """Release the lock; unless it is re-entrant, any thread may."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class Condition(Protocol):
+    """A condition with a re-entrant lock; to wait for it, call ``System.wait``."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait on the machine's clock; only ``RealSystem`` calls it."""
+
+    def notify(self, n: int = 1) -> None: ...
+
+    def notify_all(self) -> None: ...
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
 class System(Protocol):
-    """Clocks, sleep, randomness, sockets and threads of a process. Several threads may share it."""
+    """Clocks, sleep, randomness, sockets, threads and locks of a process. Several threads may share it."""
 
     def __hash__(self) -> int:
         """Identify the system: cached tokens belong to one system."""
@@ -96,11 +130,23 @@ class System(Protocol):
     def run_with_timeout(self, run: Callable[[], None], name: str, seconds: float) -> None:
         """Run a function in a new daemon thread; the thread is abandoned if it exceeds the timeout."""
 
-    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+    def thread_id(self) -> int:
+        """Return a number that identifies the calling thread among those that run."""
+
+    def lock(self) -> Lock: ...
+
+    def reentrant_lock(self) -> Lock: ...
+
+    def condition(self) -> Condition: ...
+
+    def acquire(self, lock: Lock, seconds: float) -> bool:
+        """Acquire a lock; return whether it was free in time."""
+
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
         """Wait until a condition that the caller holds is notified; return whether it was in time."""
 
-    def acquire(self, lock: threading.Lock, seconds: float) -> bool:
-        """Acquire a lock; return whether it was free in time."""
+    def wait_for_future(self, future: Future[Any], seconds: float | None) -> None:
+        """Wait until a future is done, or until the time is up."""
 
 
 class RealSystem:
@@ -108,10 +154,11 @@ class RealSystem:
 
     __slots__ = ()
 
-    # Clocks are read often: these avoid one function call each.
+    # These are called often: without a method of their own, each call is cheaper.
     monotonic = staticmethod(time.monotonic)
     wall_time = staticmethod(time.time)
     random = staticmethod(random.random)
+    thread_id = staticmethod(threading.get_ident)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -184,11 +231,26 @@ class RealSystem:
             return
         thread.join(seconds)
 
-    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+    def lock(self) -> Lock:
+        return threading.Lock()
+
+    def reentrant_lock(self) -> Lock:
+        return threading.RLock()
+
+    def condition(self) -> Condition:
+        return threading.Condition()
+
+    def acquire(self, lock: Lock, seconds: float) -> bool:
+        return lock.acquire(timeout=seconds)
+
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
         return condition.wait(seconds)
 
-    def acquire(self, lock: threading.Lock, seconds: float) -> bool:
-        return lock.acquire(timeout=seconds)
+    def wait_for_future(self, future: Future[Any], seconds: float | None) -> None:
+        if not future.done():
+            from concurrent.futures import wait
+
+            wait([future], seconds)
 
 
 class _SocketWakeupSignal:

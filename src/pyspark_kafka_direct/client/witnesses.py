@@ -45,6 +45,8 @@ class WitnessLookup(Protocol):
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
 
+    def known_replicas(self, partitions: Collection[TopicPartition]) -> set[int]: ...
+
     def use_next_broker(self) -> None: ...
 
     def connect(self, node: Node, deadline: Deadline) -> Connection: ...
@@ -53,20 +55,26 @@ class WitnessLookup(Protocol):
 
 
 def ask_witnesses(
-    cluster: WitnessLookup, names: Collection[str], deadline: Deadline, shift: int = 0
+    cluster: WitnessLookup,
+    names: Collection[str],
+    deadline: Deadline,
+    shift: int = 0,
+    replicas: Collection[int] = (),
 ) -> dict[str, list[TopicReport]]:
     """Return what brokers report about topics: each that responds, at most three.
 
-    ``shift`` rotates the brokers, so that a later call asks others; brokers that failed recently are last.
+    Replicas are asked first, because the leader is one of them. ``shift`` rotates the brokers, so that a later call
+    asks others; brokers that failed recently are last.
 
     Raises:
         BrokerError: No broker responded.
     """
-    if not cluster.nodes:
+    # If all known brokers failed, they may have other addresses now, which bootstrap servers report.
+    if all(cluster.pool.last_failure_time((node.host, node.port)) for node in cluster.nodes.values()):
         cluster.refresh_brokers(deadline=deadline)
     nodes = sorted(
         rotate(list(cluster.nodes.values()), cluster.pool.rotation, shift),
-        key=lambda node: cluster.pool.last_failure_time((node.host, node.port)),
+        key=lambda node: (cluster.pool.last_failure_time((node.host, node.port)), node.id not in replicas),
     )
     reports: dict[str, list[TopicReport]] = {name: [] for name in names}
     failures: list[KafkaDirectError] = []
@@ -118,12 +126,14 @@ class AbsenceCheck:
         return self._evidence[tp].new_topic_id
 
     def step(self, deadline: Deadline) -> dict[TopicPartition, Presence]:
-        """Ask brokers once; a later step begins with other brokers.
+        """Ask brokers once: first the replicas, in later steps others, too.
 
         Raises:
             BrokerError: No broker responded.
         """
-        reports = ask_witnesses(self._cluster, {tp.topic for tp in self._evidence}, deadline, self._steps)
+        names = {tp.topic for tp in self._evidence}
+        replicas = () if self._steps else self._cluster.known_replicas(self._evidence)
+        reports = ask_witnesses(self._cluster, names, deadline, self._steps, replicas)
         self._steps += 1
         self._cluster.use_next_broker()  # the one that did not know a partition may lag behind
         now = self._cluster.pool.system.monotonic()
@@ -142,7 +152,7 @@ class AbsenceCheck:
             except TransientBrokerError as error:  # the only broker may be restarting
                 failure = error
             else:
-                unconfirmed = [tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED]
+                unconfirmed = sorted(tp for tp, presence in presences.items() if presence is Presence.UNCONFIRMED)
                 if not unconfirmed:
                     return presences
                 failure = BrokerTimeoutError(

@@ -23,7 +23,7 @@ from pyspark_kafka_direct.config.security_settings import (
     UnsecuredClaims,
     check_extensions,
 )
-from pyspark_kafka_direct.config.spark_definitions import TOKEN_URLS_VARIABLE
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE, TOKEN_URLS_VARIABLE
 from pyspark_kafka_direct.config.tls_parser import parse_tls
 from pyspark_kafka_direct.errors import OptionError
 
@@ -206,6 +206,7 @@ def _parse_oauth(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings
     if provider:
         if url is not None:
             raise OptionError(f"oauthTokenProvider and {parsed.name_of(_URL)} exclude each other; set only one of them")
+        _check_provider(provider)
         return OAuthSettings(provider=provider, extensions=extensions)
     if url is not None:
         return _parse_token_endpoint(url, parsed, jaas_options, extensions, warnings)
@@ -218,6 +219,17 @@ def _parse_oauth(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings
         "oauthTokenProvider to module:factory (a Python function that returns a provider), or "
         f"{parsed.name_of(_URL)} with clientId and clientSecret in {parsed.name_of('sasl.jaas.config')}"
     )
+
+
+def _check_provider(provider: str) -> None:
+    """Reject a provider that the driver's environment does not allow."""
+    # Users who may set options, but run no code on the driver, could otherwise call any function that can be imported.
+    if provider not in environment_list(os.environ, TOKEN_PROVIDERS_VARIABLE):
+        raise OptionError(
+            f"oauthTokenProvider: {provider!r} is not allowed, because this function would run on the driver and the "
+            f"executors. Before Spark starts, set the environment variable {TOKEN_PROVIDERS_VARIABLE} of the driver to "
+            "the allowed functions, separated by commas"
+        )
 
 
 def _parse_token_endpoint(

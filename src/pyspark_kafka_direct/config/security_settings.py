@@ -42,7 +42,7 @@ class Secret:
         return MASK
 
     def __format__(self, spec: str) -> str:
-        return MASK  # whatever the format spec is
+        return MASK  # for every format spec
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and self._value == other._value

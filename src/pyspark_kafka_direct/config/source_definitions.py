@@ -467,7 +467,7 @@ SOURCE_OPTIONS: Final = (
         "oauthTokenProvider",
         "oauth_token_provider",
         "`module:factory` that returns a provider of OAUTHBEARER tokens. It is imported on the driver and the "
-        "executors.",
+        "executors, and must be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the driver.",
         value_type=ValueType.STRING,
         role="connect",
         apis=CONNECTION_APIS,

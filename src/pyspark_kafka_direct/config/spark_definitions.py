@@ -17,6 +17,7 @@ from pyspark_kafka_direct.config.config_option import (
 )
 
 TOKEN_URLS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"  # noqa: S105 - a variable's name
+TOKEN_PROVIDERS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS"  # noqa: S105 - a variable's name
 
 _KAFKA: Final = "spark.streaming.kafka."
 _BACKPRESSURE: Final = "spark.streaming.backpressure."
@@ -133,5 +134,15 @@ SPARK_OPTIONS: Final = (
         value_type=ValueType.LIST,
         unsupported={},
         source_keys=(SourceKey(ConfigSource.ENVIRONMENT, TOKEN_URLS_VARIABLE),),
+    ),
+    ConfigOption(
+        name=TOKEN_PROVIDERS_VARIABLE,
+        role="connect",
+        apis=same_default(APIS),
+        doc="On the driver: the values that `oauthTokenProvider` may have, each `module:factory`, separated by commas. "
+        "Without it, the option is rejected; see docs/security.md.",
+        value_type=ValueType.LIST,
+        unsupported={},
+        source_keys=(SourceKey(ConfigSource.ENVIRONMENT, TOKEN_PROVIDERS_VARIABLE),),
     ),
 )

@@ -6,7 +6,6 @@ polls its descriptor among others, and runs the callbacks in its own thread.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -32,7 +31,7 @@ class BackgroundTasks:
 
     def __init__(self, system: System) -> None:
         self._system = system
-        self._lock = threading.Lock()
+        self._lock = system.lock()
         self._signal = system.wakeup_signal()
         self._completed: deque[_Completion] = deque()
         self._closed = False

@@ -32,7 +32,6 @@ from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
-    STALE_ENDS_TO_CONFIRM,
     GapDecision,
     LeaderLogState,
     Presence,
@@ -40,8 +39,8 @@ from pyspark_kafka_direct.planning.data_loss import (
     evaluate_loss,
     evaluate_truncation,
     topic_error,
-    unproven_gap_error,
 )
+from pyspark_kafka_direct.planning.loss_errors import unproven_gap_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
@@ -178,6 +177,8 @@ class Fetcher:
         return True
 
     def _decide(self, position: int, fetched: FetchResponsePartition) -> FetchAction:
+        if fetched.error_code and fetched.current_leader is not None:
+            self._replica.confirm_epoch(fetched.current_leader.leader_epoch, self._retry.deadline)
         context = FetchContext(
             self._request.offsets.topic_partition,
             position,
@@ -200,10 +201,10 @@ class Fetcher:
                 self._retry_fetch(action)
             case CheckLeaderLog(error):
                 log = self._replica.fetch_log_state(self._retry.deadline)
-                if (
-                    position >= log.end
-                    and self._replica.end_may_be_stale
-                    and self._stale_end_responses < STALE_ENDS_TO_CONFIRM
+                if log.is_end_unconfirmed(
+                    position + 1,
+                    end_may_be_stale=self._replica.end_may_be_stale,
+                    responses=self._stale_end_responses,
                 ):
                     self._stale_end_responses += 1
                     self._back_off(error)
@@ -263,7 +264,8 @@ class Fetcher:
         offsets = self._request.offsets
         next_offset = min(gap.end, offsets.until_offset)
         if decision is GapDecision.UNKNOWN:
-            loss = unproven_gap_error(offsets.topic_partition, position, gap.end, self._replica.broker)
+            broker = self._replica.broker
+            loss = unproven_gap_error(offsets.topic_partition, position, gap.end, no_data_seconds, broker)
             if self._request.fail_on_data_loss:
                 raise loss
             _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
@@ -379,7 +381,7 @@ class ReadReplica:
     def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
         """Return the offsets of the leader's log; no other broker knows of a later leader."""
         self.release()
-        self._cluster.raise_epoch_floors([self._partition.topic], deadline=deadline)
+        self._cluster.raise_epoch_floors([self._partition.topic], partitions=[self._partition], deadline=deadline)
         self._refresh_metadata(deadline)
         # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
         start, end = (
@@ -387,6 +389,12 @@ class ReadReplica:
             for position in (EARLIEST, LATEST)
         )
         return LeaderLogState(start, end, self._topic_id)
+
+    def confirm_epoch(self, epoch: int, deadline: Deadline) -> None:
+        """Ask several brokers for the leader if a response named a later epoch (KIP-951)."""
+        self.release()
+        if epoch > self._leader_epoch:
+            self._cluster.confirm_epochs({self._partition: epoch}, deadline)
 
     def check_leader(self, deadline: Deadline) -> None:
         """Raise a transient error if a broker knows of a later leader than the one that was fetched from."""

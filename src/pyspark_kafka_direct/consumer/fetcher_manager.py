@@ -21,7 +21,8 @@ from pyspark_kafka_direct.errors import (
     TopicRecreatedError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.planning.data_loss import Presence, missing_error, recreated_error, topic_error
+from pyspark_kafka_direct.planning.data_loss import Presence, topic_error
+from pyspark_kafka_direct.planning.loss_errors import missing_error, recreated_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class FetcherManager:
             return
         partition.transient_error = error
         self._assign(partition, node, current_leader.leader_epoch)
+        self._refresh_at = 0.0  # metadata has to confirm the epoch, which then becomes the floor
 
     def remove_fetcher(self, fetcher: BrokerFetcher, error: KafkaDirectError) -> None:
         """Close a fetcher after an error; the leaders of its partitions are searched again."""

@@ -11,15 +11,13 @@ from pyspark_kafka_direct.consumer.fetcher import OUT_OF_RANGE_BEFORE_EPOCH_RESE
 from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
-    STALE_ENDS_TO_CONFIRM,
     GapDecision,
     LeaderLogState,
     evaluate_gap,
     out_of_range_error,
     topic_error,
-    truncated_error,
-    unproven_gap_error,
 )
+from pyspark_kafka_direct.planning.loss_errors import truncated_error, unproven_gap_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,7 +129,7 @@ class OffsetFetcher:
                 case GapDecision.GAP:
                     on_confirmed()
                 case GapDecision.UNKNOWN:
-                    self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, None))
+                    self._on_fatal_error(partition, unproven_gap_error(tp, position, gap.end, no_data_seconds))
 
         self._fetcher_manager.check_in_background(partition, gap.error, request, decide)
 
@@ -139,7 +137,8 @@ class OffsetFetcher:
         deadline = self._cluster.deadline()
         partitions = [rejected_fetch.partition for rejected_fetch in out_of_range_fetches]
         topic_names = {partition.tp.topic for partition in partitions}
-        self._cluster.raise_epoch_floors(topic_names, deadline=deadline)
+        tps = [partition.tp for partition in partitions]
+        self._cluster.raise_epoch_floors(topic_names, partitions=tps, deadline=deadline)
         topics = self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
         existing = [
             partition.tp
@@ -159,10 +158,8 @@ class OffsetFetcher:
             self._fetcher_manager.assign_to_leader(partition, states.topics.get(partition.tp.topic))
             return
         position = partition.fetch_offset
-        if (
-            position > log.end
-            and rejected_fetch.end_may_be_stale
-            and partition.stale_end_responses < STALE_ENDS_TO_CONFIRM
+        if log.is_end_unconfirmed(
+            position, end_may_be_stale=rejected_fetch.end_may_be_stale, responses=partition.stale_end_responses
         ):
             partition.stale_end_responses += 1
             self._fetcher_manager.retry_later(partition, rejected_fetch.error)

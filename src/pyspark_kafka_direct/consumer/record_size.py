@@ -39,7 +39,7 @@ def sample_record_size(
     pool: ConnectionPool = POOL,
 ) -> RecordSizeSample | None:
     """Measure the record batches of one fetch from ``offset`` on; None if it returned no complete batch."""
-    # Planning must not wait for more records, whatever fetch.min.bytes is.
+    # Planning must not wait for more records, as fetch.min.bytes could require.
     no_wait = replace(fetch, fetch_min_bytes=0, fetch_max_wait_ms=0)
     replica = ReadReplica(settings, no_wait, partition, topic_id, leader, pool)
     try:

@@ -321,6 +321,8 @@ class ContinuousExecution:
 
     def _commit(self, result: EpochResult) -> None:
         """Commit an epoch to the logs. An epoch in which no offset moved is not written."""
+        for cause, offsets in result.skipped_offsets:
+            self._offset_reader.count_loss(cause, offsets)
         start_offsets = self._committed_offsets
         if result.offsets == start_offsets:
             self._planner.retain_topic_ids(result.recreated_topic_ids)

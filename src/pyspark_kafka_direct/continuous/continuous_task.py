@@ -25,9 +25,10 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
     TransientBrokerError,
-    TruncatedError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import loss_cause, resume_offset
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class TaskLoop:
         started_at = self._system.monotonic()
         reset_positions = self._data_loss_handler.take_reset_positions()
         recreated_topic_ids = self._data_loss_handler.take_recreated_topic_ids()
+        skipped_offsets = self._data_loss_handler.take_skipped_offsets()
         self._sink.end_epoch(request.epoch, positions, recreated_topic_ids)
         flush_ms = (self._system.monotonic() - started_at) * 1000
         report = EpochReport(
@@ -205,6 +207,7 @@ class TaskLoop:
             self._read_rows,
             reset_positions,
             recreated_topic_ids,
+            skipped_offsets,
         )
         self._channel.report(
             report, Deadline.after(self._epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
@@ -247,6 +250,7 @@ class DataLossHandler:
         self._missing_partitions: set[TopicPartition] = set()
         self._reset_positions: dict[TopicPartition, int] = {}
         self._recreated_topic_ids: dict[TopicPartition, UUID] = {}
+        self._skipped_offsets: dict[DataLossCause, dict[TopicPartition, int]] = {}
 
     def handle(self, error: DataLossError | TopicNotFoundError) -> None:
         """Handle an error of the consumer. If the brokers are unreachable, the consumer raises it again later."""
@@ -271,6 +275,10 @@ class DataLossHandler:
             "data loss: %s Reading resumes at offset %d of %s (failOnDataLoss=false)", error.message, offset, partition
         )
         self._consumer.seek(partition, offset)
+        cause = loss_cause(error, position, start, end)
+        if cause is not None:
+            is_same_topic = cause is not DataLossCause.RECREATED
+            self._count_skipped(cause, partition, max(offset - position, 0) if is_same_topic else 0)
         self._missing_partitions.discard(partition)
         if offset < position:
             self._reset_positions[partition] = min(offset, self._reset_positions.get(partition, offset))
@@ -287,9 +295,19 @@ class DataLossHandler:
         reset_positions, self._reset_positions = self._reset_positions, {}
         return reset_positions
 
+    def take_skipped_offsets(self) -> dict[DataLossCause, dict[TopicPartition, int]]:
+        """Return and clear how many offsets were skipped, by cause and partition."""
+        skipped_offsets, self._skipped_offsets = self._skipped_offsets, {}
+        return skipped_offsets
+
+    def _count_skipped(self, cause: DataLossCause, partition: TopicPartition, offsets: int) -> None:
+        counts = self._skipped_offsets.setdefault(cause, {})
+        counts[partition] = counts.get(partition, 0) + offsets
+
     def _warn_of_missing(self, partition: TopicPartition, error: TopicNotFoundError) -> None:
         if partition not in self._missing_partitions:
             self._missing_partitions.add(partition)
+            self._count_skipped(DataLossCause.DELETED, partition, 0)
             _log.warning("data loss: %s Reading continues without %s (failOnDataLoss=false)", error.message, partition)
 
     def _log_bounds(self, partition: TopicPartition) -> tuple[int, int]:
@@ -297,17 +315,6 @@ class DataLossHandler:
         start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
         # The end of uncommitted records: an open transaction is no data loss.
         return start, self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
-
-
-def resume_offset(error: DataLossError | TopicNotFoundError, position: int, start: int, end: int) -> int:
-    """Return where to resume; ``start`` and ``end`` are the bounds of the log."""
-    if isinstance(error, TopicRecreatedError):
-        return start
-    if isinstance(error, DataLossError) and error.resume_offset is not None:
-        return error.resume_offset
-    if isinstance(error, TruncatedError):
-        return max(min(position, end), start)
-    return start if position < start else min(position, end)
 
 
 def _run_task_loop(plan: TaskPlan, task: int, channel: TaskChannel, start_message: StartTask) -> None:

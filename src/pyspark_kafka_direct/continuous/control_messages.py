@@ -17,17 +17,19 @@ from uuid import UUID
 
 from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error, printable
 from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_json
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-CONTROL_PROTOCOL_VERSION: Final = 2  # HandshakeChallenge carries it, and has the same form in all versions
+CONTROL_PROTOCOL_VERSION: Final = 3  # HandshakeChallenge carries it, and has the same form in all versions
 MAX_FAILURE_CHARS: Final = 16_384
 
 _MAX_INT64 = (1 << 63) - 1
 
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
 TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
+SkippedOffsets: TypeAlias = "Mapping[DataLossCause, Offsets]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ class EpochReport:
 
     # The ids of recreated topics that were detected since the last report, by the partitions that read them now.
     recreated_topic_ids: TopicIds = field(default_factory=dict)
+
+    # How many offsets were skipped since the last report by data loss, 0 if that is unknown.
+    skipped_offsets: SkippedOffsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,16 @@ def _topic_ids_to_json(ids: TopicIds) -> dict[str, dict[str, str]]:
     return topics
 
 
+def _skipped_offsets_to_json(skipped: SkippedOffsets) -> dict[str, dict[str, dict[str, int]]]:
+    return {cause.name: _offsets_to_json(offsets) for cause, offsets in skipped.items()}
+
+
+def _read_skipped_offsets(value: object) -> SkippedOffsets:
+    if not isinstance(value, dict) or not value.keys() <= DataLossCause.__members__.keys():
+        raise ValueError("not offsets by cause")
+    return {DataLossCause[cause]: _read_offsets(offsets) for cause, offsets in value.items()}
+
+
 def _read_topic_ids(value: object) -> TopicIds:
     if not isinstance(value, dict) or not all(isinstance(ids, dict) for ids in value.values()):
         raise ValueError("not topic ids by topic and partition")
@@ -254,5 +269,10 @@ _FIELD_READERS: Final[dict[str, Callable[[object], Any]]] = {
     "float": _read_seconds,
     "Offsets": _read_offsets,
     "TopicIds": _read_topic_ids,
+    "SkippedOffsets": _read_skipped_offsets,
 }
-_FIELD_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {"Offsets": _offsets_to_json, "TopicIds": _topic_ids_to_json}
+_FIELD_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "Offsets": _offsets_to_json,
+    "TopicIds": _topic_ids_to_json,
+    "SkippedOffsets": _skipped_offsets_to_json,
+}

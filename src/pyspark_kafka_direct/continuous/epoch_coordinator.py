@@ -6,7 +6,6 @@ the tasks end when they notice that. The caller decides whether to restart.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Self
 
@@ -317,7 +316,7 @@ class EpochCommitter:
         self._on_done = on_done
         self._timeout = timeout
         self._system = system
-        self._changed = threading.Condition()
+        self._changed = system.condition()
         self._pending_result: EpochResult | None = None
         self._error: BaseException | None = None
         self._is_thread_running = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.continuous.control_messages import (
@@ -29,7 +30,7 @@ from pyspark_kafka_direct.continuous.message_authentication import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.security_settings import Secret
@@ -58,6 +59,14 @@ class _PendingConnection:
     nonce: str
     address: str
     expires_at: float
+
+    @property
+    def network(self) -> str:
+        """The IPv4 address, or the first 64 bits of the IPv6 address: a host can use all addresses with the same."""
+        address = ip_address(self.address)
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+            return address.packed[:8].hex()
+        return self.address
 
 
 class HandshakeServer:
@@ -139,7 +148,7 @@ class HandshakeServer:
         expires_at = self._system.monotonic() + self._timeout
         pending = _PendingConnection(connection, self._system.nonce(), address, expires_at)
         if len(self._pending) >= self._max_pending:
-            rejected = self._newest_of_busiest_address(pending)
+            rejected = _newest_of_busiest_address([pending, *reversed(self._pending.values())])
             self._pending.pop(rejected.connection.fileno(), None)
             rejected.connection.close()  # without a response: a task connects again
             self._warn_of_rejection(rejected, "too many other connections are waiting")
@@ -147,12 +156,6 @@ class HandshakeServer:
                 return
         self._pending[connection.fileno()] = pending
         connection.send(encode_message(HandshakeChallenge(pending.nonce)))
-
-    def _newest_of_busiest_address(self, new: _PendingConnection) -> _PendingConnection:
-        """Return the newest connection of the address that has most, so that one host cannot exclude the others."""
-        connections = [new, *reversed(self._pending.values())]
-        [(address, _)] = Counter(each.address for each in connections).most_common(1)  # the newest one if several
-        return next(each for each in connections if each.address == address)
 
     def _read_handshake(self, pending: _PendingConnection) -> AcceptedTask | None:
         try:
@@ -199,3 +202,11 @@ class HandshakeServer:
         if level == logging.WARNING:
             self._next_warning_at = now + _WARNING_INTERVAL
         _log.log(level, "%s", problem)
+
+
+def _newest_of_busiest_address(connections: Sequence[_PendingConnection]) -> _PendingConnection:
+    """Return the newest connection of the network and address with most; ``connections`` begins with the newest."""
+    [(network, _)] = Counter(each.network for each in connections).most_common(1)  # the newest one if several
+    of_network = [each for each in connections if each.network == network]
+    [(address, _)] = Counter(each.address for each in of_network).most_common(1)
+    return next(each for each in of_network if each.address == address)

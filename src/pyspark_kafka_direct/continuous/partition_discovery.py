@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import KafkaDirectError, PatternTimeoutError
@@ -40,7 +39,7 @@ class PartitionDiscovery:
         self._interval = interval
         self._end_run = end_run
         self._system = system
-        self._changed = threading.Condition()
+        self._changed = system.condition()
         self._closed = False
 
     def start(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -144,7 +143,7 @@ class SparkJob:
         self._tasks = tasks
         self._on_failure = on_failure
         self._system = system
-        self._changed = threading.Condition()
+        self._changed = system.condition()
         self._cancelled = False
         self._ended = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ class QueryState:
         self.offsets: Mapping[TopicPartition, int] = {}  # end of the last epoch, or start of the run
         self._progress: deque[dict[str, Any]] = deque(maxlen=max(max_progress, 1))
         self._system = system
-        self._changed = threading.Condition()
+        self._changed = system.condition()
         self._stop_run: Callable[[], None] | None = None
         self.set_status("Initializing", active=False)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import WriterCommitMessage
 
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.datasource.write_task import StagingConfig
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -50,23 +52,24 @@ class ExactlyOnceCommitter:
     reset_token: str | None  # resetTransactionState
     checkpoint: str | None  # the option checkpointLocation
 
-    def prepare(self) -> str | None:
+    def prepare(self, pool: ConnectionPool | None = None) -> str | None:
         """Check before tasks run that the batch can be committed, and return the probe of the staging location."""
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.exactly_once import check_exactly_once
         from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
         # Fences no producer, so any process may call this at any time. Creates the sink state topic if it is missing.
-        cluster = ClusterClient(self.connection)
+        cluster = self._cluster(pool)
         check_exactly_once(cluster, SinkStateStore(cluster, self.sink_state_topic), self._exactly_once_options())
         location = self.staging.open(cluster, "")
         return None if location is None else location.prepare()
 
     def commit(
-        self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batch_id: int | None = None,
+        pool: ConnectionPool | None = None,
     ) -> dict[TopicPartition, PartitionWriteReport] | None:
         """Send staged rows in one transaction; return what was written, ``None`` if the batch was committed before."""
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.exactly_once import commit_batch
         from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
         from pyspark_kafka_direct.producer.staging import StagedBatches
@@ -74,7 +77,7 @@ class ExactlyOnceCommitter:
 
         task_messages = _check_messages(messages, batch_id)
         attempt = self._with_digest(task_messages[0].attempt)
-        cluster = ClusterClient(self.connection)
+        cluster = self._cluster(pool)
         # One metadata request for all later steps: the brokers, and the leaders of all topics.
         cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
         location = self.staging.open(cluster, attempt.run)
@@ -88,18 +91,23 @@ class ExactlyOnceCommitter:
             return None
         return {tp: PartitionWriteReport(*written_range) for tp, written_range in result.written.items()}
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], pool: ConnectionPool | None = None) -> None:
         """Delete the staging files of the tasks that have sent messages."""
-        from pyspark_kafka_direct.client.cluster_client import ClusterClient
-
         # Another driver may have fenced this one long ago, so this sends nothing to Kafka. The commit that failed has
         # ended its own transaction, or the next one does.
         task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
         if not task_messages:
             return
-        location = self.staging.open(ClusterClient(self.connection), task_messages[0].attempt.run)
+        location = self.staging.open(self._cluster(pool), task_messages[0].attempt.run)
         if location is not None:
             location.delete([task.staged for task in task_messages])
+
+    def _cluster(self, pool: ConnectionPool | None) -> ClusterClient:
+        """Return a client with a pool, by default that of the process."""
+        from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.client.connection_pool import POOL
+
+        return ClusterClient(self.connection, pool=POOL if pool is None else pool)
 
     def _exactly_once_options(self) -> ExactlyOnceOptions:
         from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions

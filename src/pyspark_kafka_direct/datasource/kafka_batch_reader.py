@@ -29,7 +29,8 @@ from pyspark_kafka_direct.spark.range_task import RangeTask
 from pyspark_kafka_direct.spark.worker_lifecycle import end_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from uuid import UUID
 
     from pyspark.sql.datasource import Filter, InputPartition
 
@@ -46,7 +47,7 @@ class PlannedBatch(NamedTuple):
     """A batch plan, with metadata that tasks can use."""
 
     plan: BatchPlan
-    topics: dict[str, TopicMetadata]
+    topic_ids: dict[str, UUID]  # as far as they are known
     leaders: dict[TopicPartition, PartitionLeader]
 
 
@@ -74,7 +75,7 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
             pushed,
         )
         plan = _confirmed_plan(explicit, cluster, {offset_range.topic for offset_range in options.offset_ranges})
-        return PlannedBatch(plan, topics, _leaders(cluster, plan))
+        return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
     topics = fetch_topics(cluster, options.selection)
     selected = assigned_partitions(options.selection, topics)
     by_specs = functools.partial(
@@ -82,7 +83,7 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
     )
     plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
     plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
-    return PlannedBatch(plan, topics, _leaders(cluster, plan))
+    return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
 
 
 class KafkaBatchReader(KafkaReader, DataSourceReader):
@@ -93,7 +94,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         self._pushed_filters: PushedFilters | None = None
 
     def partitions(self) -> list[InputPartition]:
-        plan, topics, leaders = plan_batch_query(self._options, self._pushed_filters)
+        plan, topic_ids, leaders = plan_batch_query(self._options, self._pushed_filters)
         for warning in plan.warnings:
             _log.warning("%s", warning)
         end_task()  # the planning process is a worker of the daemon, too
@@ -101,7 +102,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
             KafkaInputPartition(
                 RangeTask(
                     offset_range,
-                    offset_range.topic_id or topics[offset_range.topic].topic_id,
+                    offset_range.topic_id or topic_ids.get(offset_range.topic),
                     leaders.get(offset_range.topic_partition),
                     offset_range in plan.from_earliest,
                 )
@@ -141,6 +142,12 @@ def _confirmed_plan(plan: Callable[[], BatchPlan], cluster: ClusterClient, topic
             return first
     cluster.raise_epoch_floors(topics)
     return plan()
+
+
+def _topic_ids(cluster: ClusterClient, topics: Mapping[str, TopicMetadata]) -> dict[str, UUID]:
+    """Return the topic ids of the latest metadata: that of the first request may have come from a broker that lags."""
+    first_ids = {name: topic.topic_id for name, topic in topics.items() if topic.topic_id is not None}
+    return first_ids | cluster.known_topic_ids(topics)
 
 
 def _leaders(cluster: ClusterClient, plan: BatchPlan) -> dict[TopicPartition, PartitionLeader]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import InputPartition
 
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.read_options import StreamOptions
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.datasource.stream_listener_files import QueryCommitter
@@ -54,8 +55,9 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
 
     _options: StreamOptions
 
-    def __init__(self, options: StreamOptions, schema: ReadSchema) -> None:
+    def __init__(self, options: StreamOptions, schema: ReadSchema, pool: ConnectionPool | None = None) -> None:
         super().__init__(options, schema)
+        self._pool = pool  # None: the pool of the process
         self._planning_state: PlanningState | None = None
         self._parsed_start: _ParsedOffset | None = None
 
@@ -114,12 +116,13 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
 
     def _open_planner(self) -> PlanningState:
         if self._planning_state is None:
+            from pyspark_kafka_direct.client.connection_pool import POOL
             from pyspark_kafka_direct.datasource.stream_listener_files import backpressure_limit, open_query_committer
             from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
             from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
             options = self._options
-            offset_reader = KafkaOffsetReader(options, _log)
+            offset_reader = KafkaOffsetReader(options, _log, POOL if self._pool is None else self._pool)
             for warning in options.warnings:
                 offset_reader.warn(warning)
             planner_options = MicroBatchOptions(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.staging import StagedOutput, StagingLocation
@@ -82,8 +83,13 @@ class KafkaWriteTask:
     topic: str | None  # None: rows name their topics
     stamp: bool  # add the headers of stampBatch
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write all rows of a task."""
+    def write(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        task: WriteTaskContext | None = None,
+        pool: ConnectionPool | None = None,
+    ) -> WriterCommitMessage:
+        """Write all rows of a task; by default the task that the process runs, with the pool of the process."""
         raise NotImplementedError
 
     def encode(
@@ -108,16 +114,23 @@ class KafkaWriteTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtLeastOnceWriteTask(KafkaWriteTask):
-    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenCommitMessage:
+    def write(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        task: WriteTaskContext | None = None,
+        pool: ConnectionPool | None = None,
+    ) -> WrittenCommitMessage:
         """Write all rows; return when the brokers have acknowledged each record."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.client.connection_pool import POOL
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import with_half_buffer
         from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
-        begin_task()
-        task = WriteTaskContext.current()
-        cluster = ClusterClient(self.connection)
+        if task is None:
+            begin_task()
+            task = WriteTaskContext.current()
+        cluster = ClusterClient(self.connection, pool=POOL if pool is None else pool)
         producer = BatchProducer(cluster, with_half_buffer(self.produce))
         try:
             self.encode(batches, task, cluster, functools.partial(producer.send, more_follows=True))
@@ -169,15 +182,22 @@ class StagingWriteTask(KafkaWriteTask):
     staging: StagingConfig
     job: BatchWriteJob | None  # None in a stream
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> StagedCommitMessage:
+    def write(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        task: WriteTaskContext | None = None,
+        pool: ConnectionPool | None = None,
+    ) -> StagedCommitMessage:
         """Encode and stage all rows; nothing is sent to Kafka."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
+        from pyspark_kafka_direct.client.connection_pool import POOL
         from pyspark_kafka_direct.producer.staging import StagingWriter
 
-        begin_task()
-        task = WriteTaskContext.current()
+        if task is None:
+            begin_task()
+            task = WriteTaskContext.current()
         attempt = resolve_attempt(task, self.job)
-        cluster = ClusterClient(self.connection)
+        cluster = ClusterClient(self.connection, pool=POOL if pool is None else pool)
         location = self.staging.open(cluster, attempt.run)
         if location is not None:
             location.check()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.direct.checkpoint_data import StreamCheckpointData, StreamSpec, check_checkpoint_version
 from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, StopSignal, flush_commits
 from pyspark_kafka_direct.direct.stream_client import StreamClient, StreamClusterView, create_stream_client
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.direct.commit_queue import CommitQueue
     from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD
     from pyspark_kafka_direct.direct.rate_controller import RateController
@@ -61,14 +63,17 @@ class CheckpointedStream:
     _warned_of_secrets: bool
     context_binding: ContextBinding | None  # None until the first batch after a restart
     stop_signal: StopSignal
+    system: System
 
-    def __init__(self, stream_id: str, spec: StreamSpec, controller: RateController | None) -> None:
+    def __init__(
+        self, stream_id: str, spec: StreamSpec, controller: RateController | None, system: System = SYSTEM
+    ) -> None:
         self.stream_id = stream_id  # unique, and the same after a restart
         self.spec = spec
         self.controller = controller
         self.persisted = False  # whether the user persists the RDDs of the stream
         self._state = StreamCheckpointData()
-        self._init_transient()
+        self._init_transient(system)
 
     def start(self) -> None:
         """Find the offsets at which a new stream starts."""
@@ -156,7 +161,7 @@ class CheckpointedStream:
         with self._lock:
             client = self._client
             if client is None:
-                client = self._client = create_stream_client(self.spec.strategy, ConnectionPool())
+                client = self._client = create_stream_client(self.spec.strategy, ConnectionPool(self.system))
             return client
 
     @property
@@ -195,7 +200,7 @@ class CheckpointedStream:
         self.controller = state["controller"]
         self._state = StreamCheckpointData()
         self._state.__setstate__(state["state"])
-        self._init_transient()
+        self._init_transient(SYSTEM)
 
     def _warn_of_secrets(self) -> None:
         parameters_in_checkpoint = getattr(self.spec.strategy, "has_literal_parameters", False)
@@ -208,14 +213,15 @@ class CheckpointedStream:
                 "the function."
             )
 
-    def _init_transient(self) -> None:
+    def _init_transient(self, system: System) -> None:
         """Initialize the attributes that are not pickled."""
+        self.system = system
         self._warned_of_secrets = False
-        self._lock = threading.RLock()
-        self._planning_lock = threading.Lock()
+        self._lock = system.reentrant_lock()
+        self._planning_lock = system.lock()
         self._client = None
         self._deleted_offset_counts: dict[int, int] = {}
-        self.stop_signal = StopSignal()
+        self.stop_signal = StopSignal(system)
         self.context_binding = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,19 +13,25 @@ from pyspark_kafka_direct.direct.direct_stream import DirectKafkaInputDStream, c
 from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD, create_kafka_rdd
 from pyspark_kafka_direct.direct.kafka_record import check_decoders
 from pyspark_kafka_direct.direct.location_strategies import PREFER_CONSISTENT, LocationStrategy, preferred_hosts
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES, contradicting_metadata_error
+from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark import SparkContext
     from pyspark.streaming import StreamingContext
 
+    from pyspark_kafka_direct.client.cluster_client import TopicMetadata
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.kafka_record import Decoder
     from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_log = logging.getLogger("pyspark_kafka_direct.direct")
 
 
 class KafkaUtils:
@@ -64,7 +71,7 @@ class KafkaUtils:
 
         Raises:
             OptionError: A client property is missing, unsupported or invalid, or another argument is not valid.
-            TopicNotFoundError: A topic or partition does not exist.
+            TopicNotFoundError: A topic or partition does not exist; ``failOnDataLoss=false`` skips it.
             BrokerError: The brokers did not respond, or responded with an error.
         """
         ranges = _checked_ranges(offsetRanges)
@@ -72,10 +79,15 @@ class KafkaUtils:
         preferred_hosts(locationStrategy, {})  # raises if it is not a location strategy, before any request
         parameters = parse_kafka_params(kafkaParams() if callable(kafkaParams) else kafkaParams, "rdd")
         cluster = ClusterClient(parameters.connection)
-        partitions = {offset_range.topic_partition for offset_range in ranges}
-        topics = cluster.topics(partition.topic for partition in partitions)
-        for partition in sorted(partitions):
-            cluster.partition(partition)  # raises if it does not exist
+        partitions = sorted({offset_range.topic_partition for offset_range in ranges})
+        topics = _fetch_topics(cluster, partitions, confirm_missing=parameters.fail_on_data_loss)
+        for partition in partitions:
+            try:
+                cluster.partition(partition)
+            except TopicNotFoundError as error:
+                if parameters.fail_on_data_loss:
+                    raise
+                _log.warning("%s: %s Its tasks skip it if brokers confirm that.", partition, error.message)
         leaders = cluster.known_leaders(partitions)
         conf = sc.getConf()
         return create_kafka_rdd(
@@ -139,6 +151,18 @@ class KafkaUtils:
             value_decoder=valueDecoder,
             assume_consecutive=assumeConsecutiveOffsets,
         )
+
+
+def _fetch_topics(
+    cluster: ClusterClient, partitions: Collection[TopicPartition], *, confirm_missing: bool
+) -> dict[str, TopicMetadata]:
+    """Return metadata of the topics, without those that several brokers confirm to be missing."""
+    for _ in range(MAX_METADATA_RESPONSES):
+        topics = cluster.topics({tp.topic for tp in partitions})
+        missing = dict.fromkeys(set(partitions).difference(existing_partitions(topics, partitions)))
+        if not missing or not confirm_missing or missing.keys() <= cluster.confirm_missing(missing):
+            return topics
+    raise contradicting_metadata_error(partitions)
 
 
 def _checked_ranges(offset_ranges: Iterable[OffsetRange]) -> list[OffsetRange]:

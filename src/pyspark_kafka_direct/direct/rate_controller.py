@@ -10,12 +10,12 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pyspark.streaming.listener import StreamingListener
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.spark_conf import partition_rates, stream_backpressure
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET
@@ -157,7 +157,7 @@ class RateController:
 
     def _init_transient(self) -> None:
         """Initialize the attributes that are not pickled."""
-        self._lock = threading.Lock()
+        self._lock = SYSTEM.lock()
         self._attached = None
 
 

@@ -8,7 +8,6 @@ is lost, because the next start resumes where the last planned batch ended.
 from __future__ import annotations
 
 import math
-import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark_kafka_direct.client.system import SYSTEM
@@ -51,7 +50,7 @@ class StopSignal:
         # A stop of the streaming context is often followed by a stop of the SparkContext, or by the exit of the
         # interpreter. If commits timed out in the first one, the others do not wait for them again.
         self.flush_timed_out = False
-        self._changed = threading.Condition()
+        self._changed = system.condition()
         self._planning_deadline = math.inf
 
     def request_stop(self, seconds: float) -> None:

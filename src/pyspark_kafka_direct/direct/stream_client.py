@@ -21,7 +21,11 @@ from pyspark_kafka_direct.planning.direct_stream_planner import (
     StreamPosition,
     decide_new_partition_offsets,
     decide_start_offsets,
-    topic_ids_of,
+)
+from pyspark_kafka_direct.planning.offset_reader import (
+    MAX_METADATA_RESPONSES,
+    are_topic_ids_current,
+    contradicting_metadata_error,
 )
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
 from pyspark_kafka_direct.planning.offset_specs import SpecificTimestamps
@@ -87,15 +91,14 @@ class StreamClusterView:
 
     def start(self) -> StreamPosition:
         """Return the position at which a new stream starts."""
-        client = self._client
-        requested = requested_starting_offsets(self._spec.strategy, client.cluster)
-        level = client.parameters.fetch.isolation_level
-        reset = client.parameters.auto_offset_reset
-        timestamps = client.parameters.starting_timestamp
-        if timestamps is not None:
-            requested |= offsets_by_timestamp(timestamps, requested, client.cluster, level)
-        offsets = resolve_starting_offsets(requested, client.cluster, level, client.group, reset)
-        return StreamPosition(offsets, topic_ids_of(self.assigned(offsets)))
+        requested = requested_starting_offsets(self._spec.strategy, self._client.cluster)
+        names = {tp.topic for tp in requested}
+        for _ in range(MAX_METADATA_RESPONSES):
+            topic_ids = self.known_topic_ids(names)
+            offsets = self._resolve_starting_offsets(requested)
+            if are_topic_ids_current(topic_ids, self):
+                return StreamPosition(offsets, self.known_topic_ids(names))
+        raise contradicting_metadata_error(requested)
 
     def assigned(self, tracked: Collection[TopicPartition]) -> dict[TopicPartition, UUID | None]:
         """Return the partitions that exist now, and refresh the metadata."""
@@ -105,6 +108,10 @@ class StreamClusterView:
             return dict(strategy.assigned(cluster))
         topics = cluster.topics({tp.topic for tp in tracked})
         return {tp: topics[tp.topic].topic_id for tp in existing_partitions(topics, tracked)}
+
+    def known_topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
+        """Return the topic ids of the metadata that the last offsets came with, as far as they are known."""
+        return self._client.cluster.known_topic_ids(topics)
 
     def new_partition_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets at which new partitions start."""
@@ -147,13 +154,23 @@ class StreamClusterView:
         return self._client.cluster.confirm_missing(suspects)
 
     def wait(self) -> None:
-        """Pause before a retry."""
+        """Pause before a retry, and use another broker for it."""
         cluster = self._client.cluster
+        cluster.use_next_broker()
         cluster.pool.system.sleep(cluster.settings.retry_backoff_max_ms / 1000)
 
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""
         self._client.cluster.raise_epoch_floors(topics)
+
+    def _resolve_starting_offsets(self, requested: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+        client = self._client
+        level = client.parameters.fetch.isolation_level
+        reset = client.parameters.auto_offset_reset
+        timestamps = client.parameters.starting_timestamp
+        if timestamps is not None:
+            requested = {**requested, **offsets_by_timestamp(timestamps, requested, client.cluster, level)}
+        return resolve_starting_offsets(requested, client.cluster, level, client.group, reset)
 
 
 def offsets_by_timestamp(

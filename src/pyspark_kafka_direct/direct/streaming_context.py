@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import re
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +58,7 @@ class StreamingContextBinding:
         self._spark_context: SparkContext = ssc.sparkContext
         self._constant_stream = constant_stream  # in the JVM, part of the context's graph
         self._stream = stream
-        self._lock = threading.Lock()
+        self._lock = stream.system.lock()
         self._rdds: dict[int, KafkaRDD] = {}
         self._reported_times: set[int] = set()
         self._input_id: int = constant_stream.id()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -110,13 +109,13 @@ class KafkaBasedLog:
         self._start_timeout = start_timeout
         self._initializer = initializer
         self._process_id = os.getpid()
-        self._state_changed = threading.Condition()
+        self._state_changed = self._system.condition()
         self._state = "new"
         self._thread_id: int | None = None
         self._running = False
         self._thread_ended = True
-        self._pending_reads = PendingReads()
-        self._send_tracker = SendTracker()
+        self._pending_reads = PendingReads(self._system)
+        self._send_tracker = SendTracker(self._system)
         self._callback_threads: list[int] = []  # threads that run callbacks of ``send``
         self._worker = LogWorker(
             topic,
@@ -158,7 +157,7 @@ class KafkaBasedLog:
                 raise IllegalLogStateError("A log can be started only once; create another one.", topic=self.topic)
             self._state = "starting"
         deadline = Deadline.after(self._start_timeout, "start_timeout", system=self._system)
-        initial_read = LogFuture(self._in_worker_thread)
+        initial_read = LogFuture(self._in_worker_thread, self._system)
         try:
             if self._topic_spec is not None:
                 create_topic_if_missing(self._cluster, self.topic, self._topic_spec, deadline)
@@ -237,7 +236,7 @@ class KafkaBasedLog:
             IllegalLogStateError: The log is not started or stopped.
         """
         self._require_started("read_to_end()")
-        future = LogFuture(self._in_callback_thread)
+        future = LogFuture(self._in_callback_thread, self._system)
         if callback is not None:
             future.add_done_callback(lambda done: callback(done.exception()))
         self._pending_reads.add_read_to_end(future, self._send_tracker.sent_count)
@@ -268,7 +267,7 @@ class KafkaBasedLog:
                 raise ValueError(f"{partition} is not read by this log; it reads {assigned}")
         if all_reached(offsets, positions) and not self._worker.truncation_suspected:
             return
-        future = LogFuture(self._in_worker_thread)
+        future = LogFuture(self._in_worker_thread, self._system)
         if self._in_worker_thread():
             future.result()  # raises IllegalLogStateError
         self._pending_reads.add_read_past(future, offsets)
@@ -322,7 +321,7 @@ class KafkaBasedLog:
             raise
 
     def _run(self) -> None:
-        self._thread_id = threading.get_ident()
+        self._thread_id = self._system.thread_id()
         try:
             self._worker.run()
         except BaseException:
@@ -391,11 +390,11 @@ class KafkaBasedLog:
 
         def call_on_done(done: Future[RecordMetadata]) -> None:
             assert on_done is not None
-            self._callback_threads.append(threading.get_ident())
+            self._callback_threads.append(self._system.thread_id())
             try:
                 on_done(done)
             finally:
-                self._callback_threads.remove(threading.get_ident())
+                self._callback_threads.remove(self._system.thread_id())
 
         record_future = self._producer.send(self.topic, key, value, on_acknowledged=check_truncation)
         self._send_tracker.track(record_future, self._on_send_completed, None if on_done is None else call_on_done)
@@ -406,13 +405,13 @@ class KafkaBasedLog:
             self._worker.wake()
 
     def _in_worker_thread(self) -> bool:
-        return threading.get_ident() == self._thread_id
+        return self._system.thread_id() == self._thread_id
 
     def _in_callback_thread(self) -> bool:
         """Return whether this is the log's thread or one that runs callbacks of ``send``."""
         # If a record fails at once, the thread that sends it runs its callback, before the record counts as completed.
         in_producer_thread = self._producer is not None and self._producer.in_callback
-        return self._in_worker_thread() or in_producer_thread or threading.get_ident() in self._callback_threads
+        return self._in_worker_thread() or in_producer_thread or self._system.thread_id() in self._callback_threads
 
     def _wait_for_future(self, future: LogFuture, deadline: Deadline | None) -> bool:
         """Wait for a future; return whether it is done."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
@@ -125,7 +124,7 @@ class KafkaOffsetStore:
             transaction_timeout_ms / 1000,
         )
         self._run_id = run.id
-        self._lock = threading.RLock()
+        self._lock = system.reentrant_lock()
         self._state: Literal["new", "open", "closed"] = "new"
         self._topic_ids: dict[str, UUID | None] = {}
         self._saved_offsets: dict[TopicPartition, int] = {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark_kafka_direct.log.kafka_based_log import START_TIMEOUT, STOP_TIMEOUT, KafkaBasedLog
+from pyspark_kafka_direct.log.log_clients import LogClients
 from pyspark_kafka_direct.records.columns import binary_values
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.errors import KafkaDirectError
-    from pyspark_kafka_direct.log.log_clients import LogClients
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
@@ -65,11 +64,12 @@ class KafkaTable(Mapping[bytes, bytes]):
         read_only: bool = False,
         start_timeout: float = START_TIMEOUT,
     ) -> None:
-        self._lock = threading.Lock()
+        clients = params if isinstance(params, LogClients) else LogClients.from_params(params, read_only=read_only)
+        self._lock = clients.cluster.pool.system.lock()
         self._values: dict[bytes, bytes] = {}
         self._log = KafkaBasedLog(
             topic,
-            params,
+            clients,
             on_batch=self._apply,
             columns=("key", "value"),
             on_error=on_error,

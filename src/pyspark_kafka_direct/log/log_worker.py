@@ -23,7 +23,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.log.log_topic import describe_log_topic
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import Presence, lower_end_offsets
+from pyspark_kafka_direct.planning.data_loss import Presence, lower_end_offsets, reread_offset, resume_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,9 +85,9 @@ class LogWorker:
         self._stopping = False
         self._request_backoff = _Backoff(cluster)
         self._poll_backoff = _Backoff(cluster)
-        self._absence_check: AbsenceCheck | None = None  # while brokers do not know the topic
+        self._absence_check: AbsenceCheck | None = None  # while brokers do not know the topic, or have another id
+        self._checked_partition: TopicPartition | None = None  # by ``_absence_check``
         self._reported_missing = False
-        self._recreation_check: AbsenceCheck | None = None  # while a broker reports another topic id
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None
         self._suspected_truncation: _SuspectedTruncation | None = None
@@ -189,33 +189,51 @@ class LogWorker:
         """Start reading, or resume at the last positions if the topic id is unchanged."""
         deadline = self._deadline()
         topic = self._describe_topic(deadline)
-        if self._topic_id not in (None, topic.topic_id):
+        if self._is_recreated(topic):
             self._on_topic_recreated(topic)
         starts = dict(self.positions)
         if not starts:
-            starts = self._cluster.offsets(dict.fromkeys(topic.partitions, EARLIEST), deadline=deadline)
+            starts = self._fetch_log_starts(topic, deadline)
         self._consumer = self._new_consumer(starts)
         self._topic_id = topic.topic_id
         self.positions = starts
         self._progress_at = self._system.monotonic()
 
+    def _fetch_log_starts(self, topic: LogTopic, deadline: Deadline) -> dict[TopicPartition, int]:
+        requested = dict.fromkeys(topic.partitions, EARLIEST)
+        starts = self._cluster.offsets(requested, deadline=deadline)
+        if not any(starts.values()):
+            return starts
+        self._cluster.raise_epoch_floors([self._topic], deadline=deadline)  # a deposed leader may have responded
+        return self._cluster.offsets(requested, deadline=deadline)
+
     def _describe_topic(self, deadline: Deadline) -> LogTopic:
-        """Return the topic; another id than before is accepted once several brokers confirm it."""
+        """Return the topic; another id or fewer partitions than before are accepted once several brokers confirm it."""
         topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
-        self._absence_check = None
-        if self._topic_id in (None, topic.topic_id):
-            self._recreation_check = None
-            return topic
-        first_partition = TopicPartition(self._topic, 0)
-        if self._recreation_check is None:
-            self._recreation_check = self._cluster.absence_check({first_partition: self._topic_id})
-        if self._recreation_check.step(deadline)[first_partition] is not Presence.RECREATED:
-            raise TransientBrokerError(
-                f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {self._topic_id}. "
-                "Other brokers are asked.",
-                topic=self._topic,
-            )
+        if self._topic_id not in (None, topic.topic_id):
+            if self._check_presence(deadline) is not Presence.RECREATED:
+                raise TransientBrokerError(
+                    f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {self._topic_id}. "
+                    "Other brokers are asked.",
+                    topic=self._topic,
+                )
+        elif missing := self._missing_partition(topic):
+            if self._check_presence(deadline, missing.partition) is not Presence.ABSENT:
+                raise TransientBrokerError(
+                    "A broker reports that the topic has no such partition. Other brokers are asked.",
+                    topic=self._topic,
+                    partition=missing.partition,
+                )
+        else:
+            self._absence_check = None
         return topic
+
+    def _missing_partition(self, topic: LogTopic) -> TopicPartition | None:
+        return next((partition for partition in self.positions if partition not in topic.partitions), None)
+
+    def _is_recreated(self, topic: LogTopic) -> bool:
+        """Return whether this is another topic: it has another id, or without ids, it lacks a partition."""
+        return self._topic_id not in (None, topic.topic_id) or self._missing_partition(topic) is not None
 
     def _on_topic_recreated(self, topic: LogTopic) -> None:
         error = TopicRecreatedError(
@@ -223,6 +241,7 @@ class LogWorker:
             topic=self._topic,
         )
         error.topic_id = self._topic_id = topic.topic_id
+        self._absence_check = None
         self._callbacks.report_reset(error)
         self.positions = {}
         self._start_new_generation(error)
@@ -236,7 +255,7 @@ class LogWorker:
             self._cluster.raise_epoch_floors([self._topic], deadline=deadline)
             ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
         # ListOffsets has no topic id: if the id is unchanged afterwards, these are the offsets of the same topic.
-        if self._describe_topic(deadline).topic_id != self._topic_id:
+        if self._is_recreated(self._describe_topic(deadline)):
             self._close_consumer()
             self._open_consumer()
             return
@@ -245,13 +264,13 @@ class LogWorker:
         self._end_offsets = {**self._end_offsets, **ends}
         if lower_ends:  # the consumer finds out whether records that were read are lost
             self._complete(self._pending_reads.pop_active(), _truncated_error(*next(iter(lower_ends.items()))))
-        elif passed_partition := next((tp for tp in ends if self.positions[tp] > ends[tp]), None):
+        elif passed_ends := lower_end_offsets(self.positions, ends):
+            tp, end = next(iter(passed_ends.items()))
             raise TransientBrokerError(
-                f"The log ends at {ends[passed_partition]}, below the next offset to read; the consumer checks for a "
-                "truncation.",
-                topic=passed_partition.topic,
-                partition=passed_partition.partition,
-                offset=self.positions[passed_partition],
+                f"The log ends at {end}, below the next offset to read; the consumer checks for a truncation.",
+                topic=tp.topic,
+                partition=tp.partition,
+                offset=self.positions[tp],
             )
         elif has_active:
             self._pending_reads.ends = ends
@@ -264,16 +283,14 @@ class LogWorker:
         suspected = self._suspected_truncation
         assert suspected is not None
         deadline = self._deadline()
-        if self._describe_topic(deadline).topic_id != self._topic_id:
+        if self._is_recreated(self._describe_topic(deadline)):
             self._close_consumer()
             self._open_consumer()
             return
         error = _truncated_error(suspected.partition, suspected.offset)
         if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:
             raise TransientBrokerError(error.message, topic=error.topic, partition=error.partition, offset=error.offset)
-        self._resume_after_truncation(
-            error, self._cluster.offsets({suspected.partition: EARLIEST}, deadline=deadline)[suspected.partition]
-        )
+        self._resume_after_loss(error)
 
     def _complete_reached_reads(self) -> None:
         if self.truncation_suspected:
@@ -315,35 +332,26 @@ class LogWorker:
         return min(waits, default=_MAX_POLL_SECONDS)
 
     def _resume_after_loss(self, loss: DataLossError) -> None:
-        """Continue at the log start, or at the offset to which the log was truncated."""
+        """Continue after the lost offsets, or at those whose records may have been replaced."""
         assert self._consumer is not None
         assert loss.topic is not None
         assert loss.partition is not None
         partition = TopicPartition(loss.topic, loss.partition)
         position = self._consumer.positions[partition]
-        if loss.resume_offset is not None:
-            _log.warning("%s: %s Reading continues at offset %d.", partition, loss.message, loss.resume_offset)
-            self._seek(partition, loss.resume_offset)
-            return
-        if isinstance(loss, TruncatedError) and loss.truncated_to is not None and loss.truncated_to < position:
-            self._resume_after_truncation(loss, loss.truncated_to)
-            return
         deadline = self._deadline()
         start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
         end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
-        if isinstance(loss, TruncatedError) or position > end:
-            self._resume_after_truncation(_truncated_error(partition, end), start)  # the truncation offset is unknown
-            return
-        if position < start:
+        reread_from = reread_offset(loss, position, start, end)
+        if reread_from is None:
+            offset = resume_offset(loss, position, start, end)
             _log.warning(
-                "%s: records [%d, %d) were deleted (by retention or DeleteRecords) before they were read; reading "
-                "continues at %d",
-                partition,
-                position,
-                start,
-                start,
+                "%s: %s Reading continues at offset %d instead of %d.", partition, loss.message, offset, position
             )
-        self._seek(partition, max(start, position))
+            self._seek(partition, offset)
+        elif isinstance(loss, TruncatedError) and loss.truncated_to in (None, reread_from):
+            self._resume_after_truncation(loss, reread_from)
+        else:
+            self._resume_after_truncation(_truncated_error(partition, end), reread_from)
 
     def _resume_after_truncation(self, error: TruncatedError, offset: int) -> None:
         assert error.topic is not None
@@ -377,11 +385,8 @@ class LogWorker:
         """Fail active reads once several brokers confirm that the topic does not exist."""
         # Brokers learn of a new topic, and of all topics after a restart, with a delay.
         may_be_new = self._topic_id is None and self._system.monotonic() < self._started_at + _NEW_TOPIC_SECONDS
-        first_partition = TopicPartition(self._topic, 0)
-        if self._absence_check is None:
-            self._absence_check = self._cluster.absence_check({first_partition: None})
         try:
-            presence = self._absence_check.step(self._deadline())[first_partition]
+            presence = self._check_presence(self._deadline())
         except (TransientBrokerError, TimeoutError):
             return
         if presence is Presence.ABSENT and not may_be_new:
@@ -389,6 +394,13 @@ class LogWorker:
                 self._reported_missing = True
                 self._callbacks.report_error(error)
             self._complete(self._pending_reads.pop_active(), error)
+
+    def _check_presence(self, deadline: Deadline, number: int = 0) -> Presence:
+        partition = TopicPartition(self._topic, number)
+        if self._absence_check is None or self._checked_partition != partition:
+            self._absence_check = self._cluster.absence_check({partition: self._topic_id})
+            self._checked_partition = partition
+        return self._absence_check.step(deadline)[partition]
 
     def _complete(self, futures: Sequence[LogFuture], error: BaseException | None) -> None:
         # Callbacks may take long and may request more reads. If a callback hangs, another thread can complete

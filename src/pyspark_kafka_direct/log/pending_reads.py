@@ -8,7 +8,6 @@ failed), so that the end offsets include them.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pyspark_kafka_direct.errors import IllegalLogStateError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
 
     Offsets: TypeAlias = Mapping[TopicPartition, int]
@@ -30,20 +30,23 @@ _log = logging.getLogger("pyspark_kafka_direct.log")
 class LogFuture(Future[None]):
     """The future of a pending read. Callbacks run in the log's thread. It cannot be cancelled."""
 
-    def __init__(self, is_own_thread: Callable[[], bool]) -> None:
+    def __init__(self, is_own_thread: Callable[[], bool], system: System) -> None:
         super().__init__()
+        self._system = system
         self._is_own_thread = is_own_thread
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the read; a callback of the same log must not."""
         self._check_not_own_thread()
-        return super().result(timeout)
+        self._system.wait_for_future(self, timeout)
+        return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait as ``result`` does and return the error, if any."""
         self._check_not_own_thread()
-        return super().exception(timeout)
+        self._system.wait_for_future(self, timeout)
+        return super().exception(0)
 
     def complete(self, error: BaseException | None) -> None:
         """Set the outcome, unless it is set."""
@@ -80,8 +83,8 @@ class _ReadPastOffsets:
 class PendingReads:
     """The pending reads of a log: any thread adds them, and the log's thread activates and completes them."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, system: System) -> None:
+        self._lock = system.lock()
         self._queued_reads: list[_ReadToEnd] = []
         self._active_reads: list[_ReadToEnd] = []
         self._reads_past_offsets: list[_ReadPastOffsets] = []
@@ -165,8 +168,8 @@ class PendingReads:
 class SendTracker:
     """Counts the records that a log has sent, and the completed ones (acknowledged or failed); thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, system: System) -> None:
+        self._lock = system.lock()
         self._sent_count = 0
         self._in_flight: OrderedDict[int, None] = OrderedDict()  # finding the first key of a dict is slower
 

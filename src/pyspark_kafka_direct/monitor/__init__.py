@@ -10,5 +10,6 @@ from pyspark_kafka_direct.monitor.consumer_lag import (
 )
 from pyspark_kafka_direct.monitor.enable_monitor import enable
 from pyspark_kafka_direct.monitor.query_monitor import BatchObserver, Monitor
+from pyspark_kafka_direct.spark.loss_counts import LossTotal
 
-__all__ = ["BatchObserver", "Monitor", "PartitionLag", "QueryLag", "SourceBatch", "SourceLag", "enable"]
+__all__ = ["BatchObserver", "LossTotal", "Monitor", "PartitionLag", "QueryLag", "SourceBatch", "SourceLag", "enable"]

@@ -63,6 +63,7 @@ def enable(spark: SparkSession) -> Monitor:
                 write_tracker=WriteTracker(folder),
                 collectors=_collectors,
                 is_spark_alive=is_spark_alive,
+                shared_folder=folder,
             )
             spark.streams.addListener(MonitorQueryListener(spark, monitor))
             if committer is not None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark_kafka_direct.spark.loss_counts import load_losses, sum_losses
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence, Set
+    from pathlib import Path
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -35,6 +38,10 @@ class LagSource(Protocol):
     @property
     def sink_totals(self) -> tuple[SinkTotal, ...]:
         """What every query has written."""
+
+    @property
+    def shared_folder(self) -> Path | None:
+        """Where planners save what they have skipped."""
 
 
 def register_collector(
@@ -81,6 +88,7 @@ class LagCollector:
         yield from self._health(queries)
         yield from self._lag({query.query_id for query in queries if query.is_running})
         yield from self._written()
+        yield from self._losses()
 
     def _health(self, queries: Sequence[QueryHealth]) -> Iterator[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
@@ -112,6 +120,21 @@ class LagCollector:
             records.add_metric(label_values, record_sum)
             size.add_metric(label_values, byte_sum)
         yield from (records, size)
+
+    def _losses(self) -> Iterator[CounterMetricFamily]:
+        from prometheus_client.core import CounterMetricFamily
+
+        labels = ["topic", "partition", "cause"]
+        losses = CounterMetricFamily("kafka_direct_data_losses", "Data losses that were skipped", labels=labels)
+        offsets = CounterMetricFamily(
+            "kafka_direct_skipped_offsets", "Offsets that were skipped, as far as their number is known", labels=labels
+        )
+        folders = {monitor.shared_folder for monitor in self._monitors}  # the sessions of an application share one
+        for total in sum_losses(loss for folder in folders if folder is not None for loss in load_losses(folder)):
+            label_values = [total.topic, str(total.partition), total.cause]
+            losses.add_metric(label_values, total.losses)
+            offsets.add_metric(label_values, total.offsets)
+        yield from (losses, offsets)
 
     def _lag(self, running: Set[str]) -> Iterator[GaugeMetricFamily]:
         """Return the lag of running queries; if two sources read a partition, the larger lag."""

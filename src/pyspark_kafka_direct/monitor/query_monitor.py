@@ -21,6 +21,7 @@ from pyspark_kafka_direct.monitor.consumer_lag import (
 from pyspark_kafka_direct.monitor.query_status import QueryHealth, QueryHealthTracker, SinkTotal, WriteTracker
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
 from pyspark_kafka_direct.spark.listener_files import write_atomically
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
@@ -93,6 +94,7 @@ class Monitor:
         write_tracker: Returns what batches have written; by default nothing.
         collectors: The collector of each Prometheus registry; shared by the monitors of all sessions.
         is_spark_alive: Returns whether Spark still runs. If Spark stops, queries end without an event.
+        shared_folder: Where planners save what they have skipped; ``None`` with Spark Connect.
     """
 
     def __init__(
@@ -103,7 +105,9 @@ class Monitor:
         write_tracker: WriteTracker | None = None,
         collectors: MutableMapping[CollectorRegistry, LagCollector] | None = None,
         is_spark_alive: Callable[[], bool] = lambda: True,
+        shared_folder: Path | None = None,
     ) -> None:
+        self.shared_folder = shared_folder
         self._measurement_writer = measurement_writer
         self._observers = observers
         self._fetch_end_offsets = fetch_end_offsets or _fetch_end_offsets
@@ -186,6 +190,11 @@ class Monitor:
             ]
         for run in runs:
             self._start_refresh(run)
+
+    @property
+    def losses(self) -> tuple[LossTotal, ...]:
+        """What planners of the application have skipped with ``failOnDataLoss=false``, by partition and cause."""
+        return () if self.shared_folder is None else load_losses(self.shared_folder)
 
     def register_metrics(self, registry: CollectorRegistry | None = None) -> None:
         """Register all metrics with Prometheus; they are computed at each scrape. A second call does nothing.

@@ -91,7 +91,7 @@ class PartitionRateLimits:
     """The configured limits of partitions."""
 
     max_rate: float = 0.0  # records per second; 0 is no limit
-    min_records: int = 1  # per batch, whatever its duration
+    min_records: int = 1  # per batch of any duration
     max_rate_by_partition: Mapping[TopicPartition, float] = field(default_factory=dict)
     min_records_by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
 

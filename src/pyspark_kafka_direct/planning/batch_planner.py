@@ -65,7 +65,7 @@ def plan_offset_specs(
     options: BatchPlanOptions,
     pushed: PushedFilters | None = None,
 ) -> BatchPlan:
-    """Plan the records from ``start`` to ``end``; two to five lookups, whatever the number of partitions."""
+    """Plan the records from ``start`` to ``end``; two to five lookups for any number of partitions."""
     if not partitions:
         return BatchPlan(())
     # Check both specs against the assigned partitions before the first lookup.
@@ -104,10 +104,16 @@ def plan_explicit_ranges(
     """Plan the ranges of the option ``offsetRanges``, in the order of the option.
 
     Ranges of a topic that seems to be deleted or recreated come last and keep their topic ids. Their tasks decide
-    whether it is data loss, because a single metadata response may be outdated.
+    whether it is data loss, because a single metadata response may be outdated. A range without a topic id may also be
+    a wrong name, so it must exist if ``fail_on_data_loss`` is set.
     """
-    existing = [r for r in ranges if _has_same_topic(r, topic_ids)]
-    others = [r for r in ranges if not _has_same_topic(r, topic_ids) and r.count()]
+
+    def is_planned_here(r: OffsetRange) -> bool:
+        may_be_planned = options.fail_on_data_loss or r.partition in topics.get(r.topic, ())
+        return may_be_planned and _has_same_topic(r, topic_ids)
+
+    existing = [r for r in ranges if is_planned_here(r)]
+    others = [r for r in ranges if not is_planned_here(r) and r.count()]
     plan = _plan_existing_ranges(existing, topics, fetch_offsets, options, pushed)
     return replace(plan, ranges=(*plan.ranges, *(others if pushed is None else pushed.narrow(others))))
 

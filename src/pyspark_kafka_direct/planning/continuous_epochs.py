@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+
 # The sorted partitions of each task, by task index.
 TaskAssignment: TypeAlias = tuple[tuple[TopicPartition, ...], ...]
 
@@ -121,6 +123,7 @@ class TaskReport:
     rows_read: int = 0
     reset_positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # new positions after data loss
     recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # of topics that it now reads
+    skipped_offsets: Mapping[DataLossCause, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class EpochResult:
     last: bool = False  # whether the run ends with this epoch
     rows_read: int = 0
     recreated_topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # of topics that are now read
+    skipped_offsets: tuple[tuple[DataLossCause, Mapping[TopicPartition, int]], ...] = ()  # one entry for each report
 
     def merged_with(self, next_epoch: EpochResult) -> EpochResult:
         """Merge this result with a later one, which ends the same epoch at later offsets."""
@@ -145,6 +149,7 @@ class EpochResult:
             flush_ms=max(self.flush_ms, next_epoch.flush_ms),
             rows_read=self.rows_read + next_epoch.rows_read,
             recreated_topic_ids={**self.recreated_topic_ids, **next_epoch.recreated_topic_ids},
+            skipped_offsets=(*self.skipped_offsets, *next_epoch.skipped_offsets),
         )
 
 
@@ -182,6 +187,7 @@ def merge_task_reports(
         last,
         sum(report.rows_read for report in reported),
         {partition: topic_id for report in reported for partition, topic_id in report.recreated_topic_ids.items()},
+        tuple(entry for report in reported for entry in report.skipped_offsets.items()),
     )
 
 

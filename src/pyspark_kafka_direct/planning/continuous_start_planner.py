@@ -6,8 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.planning.data_loss import (
+    find_lost_partitions,
+    lower_end_offsets,
+)
 from pyspark_kafka_direct.planning.loss_report import LossReport
-from pyspark_kafka_direct.planning.offset_reader import OffsetHistory, OffsetMetadata, SnapshotReader
+from pyspark_kafka_direct.planning.offset_reader import (
+    MAX_METADATA_RESPONSES,
+    OffsetHistory,
+    OffsetMetadata,
+    SnapshotReader,
+    are_topic_ids_current,
+    contradicting_metadata_error,
+    topic_ids_by_partition,
+)
 from pyspark_kafka_direct.planning.offset_resolution import resolve_start_offsets
 
 if TYPE_CHECKING:
@@ -15,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.offset_reader import OffsetReader
+    from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, OffsetReader
     from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
 
 
@@ -49,8 +61,7 @@ class ContinuousStartPlanner:
         max_attempts = self._options.max_attempts
         while True:
             try:
-                assigned = self._offset_reader.assigned(strict=True)
-                offsets = resolve_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
+                assigned, offsets = self._resolve_initial_offsets()
             except TopicNotFoundError:
                 # A broker may not have the metadata of a new topic yet.
                 max_attempts -= 1
@@ -58,7 +69,7 @@ class ContinuousStartPlanner:
                     raise
                 self._offset_reader.wait()
             else:
-                self.current_topic_ids = _topic_ids_by_partition(offsets, assigned.topic_ids)
+                self.current_topic_ids = topic_ids_by_partition(offsets, assigned.topic_ids)
                 return offsets
 
     def resume_offsets(self, end_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -66,29 +77,19 @@ class ContinuousStartPlanner:
 
         Until ``retain_topic_ids`` is called after a commit, another call compares with the same topic ids.
         """
+        self._losses.begin_batch(end_offsets)
         known_ids = {tp: self._known_topic_ids[tp] for tp in end_offsets if tp in self._known_topic_ids}
         self._history.put(end_offsets, OffsetMetadata({tp.topic: topic_id for tp, topic_id in known_ids.items()}))
         snapshot = self._snapshots.fetch_latest(end_offsets)
-        current_ids = snapshot.topic_ids
-        recreated_partitions = {
-            tp for tp, topic_id in known_ids.items() if current_ids.get(tp.topic, topic_id) != topic_id
-        }
-        for topic in sorted({tp.topic for tp in recreated_partitions}):
-            lost = sorted(tp for tp in recreated_partitions if tp.topic == topic)
-            self._losses.report_recreated(lost, known_ids[lost[0]], current_ids[topic])
-        self._losses.report_missing(
-            [tp for tp in end_offsets if tp not in snapshot.latest and tp not in recreated_partitions]
-        )
-        start_offsets: dict[TopicPartition, int] = {}
-        for tp in sorted(snapshot.latest.keys() & end_offsets.keys()):
-            if tp in recreated_partitions:
-                continue
-            start_offsets[tp] = min(end_offsets[tp], snapshot.latest[tp])
-            if start_offsets[tp] < end_offsets[tp]:
-                self._losses.report_offset_changed(tp, end_offsets[tp], snapshot.latest[tp])
+        lost = find_lost_partitions(end_offsets, known_ids, snapshot.latest, snapshot.topic_ids)
+        self._losses.report_lost(lost, known_ids)
+        start_offsets = {tp: offset for tp, offset in end_offsets.items() if tp not in lost.partitions}
+        lower_ends = lower_end_offsets(start_offsets, snapshot.latest)
+        self._losses.report_offsets_changed(start_offsets, lower_ends)
+        start_offsets.update(lower_ends)
         start_offsets.update(self._starts_of_new_partitions(snapshot.latest, end_offsets, start_offsets))
         self.current_topic_ids, self.latest = (
-            {**known_ids, **_topic_ids_by_partition(start_offsets, current_ids)},
+            {**known_ids, **topic_ids_by_partition(start_offsets, snapshot.topic_ids)},
             snapshot.latest,
         )
         return dict(sorted(start_offsets.items()))
@@ -99,11 +100,21 @@ class ContinuousStartPlanner:
         Call this after the commit: an offset of the deleted topic must not be used with the id of the recreated one.
         """
         self._known_topic_ids = {**self._known_topic_ids, **topic_ids}
+        self._losses.end_batch()
 
     def forget_topic_ids(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget the topic ids of partitions whose offsets come from a source with current metadata."""
         forgotten = set(partitions)
         self._known_topic_ids = {tp: topic_id for tp, topic_id in self._known_topic_ids.items() if tp not in forgotten}
+
+    def _resolve_initial_offsets(self) -> tuple[AssignedPartitions, dict[TopicPartition, int]]:
+        for _ in range(MAX_METADATA_RESPONSES):
+            assigned = self._offset_reader.assigned(strict=True)
+            offsets = resolve_start_offsets(self._options.start, assigned.partitions, self._offset_reader)
+            if are_topic_ids_current(assigned.topic_ids, self._offset_reader):
+                return assigned, offsets
+            self._offset_reader.wait()
+        raise contradicting_metadata_error(assigned.partitions)
 
     def _starts_of_new_partitions(
         self,
@@ -119,9 +130,3 @@ class ContinuousStartPlanner:
         self._losses.report_start_not_found(new_partitions - starts.keys())
         self._losses.report_added_late({tp: offset for tp, offset in starts.items() if tp not in end_offsets})
         return starts
-
-
-def _topic_ids_by_partition(
-    partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]
-) -> Mapping[TopicPartition, UUID]:
-    return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}

@@ -1,4 +1,4 @@
-"""Decides whether records were lost: what counts as evidence, what the error says, and where reading resumes.
+"""Decides whether records were lost: what counts as evidence, and where reading resumes.
 
 A loss is an offset below the log start offset or beyond the end of the log, a deleted or recreated topic, or a log that
 was truncated after it was read. Compaction gaps, control records and aborted records are normal. Planners, tasks,
@@ -11,13 +11,16 @@ continuous queries, the direct stream and the log follow the same rules:
 3. An empty response below the high watermark proves a gap only if the broker reports where its local log begins
    (``evaluate_gap``), because records in tiered storage (KIP-405) can take any time.
 4. What is skipped is logged with its evidence, and counted.
+
+``loss_errors`` has the errors, and ``loss_report`` raises or counts what planners find.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -27,9 +30,23 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.planning.loss_errors import (
+    SKIP_ADVICE,
+    DataLossCause,
+    error_context,
+    fixed_ends_error,
+    fixed_partitions_error,
+    latest_ends_error,
+    latest_partitions_error,
+    loss_message,
+    missing_error,
+    recreated_error,
+    recreated_topics_error,
+    truncated_error,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -43,18 +60,11 @@ UNPROVEN_GAP_SECONDS: Final = 60.0  # other brokers return nothing while they fe
 # is confirmed by this many responses in a row. Newer leaders return an error until their end is reliable (KIP-207).
 STALE_ENDS_TO_CONFIRM: Final = 5
 
-_SKIP_ADVICE = "set failOnDataLoss=false to continue without them"
+# If all brokers report a lower leader epoch than was seen before for this share of default.api.timeout.ms, the cluster
+# has lost its epochs. Metadata of a broker lags by seconds at most, and the other half remains for the request.
+STALE_EPOCH_SHARE: Final = 0.5
 
-
-class DataLossCause(Enum):
-    """The reason why records are unavailable."""
-
-    AGED_OUT = "aged out"
-    DELETED = "topic or partition deleted"
-    RECREATED = "topic deleted and recreated"
-    BEYOND_END = "beyond the end of the log"
-    TRUNCATED = "log truncated"
-    UNPROVEN_GAP = "records not returned"
+MAX_EPOCH_FLOORS: Final = 20_000
 
 
 class EpochFloors:
@@ -62,16 +72,22 @@ class EpochFloors:
 
     A lower epoch belongs to a leader that was replaced. Without topic ids (before Kafka 2.8) a lower epoch can also be
     that of a recreated topic, and without epochs (-1, before Kafka 2.4) nothing is known: then there is no floor.
+    Floors of deleted topics are evicted as those that were used least recently. Without a floor, witnesses decide.
     """
 
-    def __init__(self) -> None:
-        self._floors: dict[tuple[UUID, TopicPartition], int] = {}
+    def __init__(self, capacity: int = MAX_EPOCH_FLOORS) -> None:
+        self._capacity = capacity
+        self._floors: OrderedDict[tuple[UUID, TopicPartition], int] = OrderedDict()
         self._stale_since: dict[tuple[UUID, TopicPartition], float] = {}
 
     def raise_to(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
         """Remember an epoch, unless a higher one is known."""
-        if topic_id is not None and epoch > self._floors.get((topic_id, tp), -1):
-            self._floors[topic_id, tp] = epoch
+        if topic_id is None or epoch < 0:
+            return
+        self._floors[topic_id, tp] = max(epoch, self._floors.get((topic_id, tp), -1))
+        self._floors.move_to_end((topic_id, tp))
+        if len(self._floors) > self._capacity:
+            self._stale_since.pop(self._floors.popitem(last=False)[0], None)
 
     def is_stale(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> bool:
         """Return whether an epoch is lower than one that was seen before."""
@@ -85,6 +101,19 @@ class EpochFloors:
             self._stale_since.pop((topic_id, tp), None)
             return None
         return self._stale_since.setdefault((topic_id, tp), now)
+
+    def highest_if_all_stale(
+        self, tp: TopicPartition, topic_id: UUID, reports: Collection[TopicReport], broker_count: int
+    ) -> int | None:
+        """Return the highest epoch that witnesses report, if there are enough of them and all epochs are stale."""
+        epochs = [
+            (report.leader_epochs or {}).get(tp.partition, -1) if report.topic_id == topic_id else -1
+            for report in reports
+        ]
+        # One broker that responds may be cut off from the others, with the leader that was deposed.
+        if len(epochs) < min(broker_count // 2 + 1, MAX_WITNESSES):
+            return None
+        return max(epochs) if all(self.is_stale(tp, topic_id, epoch) for epoch in epochs) else None
 
     def drop(self, tp: TopicPartition, topic_id: UUID) -> None:
         """Accept lower epochs: the cluster has lost its epochs, for example because it was restored."""
@@ -152,22 +181,31 @@ class AbsenceEvidence:
         return (Presence.ABSENT, None) if report.topic_id is None else (Presence.RECREATED, report.topic_id)
 
 
-def recreated_topics(known_ids: Mapping[str, UUID], found_ids: Mapping[str, UUID]) -> frozenset[str]:
-    """Return the topics whose id differs."""
-    return frozenset(
-        topic for topic, topic_id in known_ids.items() if topic in found_ids and found_ids[topic] != topic_id
-    )
+class LostPartitions(NamedTuple):
+    """The known partitions whose offsets no longer apply."""
+
+    recreated: Mapping[TopicPartition, UUID]  # with the new topic ids
+    missing: frozenset[TopicPartition]
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return self.missing | self.recreated.keys()
 
 
-def suspected_missing(
+def find_lost_partitions(
     known: Iterable[TopicPartition],
-    known_ids: Mapping[str, UUID],
+    known_ids: Mapping[TopicPartition, UUID],
     found: Container[TopicPartition],
     found_ids: Mapping[str, UUID],
-) -> dict[TopicPartition, UUID | None]:
-    """Return the partitions that one response lacks or has with another topic id, with their known topic ids."""
-    recreated = recreated_topics(known_ids, found_ids)
-    return {tp: known_ids.get(tp.topic) for tp in known if tp not in found or tp.topic in recreated}
+) -> LostPartitions:
+    """Compare known partitions with metadata; one response is no evidence until witnesses confirm it."""
+    known = frozenset(known)
+    recreated = {
+        tp: found_ids[tp.topic]
+        for tp in known
+        if tp in known_ids and found_ids.get(tp.topic, known_ids[tp]) != known_ids[tp]
+    }
+    return LostPartitions(recreated, frozenset(tp for tp in known if tp not in found and tp not in recreated))
 
 
 def lower_end_offsets(
@@ -175,6 +213,48 @@ def lower_end_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the end offsets that lie below known offsets: the log was truncated, or a deposed leader responded."""
     return {tp: end for tp, end in ends.items() if tp in known and end < known[tp]}
+
+
+def are_lower_ends_confirmed(responses: int, max_attempts: int) -> bool:
+    """Return whether so many responses with lower ends suffice; the first one comes before witnesses are asked."""
+    return responses >= max(2, max_attempts)
+
+
+def later_log_starts(
+    from_offsets: Mapping[TopicPartition, int],
+    log_starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return the log starts, at most the ends, that lie after the offsets to read from: records in between expired."""
+    return {tp: min(offset, ends[tp]) for tp, offset in log_starts.items() if offset > from_offsets[tp]}
+
+
+# Trigger.AvailableNow checks every batch against the end offsets fixed at the start of the query, as Spark's
+# KafkaMicroBatchStream.verifyEndOffsetForTriggerAvailableNow does (SPARK-41996). Another check finds a recreated topic
+# whose new log is as long as the old one. The checks ignore failOnDataLoss: a query that has to end could otherwise
+# wait forever for deleted records. A batch that an earlier run planned is not checked (SPARK-53560).
+
+
+def check_fixed_end_offsets(end: Mapping[TopicPartition, int], fixed_ends: Mapping[TopicPartition, int]) -> None:
+    """Check a batch's end against the end offsets fixed at the start of the query."""
+    if end.keys() != fixed_ends.keys():
+        raise fixed_partitions_error(end, fixed_ends)
+    if lower_end_offsets(end, fixed_ends):
+        raise fixed_ends_error(end, fixed_ends)
+
+
+def check_latest_offsets(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> None:
+    """Check that the records of a batch still exist."""
+    if not end.keys() <= latest.keys():
+        raise latest_partitions_error(end, latest)
+    if lower_end_offsets(end, latest):
+        raise latest_ends_error(end, latest)
+
+
+def check_not_recreated(lost: LostPartitions) -> None:
+    """Check that no topic of a batch was recreated."""
+    if lost.recreated:
+        raise recreated_topics_error({tp.topic for tp in lost.recreated})
 
 
 class GapDecision(Enum):
@@ -202,6 +282,14 @@ class LeaderLogState:
     start: int
     end: int  # the high watermark, also with read_committed: an open transaction is not loss
     topic_id: UUID | None = None  # None if the broker has no topic ids (before Kafka 2.8)
+
+    @property
+    def range_message(self) -> str:
+        return f": the log now holds [{self.start}, {self.end})"
+
+    def is_end_unconfirmed(self, needed_end: int, *, end_may_be_stale: bool, responses: int) -> bool:
+        """Return whether an end below the needed one has to be reported again, after so many responses."""
+        return self.end < needed_end and end_may_be_stale and responses < STALE_ENDS_TO_CONFIRM
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +329,11 @@ def evaluate_loss(
         if from_earliest and position == planned_range.from_offset:
             return LossDecision(next_offset)
         return _loss_decision(
-            planned_range, position, next_offset, DataLossCause.AGED_OUT, _log_range_text(log), fail_on_data_loss
+            planned_range, position, next_offset, DataLossCause.AGED_OUT, log.range_message, fail_on_data_loss
         )
     if position >= log.end:
         return _loss_decision(
-            planned_range, position, until, DataLossCause.BEYOND_END, _log_range_text(log), fail_on_data_loss
+            planned_range, position, until, DataLossCause.BEYOND_END, log.range_message, fail_on_data_loss
         )
     return LossDecision(position)
 
@@ -259,7 +347,7 @@ def evaluate_truncation(
     """
     # If the logs diverged more than once, truncated_to may lie after position. Then all records read may be replaced.
     first = max(planned_range.from_offset, truncated_to) if truncated_to < position else planned_range.from_offset
-    message = _loss_message(
+    message = loss_message(
         planned_range.topic_partition,
         first,
         position,
@@ -291,7 +379,7 @@ def out_of_range_error(
         return DataLossError(
             f"offsets [{position}, {log.start}) were deleted by retention or DeleteRecords before they were read; "
             f"{log_range}. To continue, resume at the log start {log.start}.",
-            **_error_context(tp, position),
+            **error_context(tp, position),
         )
     if position <= log.end:
         return None
@@ -300,63 +388,8 @@ def out_of_range_error(
     return DataLossError(
         f"the offset lies beyond the end of the log: {log_range}. The offset is wrong, the log was truncated, or the "
         "topic was recreated.",
-        **_error_context(tp, position),
+        **error_context(tp, position),
     )
-
-
-def truncated_error(tp: TopicPartition, position: int, truncated_to: int) -> TruncatedError:
-    """Return the error for a read without an end whose log was truncated to an offset."""
-    if truncated_to < position:
-        consequence = (
-            f"the records read from there up to offset {position} are no longer in it. Resume at offset {truncated_to} "
-            "and undo the effects of later records."
-        )
-    else:  # the logs diverged more than once
-        consequence = (
-            f"it is not known which of the records before offset {position} are still in it. Resume at that offset and "
-            "expect that other records replaced some that were read."
-        )
-    error = TruncatedError(
-        f"an unclean leader election truncated the log to offset {truncated_to}: {consequence}",
-        **_error_context(tp, position),
-    )
-    error.truncated_to = truncated_to
-    return error
-
-
-def unproven_gap_error(tp: TopicPartition, position: int, end: int, broker: str | None) -> DataLossError:
-    """Return the error for offsets that are in the log but were not returned for ``UNPROVEN_GAP_SECONDS``."""
-    error = DataLossError(
-        f"data loss ({DataLossCause.UNPROVEN_GAP.value}): the log ends at offset {end}, but for "
-        f"{UNPROVEN_GAP_SECONDS:g} s its leader returned no records from offset {position} on. It does not report "
-        "where its local log begins (ListOffsets -4, Kafka 3.5), so this is either a gap that compaction left, or "
-        f"records in slow storage. Read again later, or set failOnDataLoss=false to continue at offset {end}.",
-        broker=broker,
-        **_error_context(tp, position),
-    )
-    error.resume_offset = end
-    return error
-
-
-def missing_error(tp: TopicPartition) -> TopicNotFoundError:
-    """Return the error for a topic that brokers do not know."""
-    return TopicNotFoundError(
-        "The topic no longer exists, or the DESCRIBE permission is missing (both look the same).",
-        topic=tp.topic,
-        partition=tp.partition,
-    )
-
-
-def recreated_error(tp: TopicPartition, known_id: UUID | None, new_id: UUID | None) -> TopicRecreatedError:
-    """Return the error for a topic that was deleted and recreated."""
-    error = TopicRecreatedError(
-        f"The topic was deleted and recreated: its id is {new_id}, not {known_id}. The records read so far are the old "
-        "topic's. Discard them, and resume at the start of the new topic.",
-        topic=tp.topic,
-        partition=tp.partition,
-    )
-    error.topic_id = new_id
-    return error
 
 
 def topic_error(tp: TopicPartition, known_id: UUID | None, report: TopicReport) -> TopicNotFoundError | None:
@@ -374,6 +407,37 @@ def topic_error(tp: TopicPartition, known_id: UUID | None, report: TopicReport) 
     return None
 
 
+def resume_offset(error: DataLossError | TopicNotFoundError, position: int, start: int, end: int) -> int:
+    """Return where a query resumes after a loss, in a log with these bounds; no offset is read twice."""
+    if isinstance(error, TopicRecreatedError):
+        return start
+    if isinstance(error, DataLossError) and error.resume_offset is not None:
+        return error.resume_offset
+    return max(min(position, end), start)
+
+
+def loss_cause(error: DataLossError | TopicNotFoundError, position: int, start: int, end: int) -> DataLossCause | None:
+    """Return the cause of a loss in a log with these bounds; None if the log has the position by now."""
+    if isinstance(error, TopicNotFoundError):
+        return DataLossCause.RECREATED if isinstance(error, TopicRecreatedError) else DataLossCause.DELETED
+    if error.resume_offset is not None:
+        return DataLossCause.UNPROVEN_GAP
+    if isinstance(error, TruncatedError):
+        return DataLossCause.TRUNCATED
+    if position < start:
+        return DataLossCause.AGED_OUT
+    return DataLossCause.BEYOND_END if position > end else None
+
+
+def reread_offset(error: DataLossError, position: int, start: int, end: int) -> int | None:
+    """Return from where a log's records may differ from those read, so that a copy rereads it; None: nowhere."""
+    if error.resume_offset is not None:
+        return None
+    if not isinstance(error, TruncatedError):
+        return start if position > end else None
+    return error.truncated_to if error.truncated_to is not None and error.truncated_to < position else start
+
+
 def clip_to_log(
     tp: TopicPartition,
     start: ResolvedOffset,
@@ -388,9 +452,9 @@ def clip_to_log(
     warnings: list[str] = []
 
     def report_loss(lost_from: int, lost_until: int, cause: DataLossCause, detail: str) -> None:
-        message = _loss_message(tp, lost_from, lost_until, cause, detail)
+        message = loss_message(tp, lost_from, lost_until, cause, detail)
         if fail_on_data_loss:
-            raise DataLossError(f"{message}; {_SKIP_ADVICE}", topic=tp.topic, partition=tp.partition)
+            raise DataLossError(f"{message}; {SKIP_ADVICE}", topic=tp.topic, partition=tp.partition)
         warnings.append(f"{message}; they are skipped (failOnDataLoss=false)")
 
     if first > until:
@@ -427,31 +491,10 @@ def _loss_decision(
     detail: str,
     fail_on_data_loss: bool,
 ) -> LossDecision:
-    message = _loss_message(planned_range.topic_partition, position, next_offset, cause, detail)
+    message = loss_message(planned_range.topic_partition, position, next_offset, cause, detail)
     if fail_on_data_loss:
         raise DataLossError(
-            f"{message}; {_SKIP_ADVICE}", topic=planned_range.topic, partition=planned_range.partition, offset=position
+            f"{message}; {SKIP_ADVICE}", topic=planned_range.topic, partition=planned_range.partition, offset=position
         )
     warning = f"{message}; they are skipped (failOnDataLoss=false)"
     return LossDecision(next_offset, next_offset - position, cause, warning)
-
-
-def _loss_message(tp: TopicPartition, first: int, until: int, cause: DataLossCause, detail: str) -> str:
-    description = {
-        DataLossCause.AGED_OUT: "were removed by retention before they were read",
-        DataLossCause.DELETED: "are lost: the topic or the partition was deleted",
-        DataLossCause.RECREATED: "are lost: the topic was deleted and recreated",
-        DataLossCause.BEYOND_END: "lie beyond the end of the log: the offset is wrong, or the topic was deleted and "
-        "recreated, or an unclean leader election truncated its log",
-        DataLossCause.TRUNCATED: "were read before an unclean leader election removed them from the log; records "
-        "that replaced them are not read",
-    }[cause]
-    return f"data loss ({cause.value}): offsets [{first}, {until}) of {tp} {description}{detail}"
-
-
-def _error_context(tp: TopicPartition, position: int) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition, "offset": position}
-
-
-def _log_range_text(log: LeaderLogState) -> str:
-    return f": the log now holds [{log.start}, {log.end})"

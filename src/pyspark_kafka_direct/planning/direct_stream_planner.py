@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeAlias
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.backpressure import clamp_ends
-from pyspark_kafka_direct.planning.data_loss import lower_end_offsets, suspected_missing
+from pyspark_kafka_direct.planning.data_loss import (
+    LostPartitions,
+    find_lost_partitions,
+    lower_end_offsets,
+)
 from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.loss_report import LossReport
+from pyspark_kafka_direct.planning.loss_report import LossReport, SkippedLoss
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
+    are_topic_ids_current,
     contradicting_metadata_error,
+    topic_ids_by_partition,
 )
 from pyspark_kafka_direct.planning.read_limits import expired_log_starts
 
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from uuid import UUID
 
+    from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
@@ -59,6 +66,9 @@ class DirectOffsetReader(Protocol):
     def assigned(self, tracked: Collection[TopicPartition]) -> Mapping[TopicPartition, UUID | None]:
         """Return the partitions to read that exist now, with their topic ids if the brokers have these."""
 
+    def known_topic_ids(self, topics: Collection[str]) -> Mapping[str, UUID]:
+        """Return the topic ids of the metadata that the last offsets came with, as far as they are known."""
+
     def new_partition_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the start offsets of partitions that were created after the stream started."""
 
@@ -80,7 +90,7 @@ class DirectOffsetReader(Protocol):
         """Return which of these partitions, with topic ids if known, brokers agree to be missing or recreated."""
 
     def wait(self) -> None:
-        """Pause before a retry."""
+        """Pause before a retry, and use another broker for it."""
 
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""
@@ -112,30 +122,20 @@ class StartOffsets:
 
 def plan_direct_batch(position: StreamPosition, offset_reader: DirectOffsetReader) -> DirectBatchPlan:
     """Return the ranges of the batch that starts at a position."""
-    assigned = _confirmed_partitions(position, offset_reader)
-    _check_not_lost(position, assigned)
-    from_offsets: dict[TopicPartition, int] = {
-        **position.offsets,
-        **_start_new_partitions(position, assigned, offset_reader),
-    }
-    try:
-        latest = offset_reader.latest(from_offsets)
-    except TopicNotFoundError:  # it was deleted since the metadata refresh
-        _check_not_lost(position, _confirmed_partitions(position, offset_reader))
-        raise
-    latest = {**latest, **_unreadable_starts(from_offsets, latest, offset_reader)}
-    max_records = offset_reader.max_records(from_offsets, latest)
-    later_log_starts = {} if max_records is None else expired_log_starts(from_offsets, latest, offset_reader.log_starts)
-    if later_log_starts:
-        max_records = offset_reader.max_records(from_offsets | later_log_starts, latest)
-    end_offsets = clamp_ends(from_offsets | later_log_starts, latest, max_records)
-    # A range starts where the last one ended even if its first records are deleted: the task reports that, and users
-    # who store offsets see no gap.
-    ranges = tuple(
-        OffsetRange(tp.topic, tp.partition, from_offsets[tp], end_offsets[tp]) for tp in sorted(from_offsets)
-    )
-    deleted_offset_count = sum(log_start - from_offsets[tp] for tp, log_start in later_log_starts.items())
-    return DirectBatchPlan(ranges, topic_ids_of(assigned), deleted_offset_count)
+    for _ in range(MAX_METADATA_RESPONSES):
+        assigned = _confirmed_partitions(position, offset_reader)
+        _check_not_lost(position, assigned)
+        failure: KafkaDirectError
+        try:
+            batch = _plan_assigned(position, assigned, offset_reader)
+        except TopicNotFoundError as error:  # it was deleted since the metadata refresh, or one broker does not know it
+            failure = error
+        else:
+            if are_topic_ids_current(batch.topic_ids, offset_reader):
+                return batch
+            failure = contradicting_metadata_error(assigned)
+        offset_reader.wait()
+    raise failure
 
 
 def topic_ids_of(assigned: Mapping[TopicPartition, UUID | None]) -> dict[str, UUID]:
@@ -213,13 +213,36 @@ def decide_new_partition_offsets(
     return StartOffsets(offsets, tuple(warnings))
 
 
+def _plan_assigned(
+    position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None], offset_reader: DirectOffsetReader
+) -> DirectBatchPlan:
+    from_offsets: dict[TopicPartition, int] = {
+        **position.offsets,
+        **_start_new_partitions(position, assigned, offset_reader),
+    }
+    latest = offset_reader.latest(from_offsets)
+    latest = {**latest, **_unreadable_starts(from_offsets, latest, offset_reader)}
+    max_records = offset_reader.max_records(from_offsets, latest)
+    later_log_starts = {} if max_records is None else expired_log_starts(from_offsets, latest, offset_reader.log_starts)
+    if later_log_starts:
+        max_records = offset_reader.max_records(from_offsets | later_log_starts, latest)
+    end_offsets = clamp_ends(from_offsets | later_log_starts, latest, max_records)
+    # A range starts where the last one ended even if its first records are deleted: the task reports that, and users
+    # who store offsets see no gap.
+    ranges = tuple(
+        OffsetRange(tp.topic, tp.partition, from_offsets[tp], end_offsets[tp]) for tp in sorted(from_offsets)
+    )
+    deleted_offset_count = sum(log_start - from_offsets[tp] for tp, log_start in later_log_starts.items())
+    return DirectBatchPlan(ranges, topic_ids_of(assigned), deleted_offset_count)
+
+
 def _confirmed_partitions(
     position: StreamPosition, offset_reader: DirectOffsetReader
 ) -> Mapping[TopicPartition, UUID | None]:
     """Return the partitions that exist; missing and recreated ones are confirmed by several brokers."""
     for _ in range(MAX_METADATA_RESPONSES):
         assigned = offset_reader.assigned(position.offsets)
-        suspects = suspected_missing(position.offsets, position.topic_ids, assigned, topic_ids_of(assigned))
+        suspects = {tp: position.topic_ids.get(tp.topic) for tp in _lost_partitions(position, assigned).partitions}
         if not suspects or suspects.keys() <= set(offset_reader.confirm_missing(suspects)):
             return assigned
         offset_reader.wait()
@@ -227,12 +250,14 @@ def _confirmed_partitions(
 
 
 def _check_not_lost(position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None]) -> None:
-    losses = _losses()
-    for topic, topic_id in sorted(topic_ids_of(assigned).items()):
-        known_id = position.topic_ids.get(topic, topic_id)
-        if known_id != topic_id:
-            losses.report_recreated([tp for tp in position.offsets if tp.topic == topic], known_id, topic_id)
-    losses.report_missing([tp for tp in position.offsets if tp not in assigned])
+    _losses().report_lost(
+        _lost_partitions(position, assigned), topic_ids_by_partition(position.offsets, position.topic_ids)
+    )
+
+
+def _lost_partitions(position: StreamPosition, assigned: Mapping[TopicPartition, UUID | None]) -> LostPartitions:
+    known_ids = topic_ids_by_partition(position.offsets, position.topic_ids)
+    return find_lost_partitions(position.offsets, known_ids, assigned, topic_ids_of(assigned))
 
 
 def _start_new_partitions(
@@ -252,8 +277,7 @@ def _unreadable_starts(
     beyond_latest = lower_end_offsets(from_offsets, latest).keys()
     if beyond_latest and (lower := _lower_high_watermarks(from_offsets, beyond_latest, offset_reader)):
         offset_reader.raise_epoch_floors({tp.topic for tp in lower})  # a deposed leader may have responded
-        for tp, high_watermark in sorted(_lower_high_watermarks(from_offsets, lower, offset_reader).items()):
-            _losses().report_offset_changed(tp, from_offsets[tp], high_watermark)
+        _losses().report_offsets_changed(from_offsets, _lower_high_watermarks(from_offsets, lower, offset_reader))
     return {tp: from_offsets[tp] for tp in beyond_latest}
 
 
@@ -276,8 +300,8 @@ class _FixedSelection:
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         return ()
 
-    def warn(self, message: str) -> None:
-        _log.warning("%s", message)
+    def report_loss(self, loss: SkippedLoss) -> None:
+        _log.warning("%s", loss.message)
 
 
 def _check_explicit(tp: TopicPartition, offset: int, log: LogOffsets) -> None:

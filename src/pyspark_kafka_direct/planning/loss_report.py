@@ -6,20 +6,29 @@ The cases and the condition names in the messages are those of Spark's
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import DataLossError
-from pyspark_kafka_direct.offsets import partition_offsets_to_json
+from pyspark_kafka_direct.planning.data_loss import later_log_starts
 from pyspark_kafka_direct.planning.hints import listed
+from pyspark_kafka_direct.planning.loss_errors import SKIP_ADVICE, DataLossCause
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.data_loss import LostPartitions
 
-_SKIP_LOSS_ADVICE = "set failOnDataLoss=false to continue without them"
-_RESTART_ADVICE = "this can be transient: restart the query"
+
+@dataclass(frozen=True, slots=True)
+class SkippedLoss:
+    """A loss that a query skips for good."""
+
+    message: str  # the evidence
+    cause: DataLossCause
+    offsets: Mapping[TopicPartition, int]  # how many are skipped of each partition; 0 if that is unknown
 
 
 class LossContext(Protocol):
@@ -28,29 +37,53 @@ class LossContext(Protocol):
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Return those of these partitions that exist but that the subscription does not select."""
 
-    def warn(self, message: str) -> None:
-        """Log a warning, each message once."""
+    def report_loss(self, loss: SkippedLoss) -> None:
+        """Log and count a loss that is skipped."""
 
 
 class LossReport:
-    """Raises ``DataLossError`` at the first loss, or warns of each."""
+    """Raises ``DataLossError`` at the first loss, or reports each as skipped, once for each batch."""
 
-    def __init__(self, fail_on_data_loss: bool, context: LossContext, *, advice: str = _SKIP_LOSS_ADVICE) -> None:
+    def __init__(self, fail_on_data_loss: bool, context: LossContext, *, advice: str = SKIP_ADVICE) -> None:
         self._fail_on_data_loss = fail_on_data_loss
         self._context = context
         self._advice = advice
+        self._start: Mapping[TopicPartition, int] | None = None
+        self._reported: set[tuple[str, frozenset[tuple[TopicPartition, int]]]] = set()  # in this batch
+
+    def begin_batch(self, start: Mapping[TopicPartition, int]) -> None:
+        """Report equal losses again if this is another batch: a log may be truncated twice between the same offsets.
+
+        A batch that is planned repeatedly from the same start has the same losses.
+        """
+        if start != self._start:
+            self._start = dict(start)
+            self._reported.clear()
+
+    def end_batch(self) -> None:
+        """Report equal losses again, even from the same start."""
+        self._reported.clear()
+
+    def report_lost(self, lost: LostPartitions, known_ids: Mapping[TopicPartition, UUID]) -> None:
+        """Report partitions that were read before, and are missing or recreated now."""
+        for topic in sorted({tp.topic for tp in lost.recreated}):
+            partitions = sorted(tp for tp in lost.recreated if tp.topic == topic)
+            self._report_recreated(partitions, known_ids[partitions[0]], lost.recreated[partitions[0]])
+        self.report_missing(lost.missing)
 
     def report_missing(self, partitions: Collection[TopicPartition]) -> None:
         """Report partitions that were read before, and now do not exist or are not selected."""
         unselected = set(self._context.not_selected(partitions)) if partitions else set()
         deleted = set(partitions) - unselected
         self._report(
-            deleted,
+            DataLossCause.DELETED,
+            dict.fromkeys(deleted, 0),
             f"data loss: {listed(sorted(deleted))} do not exist any more, the topic or its partitions were deleted "
             "(KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
         )
         self._report(
-            unselected,
+            DataLossCause.NOT_SELECTED,
+            dict.fromkeys(unselected, 0),
             f"data loss: {listed(sorted(unselected))} are not selected any more: they exist, but assign, subscribe or "
             "subscribePattern does not include them. Include them again to resume where the query stopped. If the "
             "query continues without them and they are included later, they are read from their start "
@@ -60,104 +93,60 @@ class LossReport:
     def report_start_not_found(self, partitions: Collection[TopicPartition]) -> None:
         """Report new partitions that were deleted before their log start offset was fetched."""
         self._report(
-            partitions,
+            DataLossCause.DELETED,
+            dict.fromkeys(partitions, 0),
             f"data loss: the earliest offsets of {listed(sorted(partitions))} cannot be found, the partitions were "
             "deleted (KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS)",
         )
 
     def report_added_late(self, starts: Mapping[TopicPartition, int]) -> None:
         """Report a loss for each partition that was added to a running stream and starts after offset 0."""
-        for tp in sorted(starts):
-            if starts[tp] > 0:
-                self._report(
-                    [tp],
-                    f"data loss: the added partition {tp} starts from offset {starts[tp]} instead of 0, records were "
-                    "removed before they were read (KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO)",
-                )
+        for tp, start in sorted(later_log_starts(dict.fromkeys(starts, 0), starts, starts).items()):
+            self._report(
+                DataLossCause.AGED_OUT,
+                {tp: start},
+                f"data loss: the added partition {tp} starts from offset {start} instead of 0, records were removed "
+                "before they were read (KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO)",
+            )
 
-    def report_offset_changed(self, tp: TopicPartition, known: int, end: int) -> None:
-        """Report an end offset below one that was already read or that the user requested as the start."""
-        self._report(
-            [tp],
-            f"data loss: {tp}'s offset was changed from {known} to {end}. Either the requested start lies beyond the "
-            "end, or the topic was deleted and recreated, or an unclean leader election truncated its log "
-            "(KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
-        )
+    def report_offsets_changed(self, known: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """Report end offsets below those that were already read or that the user requested as the start."""
+        for tp in sorted(ends):
+            self._report(
+                DataLossCause.BEYOND_END,
+                {tp: 0},
+                f"data loss: {tp}'s offset was changed from {known[tp]} to {ends[tp]}. Either the requested start lies "
+                "beyond the end, or the topic was deleted and recreated, or an unclean leader election truncated its "
+                "log (KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED)",
+            )
 
     def report_aged_out(self, tp: TopicPartition, from_offset: int, log_start: int) -> None:
         """Report a log start offset after the offset to resume from."""
         self._report(
-            [tp],
+            DataLossCause.AGED_OUT,
+            {tp: log_start - from_offset},
             f"data loss (aged out): offsets [{from_offset}, {log_start}) of {tp} were removed by retention before "
             "they were read; they are skipped",
         )
 
-    def report_recreated(self, partitions: Collection[TopicPartition], old_id: UUID, new_id: UUID) -> None:
-        """Report a topic that was deleted and recreated."""
+    def _report_recreated(self, partitions: Collection[TopicPartition], old_id: UUID, new_id: UUID) -> None:
         self._report(
-            partitions,
+            DataLossCause.RECREATED,
+            dict.fromkeys(partitions, 0),
             f"data loss: the topic was deleted and recreated, its id was {old_id} and is {new_id} now; unread records "
             f"of {listed(sorted(partitions))} are lost, the new topic is read from its start",
         )
 
-    def _report(self, partitions: Collection[TopicPartition], message: str) -> None:
-        if not partitions:
+    def _report(self, cause: DataLossCause, offsets: Mapping[TopicPartition, int], message: str) -> None:
+        if not offsets:
             return
         if not self._fail_on_data_loss:
-            self._context.warn(f"{message}; reading continues (failOnDataLoss=false)")
+            key = (message, frozenset(offsets.items()))  # the message may not name all partitions
+            if key not in self._reported:
+                self._reported.add(key)
+                warning = f"{message}; reading continues (failOnDataLoss=false)"
+                self._context.report_loss(SkippedLoss(warning, cause, offsets))
             return
-        first = min(partitions)
-        partition = first.partition if len(partitions) == 1 else None
+        first = min(offsets)
+        partition = first.partition if len(offsets) == 1 else None
         raise DataLossError(f"{message}; {self._advice}", topic=first.topic, partition=partition)
-
-
-# Trigger.AvailableNow checks every batch against the end offsets fixed at the start of the query, as Spark's
-# KafkaMicroBatchStream.verifyEndOffsetForTriggerAvailableNow does (SPARK-41996). Another check finds a recreated topic
-# whose new log is as long as the old one. The checks ignore failOnDataLoss: a query that has to end could otherwise
-# wait forever for deleted records. A batch that an earlier run planned is not checked (SPARK-53560).
-
-
-def check_fixed_end_offsets(end: Mapping[TopicPartition, int], fixed_ends: Mapping[TopicPartition, int]) -> None:
-    """Check a batch's end against the end offsets fixed at the start of the query."""
-    if end.keys() != fixed_ends.keys():
-        raise DataLossError(
-            "with Trigger.AvailableNow every batch must end with the topic-partitions found at the start; found at "
-            f"the start: {_partition_list(fixed_ends)}, in the end offset: {_partition_list(end)}; {_RESTART_ADVICE} "
-            "(MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED)"
-        )
-    if any(end[tp] > fixed_ends[tp] for tp in end):
-        raise DataLossError(
-            "with Trigger.AvailableNow no batch may end beyond the offsets found at the start; found at the start: "
-            f"{partition_offsets_to_json(fixed_ends)}, end offset: {partition_offsets_to_json(end)}; "
-            f"{_RESTART_ADVICE} (END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED)"
-        )
-
-
-def check_latest_offsets(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> None:
-    """Check that the records of a batch still exist."""
-    if not end.keys() <= latest.keys():
-        raise DataLossError(
-            "topic-partitions were lost while a query with Trigger.AvailableNow was running; topic-partitions for "
-            f"latest offset: {_partition_list(latest)}, topic-partitions for end offset: {_partition_list(end)}; "
-            f"{_RESTART_ADVICE} (LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW)"
-        )
-    if any(end[tp] > latest[tp] for tp in end):
-        raise DataLossError(
-            "topic-partitions end before a batch of a running query with Trigger.AvailableNow does; latest offset: "
-            f"{partition_offsets_to_json(latest)}, end offset: {partition_offsets_to_json(end)}; {_RESTART_ADVICE} "
-            "(END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW)"
-        )
-
-
-def check_topics_not_recreated(recreated: Collection[str]) -> None:
-    """Check that no topic of a batch was recreated."""
-    if recreated:
-        raise DataLossError(
-            "topics were deleted and recreated while a query with Trigger.AvailableNow was running: "
-            f"{listed(sorted(recreated))}; their offsets in the checkpoint belong to the deleted topics",
-            topic=min(recreated),
-        )
-
-
-def _partition_list(offsets: Mapping[TopicPartition, int]) -> str:
-    return listed(sorted(offsets), limit=50)

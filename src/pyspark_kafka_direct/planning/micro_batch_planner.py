@@ -21,19 +21,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
-from pyspark_kafka_direct.planning.data_loss import recreated_topics
-from pyspark_kafka_direct.planning.loss_report import (
-    LossReport,
+from pyspark_kafka_direct.planning.data_loss import (
     check_fixed_end_offsets,
     check_latest_offsets,
-    check_topics_not_recreated,
+    check_not_recreated,
+    find_lost_partitions,
+    later_log_starts,
+    lower_end_offsets,
 )
+from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_reader import (
+    MAX_METADATA_RESPONSES,
     OffsetHistory,
     OffsetMetadata,
-    OffsetSnapshot,
     SnapshotReader,
+    are_topic_ids_current,
+    contradicting_metadata_error,
+    topic_ids_by_partition,
 )
 from pyspark_kafka_direct.planning.offset_resolution import (
     resolve_known_start_offsets,
@@ -175,6 +180,7 @@ class MicroBatchPlanner:
     ) -> dict[TopicPartition, int]:
         """Return the end of the batch that starts at ``start``; equal to ``start`` if there is nothing to read yet."""
         start = dict(start)
+        self._losses.begin_batch(start)
         if self.is_first_start(start) and self._start_error is not None:
             raise self._start_error
         if self.is_first_start(start) and start_may_change(self._options.start):
@@ -207,14 +213,21 @@ class MicroBatchPlanner:
             raise OptionError(_UNKNOWN_FIRST_BATCH)
         if start == end:
             return MicroBatchPlan()
+        self._losses.begin_batch(start)
         metadata = self._history.get(end)
         if metadata is None or not metadata.planned_by_this_run:
-            return self._replan(start, end, is_first_batch=is_logged_first_batch or recorded_start is not None)
+            return self._replan(
+                start,
+                end,
+                is_first_batch=is_logged_first_batch or recorded_start is not None,
+                is_start_recorded=not is_logged_first_batch or recorded_start is not None,
+            )
         if self._snapshots.fixed_end_offsets is not None:
             check_fixed_end_offsets(end, self._snapshots.fixed_end_offsets)
             snapshot = self._snapshots.fetch_latest(end)
             check_latest_offsets(end, snapshot.latest)
-            check_topics_not_recreated(recreated_topics(metadata.topic_ids, snapshot.topic_ids))
+            known_ids = topic_ids_by_partition(end, metadata.topic_ids)
+            check_not_recreated(find_lost_partitions(end, known_ids, snapshot.latest, snapshot.topic_ids))
         from_offsets = {
             tp: max(offset, metadata.log_starts.get(tp, offset))
             for tp, offset in start.items()
@@ -231,48 +244,57 @@ class MicroBatchPlanner:
         return idle is not None and idle.offsets == start and self._clock() < idle.assumed_until
 
     def _replan(
-        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], *, is_first_batch: bool
+        self,
+        start: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+        *,
+        is_first_batch: bool,
+        is_start_recorded: bool,  # in the checkpoint; otherwise it was resolved again
     ) -> MicroBatchPlan:
         """Plan a batch whose end an earlier run decided."""
         topic_ids = self._offset_reader.assigned(strict=False).topic_ids
+        if is_start_recorded:
+            self._losses.report_missing(start.keys() - end.keys())
+        from_offsets = dict(start)
         if is_first_batch:
             # Since the end was logged, log starts may have passed it and partitions may have been created: limit the
-            # start to the logged end. A partition only in the logged end is not reported as added: the metadata may be
-            # incomplete.
-            from_offsets = {
-                tp: self._after_retention(tp, min(offset, end[tp]), end[tp])
-                for tp, offset in start.items()
-                if tp in end
-            }
-        else:
-            self._losses.report_missing(start.keys() - end.keys())
-            from_offsets = dict(start)
+            # start to the logged end. If the start was resolved again, a partition only in the logged end is not
+            # reported as added: the metadata may be incomplete.
+            from_offsets = {tp: min(offset, end[tp]) for tp, offset in start.items() if tp in end}
+            from_offsets.update(self._starts_after_retention(from_offsets, end))
         added = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
-        from_offsets.update(self._start_added_partitions(added, () if is_first_batch else added.keys()))
-        return MicroBatchPlan(self._ranges(from_offsets, end), topic_ids)
+        from_offsets.update(self._start_added_partitions(added, added.keys() if is_start_recorded else ()))
+        current_ids = self._offset_reader.known_topic_ids(topic_ids)
+        return MicroBatchPlan(self._ranges(from_offsets, end), {**topic_ids, **current_ids})
 
-    def _after_retention(self, tp: TopicPartition, offset: int, end: int) -> int:
-        """Return where an unfinished first batch starts now, if retention may have deleted its first records."""
-        if self._initial_offsets is None or not starts_at_earliest(self._options.start, tp):
-            return offset
-        log_start = min(self._initial_offsets.get(tp, offset), end)
-        if log_start <= offset:
-            return offset
-        self._offset_reader.warn(
-            f"offsets [{offset}, {log_start}) of {tp} were removed by retention since the first batch was planned; "
-            "they are skipped, because the query starts at earliest"
-        )
-        return log_start
+    def _starts_after_retention(
+        self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return where an unfinished first batch starts now, for partitions whose first records were deleted since."""
+        initial_offsets = self._initial_offsets or {}
+        suspects = [
+            tp
+            for tp, offset in from_offsets.items()
+            if initial_offsets.get(tp, offset) > offset and starts_at_earliest(self._options.start, tp)
+        ]
+        log_starts = self._snapshots.fetch_log_starts(suspects) if suspects else {}
+        expired = later_log_starts(from_offsets, log_starts, end)
+        for tp, log_start in sorted(expired.items()):
+            self._offset_reader.warn(
+                f"offsets [{from_offsets[tp]}, {log_start}) of {tp} were removed by retention since the first batch "
+                "was planned; they are skipped, because the query starts at earliest"
+            )
+        return expired
 
     def _ranges(
         self, from_offsets: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> tuple[OffsetRange, ...]:
-        ranges = []
-        for tp in sorted(end.keys() & from_offsets.keys()):
-            if from_offsets[tp] > end[tp]:
-                self._losses.report_offset_changed(tp, from_offsets[tp], end[tp])
-            else:
-                ranges.append(OffsetRange(tp.topic, tp.partition, from_offsets[tp], end[tp]))
+        lower_ends = lower_end_offsets(from_offsets, end)
+        self._losses.report_offsets_changed(from_offsets, lower_ends)
+        ranges = [
+            OffsetRange(tp.topic, tp.partition, from_offsets[tp], end[tp])
+            for tp in sorted(end.keys() & from_offsets.keys() - lower_ends.keys())
+        ]
         options = self._options
         return tuple(split_ranges(ranges, options.min_partitions, options.max_records_per_partition))
 
@@ -295,8 +317,12 @@ class MicroBatchPlanner:
         if start_metadata is None:
             start_metadata = OffsetMetadata(snapshot.topic_ids)
             self._history.put(start, start_metadata)
-        changed_topics = recreated_topics(start_metadata.topic_ids, snapshot.topic_ids)
-        lost = self._report_losses(start, snapshot, start_metadata.topic_ids, changed_topics)
+        known_ids = topic_ids_by_partition(start, start_metadata.topic_ids)
+        lost = find_lost_partitions(start, known_ids, snapshot.latest, snapshot.topic_ids)
+        lower_ends = lower_end_offsets({tp: start[tp] for tp in start.keys() - lost.partitions}, snapshot.latest)
+        self._losses.report_lost(lost, known_ids)
+        self._losses.report_offsets_changed(start, lower_ends)
+        changed_topics = frozenset(tp.topic for tp in lost.recreated)
         latest = dict(snapshot.latest)
         # Partitions of which nothing was read: new ones, and those of recreated topics.
         unread_ends = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in changed_topics}
@@ -309,15 +335,15 @@ class MicroBatchPlanner:
                 # This batch reads nothing of a recreated topic, and only records the topic's start in the checkpoint.
                 # After a restart the old topic id is unknown, so a replanned batch would start at the old offset.
                 latest[tp] = unread_starts[tp]
-        later_log_starts = {} if unlimited else self._later_log_starts(from_offsets, latest)
-        lost_from = {tp: from_offsets[tp] for tp in later_log_starts}
-        from_offsets |= later_log_starts
+        expired = self._later_log_starts(from_offsets, latest)
+        lost_from = {tp: from_offsets[tp] for tp in expired}
+        from_offsets |= expired
         if unlimited:
             end = latest
         # With fixed ends no new records count, so minOffsetsPerTrigger would delay the last batch forever. After a
         # loss, the batch runs immediately: until its end is in the checkpoint, records of a new log count as read.
         elif self._snapshots.fixed_end_offsets is None and self._limiter.should_wait(
-            start, from_offsets, latest, immediately=lost
+            start, from_offsets, latest, immediately=bool(lost.partitions or lower_ends)
         ):
             end = dict(start)
         else:
@@ -332,7 +358,7 @@ class MicroBatchPlanner:
                 ),
             )
         else:
-            for tp, log_start in sorted(later_log_starts.items()):
+            for tp, log_start in sorted(expired.items()):
                 self._losses.report_aged_out(tp, lost_from[tp], log_start)
             self._history.put(
                 end,
@@ -340,7 +366,7 @@ class MicroBatchPlanner:
                     snapshot.topic_ids,
                     planned_by_this_run=True,
                     recreated_topics=changed_topics,
-                    log_starts=later_log_starts,
+                    log_starts=expired,
                 ),
             )
         return end
@@ -348,34 +374,18 @@ class MicroBatchPlanner:
     def _later_log_starts(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return log starts after the batch's start, for its limits; empty if the tasks have to report such a loss."""
-        if self._options.fail_on_data_loss or not self._limiter.has_limits:
+        """Return log starts after the batch's start, to report them; empty if tasks have to fail at such a loss."""
+        if self._options.fail_on_data_loss:
             return {}
-        return expired_log_starts(
-            from_offsets, latest, lambda partitions: self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
-        )
 
-    def _report_losses(
-        self,
-        start: Mapping[TopicPartition, int],
-        snapshot: OffsetSnapshot,
-        start_ids: Mapping[str, UUID],
-        changed_topics: frozenset[str],
-    ) -> bool:
-        """Report the partitions whose offsets in ``start`` are no longer valid; return whether there are any."""
-        for topic in sorted(changed_topics):
-            lost = [tp for tp in start if tp.topic == topic]
-            self._losses.report_recreated(lost, start_ids[topic], snapshot.topic_ids[topic])
-        missing = [tp for tp in start if tp not in snapshot.latest and tp.topic not in changed_topics]
-        self._losses.report_missing(missing)
-        truncated = [
-            tp
-            for tp, end in sorted(snapshot.latest.items())
-            if end < start.get(tp, 0) and tp.topic not in changed_topics
-        ]
-        for tp in truncated:
-            self._losses.report_offset_changed(tp, start[tp], snapshot.latest[tp])
-        return bool(changed_topics or missing or truncated)
+        def fetch_log_starts(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+            return self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
+
+        expired = expired_log_starts(from_offsets, latest, fetch_log_starts)
+        if not expired:
+            return {}
+        self._offset_reader.raise_epoch_floors({tp.topic for tp in expired})  # a deposed leader may have responded
+        return expired_log_starts(from_offsets, latest, fetch_log_starts)
 
     def _resolve_initial_offsets(self) -> dict[TopicPartition, int]:
         try:
@@ -392,6 +402,7 @@ class MicroBatchPlanner:
 
     def _resolve_initial_offsets_strictly(self) -> tuple[dict[TopicPartition, int], Mapping[str, UUID]]:
         max_attempts = self._options.max_attempts
+        responses = 0  # with topic ids that other metadata contradicts
         while True:
             try:
                 assigned = self._offset_reader.assigned(strict=True)
@@ -399,13 +410,18 @@ class MicroBatchPlanner:
                 fixed_ends = self._snapshots.fixed_end_offsets
                 partitions = assigned.partitions if fixed_ends is None else frozenset(fixed_ends)
                 offsets = resolve_start_offsets(self._options.start, partitions, self._offset_reader, fixed_ends)
-                return offsets, assigned.topic_ids
             except TopicNotFoundError:
                 # A broker may not have the metadata of a new topic yet.
                 max_attempts -= 1
                 if max_attempts <= 0:
                     raise
-                self._offset_reader.wait()
+            else:
+                if are_topic_ids_current(assigned.topic_ids, self._offset_reader):
+                    return offsets, assigned.topic_ids
+                responses += 1
+                if responses == MAX_METADATA_RESPONSES:
+                    raise contradicting_metadata_error(assigned.partitions)
+            self._offset_reader.wait()
 
 
 class BatchLimiter:
@@ -425,11 +441,6 @@ class BatchLimiter:
         self._gate = None if limits.min_offsets is None else MinOffsetsGate(limits.min_offsets, limits.max_delay)
         self._samples: dict[TopicPartition, RecordSizeSample] = {}
         self._sizes: dict[TopicPartition, float] = {}
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether any limit applies."""
-        return self._limits.active or self._backpressure_limit is not None
 
     def should_wait(
         self,

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST
-from pyspark_kafka_direct.planning.data_loss import lower_end_offsets, suspected_missing
+from pyspark_kafka_direct.planning.data_loss import (
+    are_lower_ends_confirmed,
+    find_lost_partitions,
+    lower_end_offsets,
+)
 from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.loss_report import SkippedLoss
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 # After so many metadata responses in a row that several brokers contradict, planning fails.
@@ -39,11 +44,14 @@ class OffsetReader(Protocol):
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Return those of these partitions that exist but that the subscription does not select."""
 
+    def known_topic_ids(self, topics: Collection[str]) -> Mapping[str, UUID]:
+        """Return the topic ids of the metadata that the last offsets came with, as far as they are known."""
+
     def offsets(self, requested: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Return the offset for ``EARLIEST``, ``LATEST`` or a timestamp in ms, without missing partitions."""
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the high watermarks, whatever the isolation level, without missing partitions."""
+        """Return the high watermarks, with any isolation level, without missing partitions."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that the query's consumer group has committed, without partitions that have none."""
@@ -63,6 +71,9 @@ class OffsetReader(Protocol):
     def warn(self, message: str) -> None:
         """Log a warning, each message once."""
 
+    def report_loss(self, loss: SkippedLoss) -> None:
+        """Log and count a loss that is skipped."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
@@ -72,6 +83,30 @@ class OffsetMetadata:
     planned_by_this_run: bool = False  # as a batch's end; else it is the initial offset or from a checkpoint
     recreated_topics: frozenset[str] = frozenset()  # recreated since the batch's start
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)  # those that lie after the batch's start
+
+
+def topic_ids_by_partition(
+    partitions: Iterable[TopicPartition], topic_ids: Mapping[str, UUID]
+) -> dict[TopicPartition, UUID]:
+    """Return the topic ids of partitions, as far as they are known."""
+    return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}
+
+
+class TopicIdLookup(Protocol):
+    """The part of an offset reader that knows topic ids."""
+
+    def known_topic_ids(self, topics: Collection[str]) -> Mapping[str, UUID]:
+        """Return the topic ids of the metadata that the last offsets came with, as far as they are known."""
+
+
+def are_topic_ids_current(topic_ids: Mapping[str, UUID], lookup: TopicIdLookup) -> bool:
+    """Return whether offsets came with the metadata that these ids are from.
+
+    Otherwise the ids came from a broker that lags, or some offsets are those of a topic that was recreated since.
+    """
+    return all(
+        topic_ids.get(name, topic_id) == topic_id for name, topic_id in lookup.known_topic_ids(topic_ids).items()
+    )
 
 
 class OffsetHistory:
@@ -148,7 +183,7 @@ class SnapshotReader:
             # The fixed ends were read too early or from a stale broker, or records were lost: fetch the ends again.
             snapshot = self.fetch_latest(start)
             self._fixed_topic_ids = {**snapshot.topic_ids, **self._fixed_topic_ids}
-            for tp in partitions_behind & snapshot.latest.keys():
+            for tp in sorted(partitions_behind & snapshot.latest.keys()):
                 self.fixed_end_offsets[tp] = (
                     min(snapshot.latest[tp], start[tp]) if tp in self.fixed_end_offsets else snapshot.latest[tp]
                 )
@@ -161,14 +196,17 @@ class SnapshotReader:
         as many responses as ``max_attempts``.
         """
         known_metadata = self._history.get(known)
-        known_topic_ids = {} if known_metadata is None else known_metadata.topic_ids
+        known_topic_ids = {} if known_metadata is None else topic_ids_by_partition(known, known_metadata.topic_ids)
         confirmed_missing: set[TopicPartition] = set()
         lower_end_responses = 0
         for _ in range(MAX_METADATA_RESPONSES):
             assigned = self._offset_reader.assigned(strict=False)
             latest = dict(self._offset_reader.offsets(dict.fromkeys(assigned.partitions, LATEST)))
-            suspects = suspected_missing(known, known_topic_ids, latest, assigned.topic_ids)
-            missing = suspects.keys() - confirmed_missing
+            if not are_topic_ids_current(assigned.topic_ids, self._offset_reader):
+                self._offset_reader.wait()
+                continue
+            lost = find_lost_partitions(known, known_topic_ids, latest, assigned.topic_ids)
+            missing = lost.partitions - confirmed_missing
             if missing:
                 confirmed = self._confirm_missing(missing, known_topic_ids)
                 confirmed_missing.update(confirmed)
@@ -184,29 +222,34 @@ class SnapshotReader:
                         latest[tp] = known[tp]
                         lower_ends.discard(tp)
             lower_end_responses += bool(lower_ends)
-            # The first response came before several brokers were asked for the leader.
-            needed_responses = max(2, min(self._max_attempts, MAX_METADATA_RESPONSES))
-            if not lower_ends or lower_end_responses >= needed_responses:
+            max_attempts = min(self._max_attempts, MAX_METADATA_RESPONSES)
+            if not lower_ends or are_lower_ends_confirmed(lower_end_responses, max_attempts):
                 return OffsetSnapshot(latest, assigned.topic_ids)
             self._offset_reader.raise_epoch_floors({tp.topic for tp in lower_ends})
             self._offset_reader.wait()
         raise contradicting_metadata_error(known)
 
     def _confirm_missing(
-        self, suspects: Collection[TopicPartition], topic_ids: Mapping[str, UUID]
+        self, suspects: Collection[TopicPartition], topic_ids: Mapping[TopicPartition, UUID]
     ) -> set[TopicPartition]:
         """Return the partitions that are missing, recreated or not selected; the others are missing in one response."""
         not_selected = set(self._offset_reader.not_selected(suspects))
-        others = {tp: topic_ids.get(tp.topic) for tp in suspects if tp not in not_selected}
+        others = {tp: topic_ids.get(tp) for tp in suspects if tp not in not_selected}
         return not_selected.union(self._offset_reader.confirm_missing(others) if others else ())
 
     def fetch_log_starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return log start offsets, without partitions that are confirmed to be missing."""
+        confirmed_leaders: set[str] = set()  # of these topics
         for _ in range(MAX_METADATA_RESPONSES):
             log_starts = self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
             missing = dict.fromkeys(set(partitions) - log_starts.keys())
             if not missing or missing.keys() <= set(self._offset_reader.confirm_missing(missing)):
-                return log_starts
+                expired = {tp.topic for tp, offset in log_starts.items() if offset > 0}
+                if expired <= confirmed_leaders:
+                    return log_starts
+                self._offset_reader.raise_epoch_floors(expired)  # a deposed leader may have responded
+                confirmed_leaders = expired
+                continue
             self._offset_reader.wait()
             self._offset_reader.assigned(strict=False)  # refreshes the metadata that offsets() uses
         raise contradicting_metadata_error(partitions)

@@ -133,12 +133,12 @@ def resolve_start_offsets(
     if isinstance(spec, CommittedStart):
         return _committed_offsets(spec, partitions, offset_reader, available_now_ends)
     requested = required_lookups(spec, partitions, "start")
-    listed_offsets: dict[TopicPartition, int] = {}
-    timestamps = {tp: lookup for tp, lookup in requested.items() if lookup >= 0}
-    listed_offsets.update(
-        _fetch_offsets(offset_reader, {tp: lookup for tp, lookup in requested.items() if lookup == EARLIEST})
-    )
-    listed_offsets.update(_fetch_offsets(offset_reader, timestamps))
+    listed_offsets = _fetch_starts(offset_reader, requested)
+    later_starts = {tp.topic for tp, offset in listed_offsets.items() if offset != 0}
+    if later_starts:
+        # Retention of a deposed leader may have deleted records that the current leader still has.
+        offset_reader.raise_epoch_floors(later_starts)
+        listed_offsets = _fetch_starts(offset_reader, requested)
     at_end = {tp for tp, lookup in requested.items() if lookup == LATEST or listed_offsets.get(tp) == NO_RECORD}
     # Request end offsets last, so that no start lies after its end.
     latest = (
@@ -265,6 +265,13 @@ def _committed_offsets(
     if missing and spec.fallback is not None:
         offsets.update(resolve_start_offsets(spec.fallback, missing, offset_reader, available_now_ends))
     return offsets
+
+
+def _fetch_starts(offset_reader: OffsetReader, requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the requested log starts and the offsets by timestamp, but no ends."""
+    log_starts = {tp: lookup for tp, lookup in requested.items() if lookup == EARLIEST}
+    timestamps = {tp: lookup for tp, lookup in requested.items() if lookup >= 0}
+    return {**_fetch_offsets(offset_reader, log_starts), **_fetch_offsets(offset_reader, timestamps)}
 
 
 def _fetch_offsets(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.planning.data_loss import later_log_starts
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -120,4 +122,4 @@ def expired_log_starts(
     """Return the log starts that lie after the batch's start, so that its limit does not count deleted records."""
     partitions_to_read = [tp for tp, end in latest.items() if end > from_offsets[tp]]
     log_starts = fetch_log_starts(partitions_to_read) if partitions_to_read else {}
-    return {tp: min(offset, latest[tp]) for tp, offset in log_starts.items() if offset > from_offsets[tp]}
+    return later_log_starts(from_offsets, log_starts, latest)

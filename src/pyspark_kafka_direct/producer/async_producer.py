@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.client.system import WakeupSignal
+    from pyspark_kafka_direct.client.system import System, WakeupSignal
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.accumulator import DeliveryReport
 
@@ -64,9 +63,9 @@ class AsyncProducer:
         self._linger = linger
         self._system = cluster.pool.system
         self._pid = os.getpid()
-        self._changed = threading.Condition()  # guards the attributes below
+        self._changed = self._system.condition()  # guards the attributes below
         self._new_records: list[PendingRecord] = []
-        self._incomplete: set[PendingRecord] = set()
+        self._incomplete: dict[PendingRecord, None] = {}  # in the order of their sends
         self._buffered_bytes = 0
         self._flushes_in_progress = 0  # calls that wait, so that records do not linger
         self._closed = False
@@ -92,7 +91,7 @@ class AsyncProducer:
         future cannot be cancelled. ``on_acknowledged`` runs in the background thread before the future is completed.
         """
         self._check_process()
-        future = _RecordFuture(self, on_acknowledged)
+        future = _RecordFuture(self, self._system, on_acknowledged)
         record = self._validated_record(topic, key, value, headers, partition, timestamp, future)
         if record.size_bound > self._settings.max_request_bytes:
             error = RecordTooLargeError(
@@ -110,7 +109,7 @@ class AsyncProducer:
                 raise RuntimeError("The producer is closed.")
             if memory_error is None:
                 signal = self._ensure_thread_started()
-                self._incomplete.add(record)
+                self._incomplete[record] = None
                 self._buffered_bytes += _memory_bytes(record)
                 self._new_records.append(record)
                 if len(self._new_records) == 1:
@@ -136,7 +135,7 @@ class AsyncProducer:
                             "still being sent."
                         )
                     self._system.wait(self._changed, remaining)
-                    pending_records &= self._incomplete
+                    pending_records &= self._incomplete.keys()
             finally:
                 self._flushes_in_progress -= 1
 
@@ -171,7 +170,7 @@ class AsyncProducer:
     @property
     def in_callback(self) -> bool:
         """Whether the caller is in the background thread, which runs the callbacks of futures."""
-        return self._thread_id == threading.get_ident()
+        return self._thread_id == self._system.thread_id()
 
     def _validated_record(
         self,
@@ -248,7 +247,7 @@ class AsyncProducer:
         return self._signal
 
     def _run(self, signal: WakeupSignal) -> None:
-        self._thread_id = threading.get_ident()
+        self._thread_id = self._system.thread_id()
         accumulator = RecordAccumulator(
             self._cluster, self._settings, self._on_delivery, self._mark_as_sent, self._linger
         )
@@ -333,7 +332,7 @@ class AsyncProducer:
     def _remove_incomplete(self, records: Iterable[PendingRecord]) -> None:
         with self._changed:
             for record in records:
-                self._incomplete.discard(record)
+                self._incomplete.pop(record, None)
                 self._buffered_bytes -= _memory_bytes(record)
             self._changed.notify_all()
 
@@ -355,9 +354,15 @@ class AsyncProducer:
 class _RecordFuture(Future[RecordMetadata]):
     """A future that cannot be cancelled, and cannot be waited for by the thread that completes it."""
 
-    def __init__(self, async_producer: AsyncProducer, on_acknowledged: Callable[[RecordMetadata], None] | None) -> None:
+    def __init__(
+        self,
+        async_producer: AsyncProducer,
+        system: System,
+        on_acknowledged: Callable[[RecordMetadata], None] | None,
+    ) -> None:
         super().__init__()
         self._async_producer = async_producer
+        self._system = system
         self._on_acknowledged = on_acknowledged
 
     def set_result(self, result: RecordMetadata) -> None:
@@ -370,11 +375,13 @@ class _RecordFuture(Future[RecordMetadata]):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         self._check_not_own_thread()
-        return super().result(timeout)
+        self._system.wait_for_future(self, timeout)
+        return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self._check_not_own_thread()
-        return super().exception(timeout)
+        self._system.wait_for_future(self, timeout)
+        return super().exception(0)
 
     def _check_not_own_thread(self) -> None:
         if not self.done() and self._async_producer.in_callback:

@@ -26,11 +26,13 @@ _UNKNOWN_PRODUCER: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-# The broker may have appended the records.
+# The broker may have appended the records. A leader that is deposed while it waits for replicas returns
+# NOT_LEADER_OR_FOLLOWER, although the next leader may have the records (DelayedProduce).
 _OUTCOME_UNKNOWN: Final = frozenset(
     {
         ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
     }

@@ -10,6 +10,7 @@ from pyspark_kafka_direct.consumer.record_size import sample_record_size
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
+from pyspark_kafka_direct.spark.loss_counts import LossCounter
 from pyspark_kafka_direct.spark.query_metadata import (
     assigned_partitions,
     existing_partitions,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.config.read_options import ContinuousOptions, StreamOptions
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+    from pyspark_kafka_direct.planning.loss_report import SkippedLoss
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 _DEFAULT_RETRY_SECONDS = 1.0
@@ -43,6 +46,7 @@ class KafkaOffsetReader:
         self._options = options
         self._log = log
         self._logged_warnings: set[str] = set()
+        self._loss_counter = LossCounter(self.cluster.pool.system)
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
         topics = fetch_topics(self.cluster, self._options.selection, strict=strict)
@@ -63,6 +67,9 @@ class KafkaOffsetReader:
         return set(existing_partitions(topics, partitions)) - set(
             assigned_partitions(self._options.selection, topics, strict=False).partitions
         )
+
+    def known_topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
+        return self.cluster.known_topic_ids(topics)
 
     def offsets(self, requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return self._offsets(requested, self._options.fetch.isolation_level)
@@ -112,6 +119,14 @@ class KafkaOffsetReader:
         if message not in self._logged_warnings:
             self._logged_warnings.add(message)
             self._log.warning("%s", message)
+
+    def report_loss(self, loss: SkippedLoss) -> None:
+        self.warn(loss.message)
+        self.count_loss(loss.cause, loss.offsets)
+
+    def count_loss(self, cause: DataLossCause, offsets: Mapping[TopicPartition, int]) -> None:
+        """Count a loss that is logged elsewhere."""
+        self._loss_counter.add(cause, offsets)
 
     def _offsets(
         self, requested: Mapping[TopicPartition, int], isolation_level: IsolationLevel

@@ -12,7 +12,6 @@ or reads a recreated topic.
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
@@ -197,13 +196,13 @@ class AsyncOffsetCommitter(Generic[_Item, _Commit]):
         self._send = send
         self._on_complete = on_complete
         self._system = system
-        self._changed = threading.Condition()
+        self._changed = system.condition()
         self._added_items: list[_Item] = []
         self._ready_items: list[_Item] = []
         self._running = False
         self._sync_commit_count = 0  # calls of commit_sync in flight; each one sends the items that waited
         self._deadline: Deadline | None = None
-        self._commit_lock = threading.Lock()  # one request at a time
+        self._commit_lock = system.lock()  # one request at a time
 
     def add(self, item: _Item) -> None:
         """Store an item until the next ``send``."""

@@ -16,6 +16,7 @@ from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
 from tests.soak.processes import task_workers
 
+import pyspark_kafka_direct
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.continuous import continuous_query
 from pyspark_kafka_direct.errors import DataLossError
@@ -179,9 +180,15 @@ def test_records_that_expire_while_the_query_is_stopped(queries: Queries, make_t
     error = await_failure(queries.copy(topic, output))
     assert isinstance(error, DataLossError)
     assert "[5, 8)" in str(error)
+    monitor = pyspark_kafka_direct.enable(queries.spark)
     input_query = queries.read(subscribe=topic, failOnDataLoss=False).select("value")
     query = queries.start(input_query.to_kafka(output))
     queries.expect(output, [*range(5), 8, 9], query)
+
+    def losses() -> list[tuple[str, int]]:
+        return [(loss.cause, loss.offsets) for loss in monitor.losses if loss.topic == topic]
+
+    wait_until(lambda: losses() == [("aged_out", 3)], "the count of skipped offsets")
 
 
 def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path: Path) -> None:

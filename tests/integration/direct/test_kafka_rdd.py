@@ -442,6 +442,21 @@ def test_preferred_brokers_are_allowed(bench: Workbench, rdd_of: Callable[..., K
     assert rdd_of((topic, 0, 0, 1), locationStrategy=LocationStrategies.PreferBrokers).count() == 1
 
 
+def test_ranges_that_do_not_exist_any_more_are_skipped_if_data_loss_is_allowed(
+    bench: Workbench, rdd_of: Callable[..., KafkaRDD], caplog: pytest.LogCaptureFixture
+) -> None:
+    deleted, existing = bench.make_topic(), bench.make_topic()
+    bench.write(existing, [b"a"])
+    bench.delete_topic(deleted)
+    ranges = [(deleted, 0, 0, 5), (existing, 0, 0, 1), (existing, 7, 0, 5)]
+    rdd = rdd_of(*ranges, params={"failOnDataLoss": False}, locationStrategy=LocationStrategies.PreferBrokers)
+    assert values(rdd.collect()) == [b"a"]
+    assert f"{existing}-7" in caplog.text
+    assert rdd.toDF().count() == 1
+    with pytest.raises(TopicNotFoundError, match=deleted):
+        rdd_of(*ranges)
+
+
 def test_invalid_arguments_are_rejected_before_any_task(
     bench: Workbench, rdd_of: Callable[..., KafkaRDD], sc: SparkContext
 ) -> None:

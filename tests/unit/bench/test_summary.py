@@ -19,7 +19,7 @@ def test_figures_are_of_the_median_run() -> None:
     assert made.broker_core_us_per_record == pytest.approx(0.1)
 
 
-def test_a_ratio_is_per_record_whatever_each_has_read() -> None:
+def test_a_ratio_is_per_record_although_each_has_read_another_number() -> None:
     ours, theirs = series(OURS, 2_000_000, Sample(1.0, 1.0)), series(JVM, 1_000_000, Sample(1.0, 2.0))
     compared = ratio(ours, theirs)
     assert compared.speed == pytest.approx(2.0)

@@ -36,6 +36,7 @@ class FakeBroker:
     """Listens on its own port, returns leaders and offsets, and counts its requests."""
 
     def __init__(self) -> None:
+        self.replicas = [1, 2]
         self.request_counts: Counter[str] = Counter()
         self.connections = 0
         self.leaders: list[tuple[int, FakeBroker]] = [(1, self)]
@@ -124,7 +125,7 @@ class FakeBroker:
             partition_index=0,
             leader_id=leader,
             leader_epoch=self.epoch,
-            replica_nodes=[1, 2],
+            replica_nodes=self.replicas,
             isr_nodes=[1],
             offline_replicas=[],
         )

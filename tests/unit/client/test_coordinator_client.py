@@ -73,7 +73,7 @@ class FakeCluster:
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         return {}
 
-    def raise_committed_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
+    def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None: ...
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None:
         self.refreshes.append(())

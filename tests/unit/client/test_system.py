@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from queue import Queue
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ from pyspark_kafka_direct.offsets import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyspark_kafka_direct.client.system import Condition
 
 SETTINGS = ConnectionSettings((("broker.nowhere", 9092),))
 
@@ -192,6 +195,27 @@ class TestRealSystem:
         SYSTEM.run_with_timeout(record_thread, "another", 60)
         assert threads.get(timeout=60) == ("another", True)
 
+    def test_locks(self) -> None:
+        lock, reentrant_lock = SYSTEM.lock(), SYSTEM.reentrant_lock()
+        with lock:
+            assert not SYSTEM.acquire(lock, 0.01)
+        with reentrant_lock, reentrant_lock:
+            assert SYSTEM.acquire(reentrant_lock, 0.01)
+        lock.acquire()
+        thread_ids: list[int] = []
+        SYSTEM.run_with_timeout(lambda: (thread_ids.append(SYSTEM.thread_id()), lock.release())[1], "release", 60)  # type: ignore[func-returns-value]
+        assert SYSTEM.acquire(lock, 60)
+        assert thread_ids != [SYSTEM.thread_id()]
+
+    def test_futures(self) -> None:
+        future: Future[int] = Future()
+        SYSTEM.wait_for_future(future, 0.01)
+        assert not future.done()
+        threading.Timer(0.05, future.set_result, [3]).start()
+        SYSTEM.wait_for_future(future, 60)
+        assert future.result(0) == 3
+        SYSTEM.wait_for_future(future, None)
+
     def test_nonces_are_long_and_unique(self) -> None:
         nonces = {SYSTEM.nonce() for _ in range(20)}
         assert {len(nonce) for nonce in nonces} == {32}
@@ -283,8 +307,8 @@ class TestRealSystem:
                 SYSTEM.connect_tcp(address, 60, -1, -1)
 
     def test_waiting(self) -> None:
-        condition, lock = threading.Condition(), threading.Lock()
-        with condition:
+        condition, lock = SYSTEM.condition(), SYSTEM.lock()
+        with condition, condition:  # re-entrant
             assert not SYSTEM.wait(condition, 0.01)
             SYSTEM.start_thread(lambda: _notify_all(condition), "notifies")
             assert SYSTEM.wait(condition, 60)
@@ -323,7 +347,7 @@ class TestRealSystem:
             Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(20))
 
 
-def _notify_all(condition: threading.Condition) -> None:
+def _notify_all(condition: Condition) -> None:
     with condition:
         condition.notify_all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
 import pytest
@@ -17,11 +17,12 @@ from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
-from pyspark_kafka_direct.client.witnesses import AbsenceCheck
+from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ask_witnesses
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, TransientBrokerError
 from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -43,6 +44,15 @@ def three() -> Iterator[list[FakeBroker]]:
     """Brokers of one cluster: the first one leads at epoch 5, and is the first to be called."""
     with contextlib.ExitStack() as stack:
         brokers = [stack.enter_context(FakeBroker()) for _ in range(3)]
+        for broker in brokers:
+            broker.leaders = list(enumerate(brokers, 1))
+        yield brokers
+
+
+@pytest.fixture
+def five() -> Iterator[list[FakeBroker]]:
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(FakeBroker()) for _ in range(5)]
         for broker in brokers:
             broker.leaders = list(enumerate(brokers, 1))
         yield brokers
@@ -92,6 +102,79 @@ def test_a_topic_is_missing_if_all_brokers_say_so_for_five_seconds(
     assert all(broker.request_counts["Metadata"] >= 5 for broker in three)
 
 
+def metadata_requests(brokers: list[FakeBroker]) -> list[int]:
+    return [broker.request_counts["Metadata"] for broker in brokers]
+
+
+def test_at_most_three_brokers_are_asked_at_once_and_later_steps_begin_with_others(
+    five: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    for broker in five:
+        broker.topic_error = lambda: UNKNOWN
+    cluster = client(five, pool)
+    cluster.refresh_brokers()
+    for broker in five:
+        broker.request_counts.clear()
+    check = cluster.absence_check({PARTITION: TOPIC_ID})
+    asked = []
+    for _ in range(3):
+        assert check.step(cluster.deadline()) == {PARTITION: Presence.UNCONFIRMED}
+        asked.append(metadata_requests(five))
+    assert asked == [[1, 1, 1, 0, 0], [1, 2, 2, 1, 0], [1, 2, 3, 2, 1]]
+
+
+def test_after_a_step_metadata_is_requested_from_another_broker(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    """The first one does not know the topic; without this, each retry would receive the same metadata."""
+    three[0].topic_error = lambda: UNKNOWN
+    cluster = client(three, pool)
+    assert cluster.topics([TOPIC]) == {}
+    assert cluster.absence_check({PARTITION: TOPIC_ID}).step(cluster.deadline()) == {PARTITION: Presence.PRESENT}
+    assert cluster.topics([TOPIC]).keys() == {TOPIC}
+
+
+def test_a_broker_that_responds_with_an_error_is_no_witness(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    cluster = client(three, pool)
+    cluster.refresh_brokers()
+    for broker in three[:2]:
+        broker.topic_error = lambda: UNKNOWN
+        broker.error = lambda: ErrorCode.REQUEST_TIMED_OUT
+    reports = ask_witnesses(cluster, [TOPIC], cluster.deadline())
+    assert [(report.node_id, report.leader_epochs) for report in reports[TOPIC]] == [(3, {0: 5})]
+    three[2].error = lambda: ErrorCode.REQUEST_TIMED_OUT
+    with pytest.raises(BrokerTimeoutError, match=r"REQUEST_TIMED_OUT.*;.*REQUEST_TIMED_OUT.*;.*REQUEST_TIMED_OUT"):
+        ask_witnesses(cluster, [TOPIC], cluster.deadline())
+
+
+def test_the_id_of_a_recreated_topic_is_reported(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    for broker in three:
+        broker.topic_id = UUID(int=9)
+    cluster = client(three, pool)
+    check = cluster.absence_check({PARTITION: TOPIC_ID})
+    assert check.new_topic_id(PARTITION) is None
+    assert check.wait(cluster.deadline()) == {PARTITION: Presence.RECREATED}
+    assert check.new_topic_id(PARTITION) == UUID(int=9)
+
+
+def test_frozen_brokers_leave_most_of_the_time(
+    three: list[FakeBroker], pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """request.timeout.ms is 30 s, so a witness has 3 s, or a quarter of a shorter rest; the last hope has half."""
+    cluster = client(three, pool)
+    limits: list[float] = []
+
+    def fail(_: Node, limit: Deadline) -> NoReturn:
+        limits.append(round(limit.remaining(), 3))
+        raise BrokerUnreachableError("frozen")
+
+    cluster.refresh_brokers()
+    monkeypatch.setattr(cluster, "connect", fail)
+    for seconds, expected in ((60.0, [3.0, 3.0, 30.0]), (4.0, [1.0, 1.0, 2.0])):
+        limits.clear()
+        with pytest.raises(BrokerUnreachableError):
+            ask_witnesses(cluster, [TOPIC], cluster.deadline(seconds))
+        assert limits == expected
+
+
 def test_brokers_that_are_unreachable_neither_count_nor_block(three: list[FakeBroker], pool: ConnectionPool) -> None:
     for broker in three[1:]:
         broker.topic_error = lambda: UNKNOWN
@@ -135,8 +218,9 @@ def test_brokers_that_contradict_each_other_are_asked_until_the_deadline(
     three[0].topic_id, three[1].topic_id = UUID(int=8), UUID(int=9)
     three[2].topic_error = lambda: UNKNOWN
     started = pool.system.monotonic()
-    with pytest.raises(BrokerTimeoutError, match=r"do not agree .*default\.api\.timeout\.ms"):
+    with pytest.raises(BrokerTimeoutError, match=r"do not agree .*default\.api\.timeout\.ms") as caught:
         client(three, pool).confirm_missing({PARTITION: TOPIC_ID})
+    assert (caught.value.topic, caught.value.partition) == PARTITION
     assert 18 <= pool.system.monotonic() - started <= 21
 
 
@@ -159,6 +243,28 @@ def test_a_process_without_an_epoch_asks_several_brokers(three: list[FakeBroker]
     assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 100}
     cluster.raise_epoch_floors([TOPIC])
     assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 150}
+
+
+def test_the_replicas_of_a_partition_are_asked_first(pool: ConnectionPool) -> None:
+    """Its leader is one of them; the others of a large cluster may lag behind."""
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(FakeBroker()) for _ in range(6)]
+        for broker in brokers:
+            broker.leaders = list(enumerate(brokers, 1))
+            broker.replicas = [4, 6]
+        brokers[5].epoch = 7
+        cluster = client(brokers, pool)
+        cluster.topics([TOPIC])
+        asked_before = [broker.request_counts["Metadata"] for broker in brokers]
+        cluster.check_leader(PARTITION, TOPIC_ID, 7)
+        asked = [broker.request_counts["Metadata"] - count for broker, count in zip(brokers, asked_before, strict=True)]
+        assert asked == [1, 0, 0, 1, 0, 1]
+        with pytest.raises(TransientBrokerError):
+            cluster.check_leader(PARTITION, TOPIC_ID, 5)
+        check = cluster.absence_check({PARTITION: TOPIC_ID})
+        for _ in range(3):
+            check.step(cluster.deadline())
+        assert all(broker.request_counts["Metadata"] for broker in brokers), "later steps ask others"
 
 
 def test_epochs_are_not_forgotten_when_a_broker_omits_the_topic(three: list[FakeBroker], pool: ConnectionPool) -> None:
@@ -303,6 +409,21 @@ def test_a_task_accepts_no_evidence_of_a_leader_that_was_deposed(three: list[Fak
             pytest.fail("no log state")
 
 
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, None])
+def test_the_evidence_of_a_deposed_leader_is_rejected_without_a_planned_topic_id(
+    three: list[FakeBroker], pool: ConnectionPool, topic_id: UUID | None
+) -> None:
+    """The metadata with which a batch was planned may lack the topic; then the plan has no topic id."""
+    serves(three[0], 6, end=100)
+    serves(three[1], 7, end=150)
+    elect(three[:1], leader=1, epoch=6)
+    elect(three[1:], leader=2, epoch=7)
+    cluster = client(three, pool)
+    with pytest.raises(TransientBrokerError, match="leader"):
+        cluster.check_leader(PARTITION, topic_id, 6)
+    cluster.check_leader(PARTITION, topic_id, 7)
+
+
 def test_a_committed_offset_has_the_leader_epoch(three: list[FakeBroker], pool: ConnectionPool) -> None:
     """So that a restarted query accepts no deposed leader."""
     elect(three, leader=2, epoch=7)
@@ -316,6 +437,22 @@ def test_a_committed_offset_has_the_leader_epoch(three: list[FakeBroker], pool: 
     restarted = client(three, pool)
     assert ConsumerGroup(restarted, "group").committed([PARTITION]) == {PARTITION: 7}
     assert restarted.is_deposed(PARTITION, TOPIC_ID, 5)
+
+
+def test_an_epoch_that_a_fetch_response_names_is_no_floor_before_metadata_confirms_it(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    """KIP-951; the next metadata may come from a broker that still has the deposed leader."""
+    settings = client(three, pool).settings
+    elect(three[2:], leader=3, epoch=7)
+    replica = ReadReplica(settings, FetchSettings(), PARTITION, TOPIC_ID, None, pool)
+    deadline = Deadline.after(60, system=pool.system)
+    replica.confirm_epoch(99, deadline)
+    assert not replica._cluster.is_deposed(PARTITION, TOPIC_ID, 7), "nobody confirms 99"
+    assert replica._cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+    requests = three[0].request_counts["Metadata"]
+    replica.confirm_epoch(-1, deadline)
+    assert three[0].request_counts["Metadata"] == requests, "not an epoch"
 
 
 def test_a_committed_epoch_of_a_deleted_topic_is_no_floor(three: list[FakeBroker], pool: ConnectionPool) -> None:
@@ -349,3 +486,19 @@ def test_the_error_of_the_last_step_is_raised_when_the_deadline_is_near(
         check = ClusterClient(broker.settings, pool=pool).absence_check({PARTITION: TOPIC_ID})
         with pytest.raises(BrokerUnreachableError, match="no broker"):
             check.wait(Deadline(1001.15, system=Ticking()))
+
+
+@pytest.mark.parametrize("confirms", [False, True])
+def test_brokers_are_found_again_through_bootstrap_servers(pool: ConnectionPool, confirms: bool) -> None:
+    """All brokers have other addresses since the last metadata."""
+    with FakeBroker() as broker:
+        with FakeBroker() as replaced:
+            broker.leaders = [(1, replaced)]
+            cluster = ClusterClient(broker.settings, pool=pool)
+            cluster.refresh_brokers()
+        broker.leaders = [(1, broker)]
+        if confirms:
+            assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == set()
+        else:
+            cluster.raise_epoch_floors([TOPIC])
+            assert cluster.is_deposed(PARTITION, TOPIC_ID, broker.epoch - 1)

@@ -8,6 +8,7 @@ from tests.unit.config.parsed_security import OAUTH_MODULE, TOKEN_URL, error, oa
 from pyspark_kafka_direct.config.cipher_suites import CIPHER_SUITES
 
 TOKEN_URLS = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"
+TOKEN_PROVIDERS = "PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS"
 CLIENT = 'clientId="me" clientSecret="hunter2"'
 
 
@@ -85,6 +86,26 @@ def test_the_list_of_token_urls_excludes_others(monkeypatch: pytest.MonkeyPatch)
     assert oauth(CLIENT, **{TOKEN_URL: "https://idp/token"}).token_endpoint_url == "https://idp/token"
     for url in ("https://idp/token2", "https://internal/", "http://localhost/", "file:///token/../etc/passwd"):
         assert f"is not in the environment variable {TOKEN_URLS} of the driver" in oauth_error(url)
+
+
+@pytest.mark.parametrize("allowed", [None, "", "my_tokens:other", "my_tokens", "my_tokens:provide,provider", "*"])
+def test_a_token_provider_needs_the_permission_of_the_driver(
+    allowed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN_PROVIDERS, raising=False)
+    if allowed is not None:
+        monkeypatch.setenv(TOKEN_PROVIDERS, allowed)
+    params = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    for provider in ("my_tokens:provider", "os:abort", "my_tokens:os.abort"):
+        message = error(params, provider)
+        assert f"oauthTokenProvider: {provider!r} is not allowed" in message
+        assert TOKEN_PROVIDERS in message
+
+
+def test_allowed_token_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_PROVIDERS, "company.tokens:Tokens.make, my_tokens:provider")
+    for provider in ("my_tokens:provider", "company.tokens:Tokens.make"):
+        assert oauth(provider=provider).provider == provider
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.config.config_option import READS_ONLY, WRITES_ONLY, C
 from pyspark_kafka_direct.config.kafka_params import KafkaBasedLogSettings, parse_log_params
 from pyspark_kafka_direct.config.option_docs import pages
 from pyspark_kafka_direct.config.option_table import OPTION_TABLE
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import OptionError
 
 SERVERS = {"bootstrap.servers": "b:1"}
@@ -34,7 +35,8 @@ def test_defaults() -> None:
     )
 
 
-def test_settings_of_connections_fetches_and_producers_apply() -> None:
+def test_settings_of_connections_fetches_and_producers_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "mine:provider")
     settings = parse_log_params(
         {
             "kafka.bootstrap.servers": "c:2",

@@ -23,6 +23,7 @@ from pyspark_kafka_direct.config.read_options import (
     parse_stream_options,
 )
 from pyspark_kafka_direct.config.security_settings import SecuritySettings, TlsSettings
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.hints import is_misspelt
@@ -83,7 +84,8 @@ def test_defaults_are_those_of_spark() -> None:
     )
 
 
-def test_all_options() -> None:
+def test_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "company.tokens:make")
     options = parse(
         subscribePattern="t.*",
         startingOffsets='{"t":{"0":5}}',

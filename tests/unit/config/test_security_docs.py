@@ -10,6 +10,7 @@ import pytest
 from pyspark_kafka_direct.config.config_option import ConfigSource
 from pyspark_kafka_direct.config.option_parser import parse_config
 from pyspark_kafka_direct.config.security_parser import parse_security
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -23,6 +24,7 @@ def test_examples_are_valid(example: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     for name in ("ca.pem", "client.pem", "client.key"):
         (tmp_path / name).write_text(name)
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "my_tokens:provider,msk_tokens:provider")
     scope: dict[str, dict[str, str]] = {}
     exec(compile(example, "docs/security.md", "exec"), scope)
     options = scope["options"]

@@ -29,6 +29,7 @@ from pyspark_kafka_direct.config.security_settings import (
     SecuritySettings,
     TlsSettings,
 )
+from pyspark_kafka_direct.config.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -315,12 +316,14 @@ def test_unencrypted_credentials_cause_a_warning(params: Mapping[str, str], expe
         assert parse({"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", **params})[1] == ()
 
 
-def test_a_token_provider() -> None:
+def test_a_token_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "my.tokens:provider")
     settings = oauth('extension_logicalCluster="lkc-1"', provider=" my.tokens:provider ")
     assert settings == OAuthSettings(provider="my.tokens:provider", extensions=(("logicalCluster", "lkc-1"),))
 
 
-def test_a_token_provider_needs_no_jaas() -> None:
+def test_a_token_provider_needs_no_jaas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "m:f")
     assert sasl("OAUTHBEARER", provider="m:f").oauth == OAuthSettings(provider="m:f")
 
 

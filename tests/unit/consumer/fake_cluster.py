@@ -234,7 +234,9 @@ class FakeCluster:
 
         return FakeAbsenceCheck(suspects, report, self.system)
 
-    def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
+    def raise_epoch_floors(
+        self, names: Collection[str], *, partitions: Collection[TopicPartition] = (), deadline: Deadline | None = None
+    ) -> None:
         self.floor_requests += 1
 
     def check_leader(self, partition: TopicPartition, topic_id: UUID | None, epoch: int) -> None:

@@ -57,6 +57,7 @@ class ScriptedReplica:
         self.broker = "broker:9092"
         self.end_may_be_stale = False
         self.calls: list[str] = []
+        self.confirmed_epochs: list[int] = []
         self.fetched_offsets: list[int] = []
         self.sizes: list[int] = []
         self.epochs: list[int] = []
@@ -100,6 +101,9 @@ class ScriptedReplica:
     def switch_to_replica(self, broker_id: int) -> None:
         self.calls.append(f"replica {broker_id}")
         self.on_leader = False
+
+    def confirm_epoch(self, epoch: int, _: object) -> None:
+        self.confirmed_epochs.append(epoch)
 
     def fetch_log_state(self, _: object) -> LeaderLogState:
         return self.log

@@ -14,7 +14,7 @@ from tests.unit.consumer.scripted_replica import (
     response,
 )
 
-from pyspark_kafka_direct.client.fetch_channel import EpochEndOffset, FetchResponsePartition
+from pyspark_kafka_direct.client.fetch_channel import EpochEndOffset, FetchResponsePartition, LeaderIdAndEpoch
 from pyspark_kafka_direct.consumer.range_request import ReadCounts
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -67,6 +67,14 @@ def test_transient_errors_are_retried_after_a_metadata_refresh(counts: ReadCount
     replica = ScriptedReplica(moved, BrokerUnreachableError("disconnected"), REST)
     assert count(replica, counts) == 40
     assert (replica.calls, counts.retries) == (["release", "release"], 2)
+
+
+def test_a_later_leader_epoch_in_a_response_is_confirmed(counts: ReadCounts) -> None:
+    """KIP-951; the epoch of one broker is no evidence."""
+    moved = response(ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderIdAndEpoch(2, 9))
+    replica = ScriptedReplica(moved, response(ErrorCode.NOT_LEADER_OR_FOLLOWER), REST)
+    assert count(replica, counts) == 40
+    assert replica.confirmed_epochs == [9]
 
 
 def test_fatal_error_is_raised(counts: ReadCounts) -> None:

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.continuous.continuous_task import TaskLoop
 from pyspark_kafka_direct.continuous.control_messages import EpochReport, EpochRequest
 from pyspark_kafka_direct.errors import DataLossError, OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -113,6 +114,9 @@ class FakeTaskEnvironment(RealSystem):
     def take_recreated_topic_ids(self) -> dict[TopicPartition, UUID]:
         recreated_topic_ids, self.recreated_topic_ids = self.recreated_topic_ids, {}
         return recreated_topic_ids
+
+    def take_skipped_offsets(self) -> dict[DataLossCause, dict[TopicPartition, int]]:
+        return {DataLossCause.AGED_OUT: {ONE: 4}} if any(isinstance(each, DataLossError) for each in self.calls) else {}
 
     def run_loop(
         self,
@@ -247,6 +251,7 @@ def test_a_loss_moves_positions_and_is_reported() -> None:
     ]
     assert [each.reset_positions for each in environment.reports] == [{}, {ONE: 0}]
     assert [each.recreated_topic_ids for each in environment.reports] == [{}, {ONE: UUID(int=7)}]
+    assert [each.skipped_offsets for each in environment.reports] == [{}, {DataLossCause.AGED_OUT: {ONE: 4}}]
     assert environment.reported_topic_ids == [{}, {ONE: UUID(int=7)}], "the sink receives them, too"
 
 

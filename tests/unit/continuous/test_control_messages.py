@@ -26,12 +26,14 @@ from pyspark_kafka_direct.continuous.control_messages import (
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.continuous_epochs import final_error
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 TEXTS = st.text(max_size=20)
 COUNTS = st.integers(0, (1 << 63) - 1)
 NUMBERS = st.integers(0, (1 << 31) - 1)
 OFFSETS = st.dictionaries(st.builds(TopicPartition, st.text(min_size=1, max_size=5), NUMBERS), COUNTS, max_size=5)
 TOPIC_IDS = st.dictionaries(st.builds(TopicPartition, st.text(min_size=1, max_size=5), NUMBERS), st.uuids(), max_size=5)
+SKIPPED = st.dictionaries(st.sampled_from(DataLossCause), OFFSETS, max_size=3)
 MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
     st.builds(HandshakeChallenge, TEXTS, NUMBERS),
     st.builds(TaskHandshake, TEXTS, NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS, TEXTS),
@@ -39,7 +41,16 @@ MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
     st.builds(HandshakeRejected, TEXTS),
     st.builds(StartTask, COUNTS, OFFSETS),
     st.builds(EpochRequest, COUNTS, st.booleans()),
-    st.builds(EpochReport, COUNTS, OFFSETS, COUNTS, COUNTS, st.floats(0, 1e9), recreated_topic_ids=TOPIC_IDS),
+    st.builds(
+        EpochReport,
+        COUNTS,
+        OFFSETS,
+        COUNTS,
+        COUNTS,
+        st.floats(0, 1e9),
+        recreated_topic_ids=TOPIC_IDS,
+        skipped_offsets=SKIPPED,
+    ),
     st.builds(TaskFailure, TEXTS, TEXTS),
 )
 
@@ -56,7 +67,7 @@ def test_messages_round_trip(message: ControlMessage) -> None:
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":2}\n'),
+        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":3}\n'),
         (EpochRequest(7, stop=False), b'{"type":"EpochRequest","epoch":7,"stop":false}\n'),
         (
             StartTask(3, {TopicPartition("b", 0): 9, TopicPartition("b", 10): 0}),
@@ -72,9 +83,11 @@ def test_messages_round_trip(message: ControlMessage) -> None:
                 7,
                 {TopicPartition("b", 0): 2},
                 {TopicPartition("b", 0): UUID(int=27)},
+                {DataLossCause.AGED_OUT: {TopicPartition("b", 0): 4}},
             ),
             b'{"type":"EpochReport","epoch":3,"offsets":{"b":{"0":9}},"rows":5,"bytes":600,"flush_ms":0.5,"rows_read":7,'
-            b'"reset_positions":{"b":{"0":2}},"recreated_topic_ids":{"b":{"0":"0000000000000000000000000000001b"}}}\n',
+            b'"reset_positions":{"b":{"0":2}},"recreated_topic_ids":{"b":{"0":"0000000000000000000000000000001b"}},'
+            b'"skipped_offsets":{"AGED_OUT":{"b":{"0":4}}}}\n',
         ),
     ],
     ids=["challenge", "request", "start", "report"],
@@ -85,9 +98,17 @@ def test_wire_format(message: ControlMessage, line: bytes) -> None:
 
 REPORT = (
     b'{"type":"EpochReport","epoch":1,"offsets":{},"rows":1,"bytes":1,"rows_read":1,"reset_positions":{},'
-    b'"recreated_topic_ids":{},"flush_ms":'
+    b'"recreated_topic_ids":{},"skipped_offsets":{},"flush_ms":'
 )
 INVALID = {
+    "unknown cause": (
+        REPORT.replace(b'"skipped_offsets":{}', b'"skipped_offsets":{"theft":{}}') + b"1}",
+        "not offsets by cause",
+    ),
+    "skipped offsets": (
+        REPORT.replace(b'"skipped_offsets":{}', b'"skipped_offsets":[]') + b"1}",
+        "not offsets by cause",
+    ),
     "empty": (b"", "Expecting value"),
     "HTTP": (b"GET / HTTP/1.1\r", "Expecting value"),
     "not UTF-8": (b"\xff\xfe", "can't decode"),

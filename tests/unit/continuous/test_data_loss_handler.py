@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_kafka_direct.continuous.continuous_task import DataLossHandler, resume_offset
+from pyspark_kafka_direct.continuous.continuous_task import DataLossHandler
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     DataLossError,
@@ -17,6 +17,8 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import resume_offset
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +130,33 @@ def test_a_topic_that_is_deleted_meanwhile_is_queried_again() -> None:
     log = FakeLog(70, error=TopicNotFoundError("lost.", **LOCATION))
     log.handler().handle(DataLossError("expired.", **LOCATION))
     assert log.positions == {ONE: 50}
+
+
+def test_skipped_offsets_are_counted_by_cause() -> None:
+    log = FakeLog(70)
+    handler = log.handler()
+    handler.handle(DataLossError("expired.", **LOCATION))
+    log.bounds = (90, 100)
+    handler.handle(DataLossError("expired.", **LOCATION))
+    handler.handle(DataLossError("available again.", **LOCATION))
+    gap = DataLossError("not returned.", **LOCATION)
+    gap.resume_offset = 95
+    for error in (gap, TruncatedError("cut.", **LOCATION), TopicNotFoundError("deleted.", **LOCATION)):
+        handler.handle(error)
+    handler.handle(TopicNotFoundError("still deleted.", **LOCATION))
+    log.bounds = (0, 10)
+    handler.handle(TopicRecreatedError("back.", **LOCATION))
+    log.positions = {ONE: 50}
+    handler.handle(DataLossError("too short.", **LOCATION))
+    assert handler.take_skipped_offsets() == {
+        DataLossCause.AGED_OUT: {ONE: 40},
+        DataLossCause.UNPROVEN_GAP: {ONE: 5},
+        DataLossCause.TRUNCATED: {ONE: 0},
+        DataLossCause.DELETED: {ONE: 0},
+        DataLossCause.RECREATED: {ONE: 0},
+        DataLossCause.BEYOND_END: {ONE: 0},
+    }
+    assert handler.take_skipped_offsets() == {}
 
 
 def test_ids_of_recreated_topics() -> None:

@@ -499,8 +499,8 @@ class TestTaskChannel:
             )
 
     def test_another_protocol_version(self) -> None:
-        with pytest.raises(QueryRunError, match=r"uses control protocol version 3, .* Install the same version"):
-            self.connect_to_fake_driver(lambda _: encode_message(HandshakeChallenge("n", 3)))
+        with pytest.raises(QueryRunError, match=r"uses control protocol version 4, .* Install the same version"):
+            self.connect_to_fake_driver(lambda _: encode_message(HandshakeChallenge("n", 4)))
 
     def test_another_program(self) -> None:
         with pytest.raises(QueryRunError, match="sent an invalid message"):

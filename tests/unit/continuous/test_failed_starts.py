@@ -20,10 +20,9 @@ from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 if TYPE_CHECKING:
     import socket
-    import threading
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.client.system import WakeupSignal
+    from pyspark_kafka_direct.client.system import Condition, WakeupSignal
     from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 
 
@@ -46,7 +45,7 @@ class ExhaustedSystem(RealSystem):
     def start_thread(self, run: Callable[[], None], name: str) -> None:
         raise RuntimeError("can't start new thread")
 
-    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
         raise AssertionError("nothing has started")
 
     @property

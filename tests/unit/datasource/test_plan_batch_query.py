@@ -16,6 +16,7 @@ from pyspark_kafka_direct.config.read_options import parse_batch_options
 from pyspark_kafka_direct.datasource.kafka_batch_reader import KafkaBatchReader, plan_batch_query
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,3 +78,31 @@ def test_a_task_has_the_topic_id_of_its_range(broker: FakeBroker) -> None:
         (10, broker.topic_id),
         (15, stored_id),
     ]
+
+
+@pytest.mark.parametrize("selection", ["subscribe", "offsetranges"])
+def test_tasks_have_the_topic_id_of_the_metadata_that_offsets_came_with(broker: FakeBroker, selection: str) -> None:
+    """The first metadata has the id of a topic that was deleted and recreated before the query.
+
+    With that id, the tasks reported that the records of the new topic are lost.
+    """
+    new_id = UUID(int=99)
+
+    def offsets(_: int) -> tuple[int, int]:
+        if broker.topic_id == new_id:
+            return 0, 42
+        broker.topic_id = new_id  # the leader of the deleted topic was moved
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+
+    broker.offsets = offsets
+    ranges = json.dumps([{"topic": TOPIC, "partition": 0, "fromOffset": 5, "untilOffset": 42}])
+    options = parse_batch_options(
+        {
+            "kafka.bootstrap.servers": "broker:9092",
+            **({"offsetranges": ranges} if selection == "offsetranges" else {"subscribe": TOPIC}),
+        }
+    )
+    reader = KafkaBatchReader(replace(options, connection=broker.settings), read_schema(kafka_schema(False)))
+    (task,) = [cast("Any", partition).task for partition in reader.partitions()]
+    assert task.offsets == OffsetRange(TOPIC, 0, 5, 42)
+    assert task.topic_id == new_id

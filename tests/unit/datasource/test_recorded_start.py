@@ -1,4 +1,4 @@
-"""The first batch of a streaming query keeps its start, whatever options a restart has."""
+"""The first batch of a streaming query keeps its start, also with other options after a restart."""
 
 from __future__ import annotations
 

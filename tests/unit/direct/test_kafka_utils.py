@@ -1,13 +1,16 @@
-"""The arguments that ``createRDD`` rejects before it sends any request."""
+"""The arguments that ``createRDD`` rejects before it sends any request, and topics that seem to be missing."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from tests.unit.client.fake_broker import TOPIC, FakeBroker
 
 from pyspark_kafka_direct import OptionError
+from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.direct import KafkaUtils, OffsetRange
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 RANGE = OffsetRange.create("t", 0, 0, 10)
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:1"}  # a request would raise BrokerError
@@ -30,3 +33,28 @@ NO_BROKER = {"bootstrap.servers": "127.0.0.1:1"}  # a request would raise Broker
 def test_invalid_arguments_are_rejected(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         KafkaUtils.createRDD(**{"sc": None, "kafkaParams": NO_BROKER, "offsetRanges": [RANGE], **arguments})
+
+
+class _RequestsSentError(Exception):
+    """The tasks would be created next."""
+
+
+class NoContext:
+    def getConf(self) -> NoReturn:
+        raise _RequestsSentError
+
+
+def test_a_topic_that_one_broker_does_not_know_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(POOL, "rotation", 0.0)  # the broker that lags is asked first
+    with FakeBroker() as lagging, FakeBroker() as broker:
+        for each in (lagging, broker):
+            each.leaders = [(1, lagging), (2, broker)]
+        lagging.topic_error = lambda: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        params = {"bootstrap.servers": lagging.settings.bootstrap_string}
+        context: Any = NoContext()
+        try:
+            with pytest.raises(_RequestsSentError):
+                KafkaUtils.createRDD(context, params, [OffsetRange.create(TOPIC, 0, 0, 10)])
+        finally:
+            POOL.clear()
+        assert lagging.request_counts["Metadata"] >= 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
-from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
+from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import POOL
@@ -24,6 +25,7 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+OLD_ID = UUID(int=99)
 
 
 class NoLimits(PerPartitionConfig):
@@ -165,3 +167,22 @@ def test_a_pattern_ignores_errors_of_other_topics_only(broker: FakeBroker) -> No
     broker.failing_topics = [("flights-2", ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)]
     with pytest.raises(AuthorizationError, match="flights-2"):
         strategy.assigned(cluster)
+
+
+def test_a_stream_starts_with_the_topic_ids_that_its_offsets_came_with(broker: FakeBroker) -> None:
+    """The metadata before and after the offsets comes from a broker that still has the id of a deleted topic."""
+    broker.topic_id = OLD_ID
+    responses = 0
+
+    def offsets(_: int) -> tuple[int, int]:
+        nonlocal responses
+        if broker.topic_id == OLD_ID:
+            broker.topic_id = TOPIC_ID  # of the next metadata
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        responses += 1
+        if responses == 2:
+            broker.topic_id = OLD_ID
+        return 0, 42
+
+    broker.offsets = offsets
+    assert view(broker, "read_uncommitted").start().topic_ids == {TOPIC: TOPIC_ID}

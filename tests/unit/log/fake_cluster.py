@@ -11,6 +11,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
 from pyspark_kafka_direct.log.log_worker import LogWorker
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
@@ -59,6 +60,7 @@ class FakeCluster:
         requests: The requests in order: "topics", "start", "end".
         timeouts: The timeouts of the requests in seconds.
         consumers: All that were opened.
+        on_floors: Called when brokers are asked for the leader.
     """
 
     def __init__(self, partitions: int = 1, *, start: int = 0) -> None:
@@ -73,6 +75,7 @@ class FakeCluster:
         self.requests: list[str] = []
         self.timeouts: list[float] = []
         self.consumers: list[FakeLogConsumer] = []
+        self.on_floors: Callable[[], object] = lambda: None
 
     def deadline(self, seconds: float) -> Deadline:
         self.timeouts.append(seconds)
@@ -87,7 +90,7 @@ class FakeCluster:
         return FakeAbsenceCheck(suspects, report, self.system)
 
     def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
-        """All brokers know the leader."""
+        self.on_floors()
 
     def use_next_broker(self) -> None:
         pass
@@ -192,7 +195,7 @@ class WorkerHarness:
         self.errors: list[BaseException] = []
         self.resets: list[BaseException] = []
         self.completed_count = 0
-        self.pending_reads = PendingReads()
+        self.pending_reads = PendingReads(SYSTEM)
         given: dict[str, Any] = {
             "on_record": lambda record: self.delivered.append((record.partition, record.offset)),
             "on_error": self.errors.append,
@@ -210,12 +213,12 @@ class WorkerHarness:
         )
 
     def read_to_end(self, sent_count: int = 0) -> LogFuture:
-        future = LogFuture(lambda: False)
+        future = LogFuture(lambda: False, SYSTEM)
         self.pending_reads.add_read_to_end(future, sent_count)
         return future
 
     def add_read_past(self, offsets: Mapping[TopicPartition, int]) -> LogFuture:
-        future = LogFuture(lambda: False)
+        future = LogFuture(lambda: False, SYSTEM)
         self.pending_reads.add_read_past(future, offsets)
         return future
 

@@ -381,7 +381,7 @@ def test_a_callback_that_exits_does_not_end_the_worker(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_read_to_the_end_never_completes_early(seed: int) -> None:
-    """When a read completes, all records that existed at its request were delivered, whatever happened in between."""
+    """When a read completes, all records that existed at its request were delivered, also after errors in between."""
     rng = random.Random(seed)
     cluster = FakeCluster(3)
     harness = WorkerHarness(cluster)
@@ -413,3 +413,13 @@ def test_a_read_to_the_end_never_completes_early(seed: int) -> None:
                 assert all((each.partition, offset) in delivered for each, end in ends.items() for offset in range(end))
         requested = [(future, ends) for future, ends in requested if not future.done()]
     assert completed > 5
+
+
+def test_several_brokers_are_asked_before_a_log_starts_after_zero() -> None:
+    """A leader that was deposed may have deleted records that the current leader still has."""
+    cluster = FakeCluster(start=8)
+    cluster.ends[tp(0)] = 10
+    cluster.on_floors = lambda: cluster.starts.update({tp(0): 4})
+    harness = WorkerHarness(cluster)
+    harness.run_times()
+    assert harness.delivered[0] == (0, 4)

@@ -34,7 +34,7 @@ def test_expired_records_are_skipped(
         harness.run_until_done(future)
     assert future.exception() is None
     assert harness.delivered == [(0, each) for each in range(6, 10)]
-    assert "records [0, 6) were deleted" in caplog.text
+    assert "deleted Reading continues at offset 6 instead of 0." in caplog.text
 
 
 def test_the_log_start_is_fetched_until_a_broker_responds(cluster: FakeCluster, harness: WorkerHarness) -> None:

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from tests.unit.log.fake_cluster import tp
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import IllegalLogStateError
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, SendTracker
 from pyspark_kafka_direct.planning.data_loss import lower_end_offsets
 
 
 def new_future() -> LogFuture:
-    return LogFuture(lambda: False)
+    return LogFuture(lambda: False, SYSTEM)
 
 
 def test_sends_are_completed_up_to_the_first_in_flight() -> None:
-    tracker = SendTracker()
+    tracker = SendTracker(SYSTEM)
     futures: list[Future[Any]] = [Future() for _ in range(4)]
     notified: list[int] = []
     for each in futures:
@@ -35,7 +36,7 @@ def test_sends_are_completed_up_to_the_first_in_flight() -> None:
 
 def test_the_callback_of_a_send_runs_before_the_record_counts_as_completed() -> None:
     """So a read to the end completes after the callbacks of earlier tracker."""
-    tracker = SendTracker()
+    tracker = SendTracker(SYSTEM)
     done: Future[Any] = Future()
     done.set_result(None)
     later: Future[Any] = Future()
@@ -58,7 +59,7 @@ def test_the_callback_of_a_send_runs_before_the_record_counts_as_completed() -> 
 
 
 def test_a_read_can_be_activated_once_enough_sends_completed() -> None:
-    pending_reads = PendingReads()
+    pending_reads = PendingReads(SYSTEM)
     pending_reads.add_read_to_end(new_future(), sent_count=3)
     assert [pending_reads.can_activate(completed_count) for completed_count in (2, 3, 4)] == [False, True, True]
     assert pending_reads.activate(3)
@@ -66,7 +67,7 @@ def test_a_read_can_be_activated_once_enough_sends_completed() -> None:
 
 
 def test_removed_reads_are_no_longer_pending() -> None:
-    pending_reads = PendingReads()
+    pending_reads = PendingReads(SYSTEM)
     first, second, third = new_future(), new_future(), new_future()
     pending_reads.add_read_to_end(first)
     pending_reads.activate(0)
@@ -81,7 +82,7 @@ def test_removed_reads_are_no_longer_pending() -> None:
 
 
 def test_missing_offsets() -> None:
-    pending_reads = PendingReads()
+    pending_reads = PendingReads(SYSTEM)
     pending_reads.add_read_past(new_future(), {tp(0): 3, tp(1): 1})
     pending_reads.add_read_past(new_future(), {tp(0): 5})
     pending_reads.add_read_to_end(new_future())
@@ -98,7 +99,7 @@ def test_truncated_ends() -> None:
 
 
 def test_a_future_rejects_waiting_in_its_own_thread() -> None:
-    own_thread_future = LogFuture(lambda: True)
+    own_thread_future = LogFuture(lambda: True, SYSTEM)
     assert not own_thread_future.cancel()
     with pytest.raises(IllegalLogStateError):
         own_thread_future.result()

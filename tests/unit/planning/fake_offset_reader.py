@@ -15,6 +15,9 @@ from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+    from pyspark_kafka_direct.planning.loss_report import SkippedLoss
+
 
 CONFIRMATION_STEPS = 3
 
@@ -23,7 +26,8 @@ CONFIRMATION_STEPS = 3
 class FakeOffsetReader:
     """Implements ``OffsetReader``; a log is (log start, end) and timestamps equal offsets.
 
-    ``on_wait`` runs at every pause. Partitions in ``unselected`` exist, but the subscription does not select them.
+    ``on_wait`` runs at every pause, ``on_offsets`` before offsets are returned. Partitions in ``unselected`` exist, but
+    the subscription does not select them.
     """
 
     logs: dict[TopicPartition, tuple[int, int]]
@@ -31,6 +35,7 @@ class FakeOffsetReader:
     last_stable_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     group_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     on_wait: Callable[[FakeOffsetReader], None] = lambda reader: None
+    on_offsets: Callable[[FakeOffsetReader], None] = lambda reader: None
     refreshes: int = 0
     unselected: set[TopicPartition] = field(default_factory=set)
     sizes: dict[TopicPartition, float] = field(default_factory=dict)
@@ -39,6 +44,7 @@ class FakeOffsetReader:
     confirmations: int = 0
     floor_requests: list[set[str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    losses: list[tuple[DataLossCause, dict[TopicPartition, int]]] = field(default_factory=list)
 
     def assigned(self, *, strict: bool) -> AssignedPartitions:
         self.refreshes += 1
@@ -49,7 +55,11 @@ class FakeOffsetReader:
     def not_selected(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         return self.unselected & set(partitions)
 
+    def known_topic_ids(self, topics: Collection[str]) -> Mapping[str, UUID]:
+        return {topic: topic_id for topic, topic_id in self.ids.items() if topic in topics}
+
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        self.on_offsets(self)
         return {tp: self._offset(tp, lookup) for tp, lookup in wanted.items() if tp in self.logs}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -84,6 +94,10 @@ class FakeOffsetReader:
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
+
+    def report_loss(self, loss: SkippedLoss) -> None:
+        self.losses.append((loss.cause, dict(loss.offsets)))
+        self.warn(loss.message)
 
     def recreate(self, topic: str, topic_id: int, ends: list[int]) -> None:
         """Delete and recreate a topic, with another id and these ends."""

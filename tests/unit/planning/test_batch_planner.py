@@ -209,6 +209,12 @@ def test_explicit_ranges_must_exist() -> None:
         plan_explicit_ranges([OffsetRange("x", 0, 0, 1)], {"t": [0]}, {}, logs(), BatchPlanOptions())
 
 
+def test_the_task_skips_an_explicit_range_that_does_not_exist_if_data_loss_is_allowed() -> None:
+    ranges = [OffsetRange("x", 0, 0, 1), OffsetRange("t", 7, 0, 1), OffsetRange("t", 0, 2, 4)]
+    result = plan_explicit_ranges(ranges, {"t": [0]}, {}, logs(), BatchPlanOptions(fail_on_data_loss=False))
+    assert result.ranges == (OffsetRange("t", 0, 2, 4), *ranges[:2])
+
+
 def test_explicit_ranges_outside_the_log_are_data_loss() -> None:
     ranges = [OffsetRange("t", 1, 0, 6), OffsetRange("t", 0, 5, 50)]
     with pytest.raises(DataLossError):

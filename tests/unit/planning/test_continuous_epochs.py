@@ -25,6 +25,7 @@ from pyspark_kafka_direct.planning.continuous_epochs import (
     merge_task_reports,
     next_epoch_request_time,
 )
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -149,6 +150,15 @@ class TestMergingReports:
         ]
         one = epochs[0].merged_with(epochs[1]).merged_with(epochs[2])
         assert one.recreated_topic_ids == {TASKS[0][0]: UUID(int=7), TASKS[0][1]: UUID(int=8)}
+
+    def test_skipped_offsets_of_all_reports_are_retained(self) -> None:
+        skipped = [{TASKS[0][0]: 4}, {TASKS[1][0]: 0}, {TASKS[0][0]: 2}]
+        cause = DataLossCause.AGED_OUT
+        reports = [report(task, skipped_offsets={cause: skipped[task]}) for task in (0, 1)]
+        first = merge_task_reports(3, TASKS, START_OFFSETS, reports)
+        reports = [report(0, skipped_offsets={cause: skipped[2]}), report(1)]
+        second = merge_task_reports(3, TASKS, START_OFFSETS, reports)
+        assert first.merged_with(second).skipped_offsets == tuple((cause, offsets) for offsets in skipped)
 
     def test_an_epoch_may_have_no_records(self) -> None:
         unchanged = [

@@ -10,6 +10,7 @@ from tests.unit.planning.fake_offset_reader import FakeOffsetReader
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartOptions, ContinuousStartPlanner
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_specs import Earliest, Latest
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -127,3 +128,21 @@ def test_a_loss_that_a_retry_does_not_confirm_is_ignored() -> None:
 def test_an_offset_beyond_the_last_stable_offset_is_no_loss() -> None:
     cluster = FakeOffsetReader({A0: (0, 9)}, last_stable_offsets={A0: 3})
     assert planner(cluster, read_committed=True).resume_offsets({A0: 5}) == {A0: 5}
+
+
+def test_an_outdated_topic_id_of_a_new_query_is_no_recreated_topic() -> None:
+    """The first metadata comes from a broker that lags; requests for offsets refresh it."""
+    cluster = FakeOffsetReader({A0: (0, 9)}, {"a": UUID(int=99)}, on_offsets=lambda r: r.ids.update(a=UUID(int=1)))
+    starts = planner(cluster)
+    assert starts.initial_offsets() == {A0: 0}
+    assert starts.current_topic_ids == {A0: UUID(int=1)}
+
+
+def test_a_log_that_is_truncated_twice_is_counted_twice() -> None:
+    cluster = FakeOffsetReader({A0: (0, 3)})
+    starts = planner(cluster, strict=False)
+    for _ in range(2):
+        for _ in range(2):  # the first run fails before it commits
+            assert starts.resume_offsets({A0: 5}) == {A0: 3}
+        starts.retain_topic_ids({})
+    assert cluster.losses == [(DataLossCause.BEYOND_END, {A0: 0})] * 2

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TruncatedError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
-    DataLossCause,
+    EpochFloors,
     LeaderLogState,
     LossDecision,
     clip_to_log,
     evaluate_loss,
     evaluate_truncation,
+    reread_offset,
 )
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_specs import OffsetOrigin, ResolvedOffset
 
 PLANNED = OffsetRange("t", 3, 10, 50)
@@ -242,3 +244,32 @@ def test_clipping_keeps_all_existing_offsets(first: int, size: int, log_start: i
     remaining = [offset for offset in range(remaining_from, remaining_until) if log_start <= offset < log_end]
     assert remaining == [offset for offset in range(first, until) if log_start <= offset < log_end]
     assert remaining == list(range(remaining_from, remaining_until))
+
+
+def test_epoch_floors_of_topics_that_are_no_longer_used_are_evicted() -> None:
+    floors = EpochFloors(capacity=2)
+    used, deleted, new = (TopicPartition(name, 0) for name in ("used", "deleted", "new"))
+    topic_id = UUID(int=1)
+    for tp in (used, deleted, used, new):
+        floors.raise_to(tp, topic_id, 7)
+    floors.raise_to(used, topic_id, 3)
+    assert [floors.is_stale(tp, topic_id, 6) for tp in (used, deleted, new)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("truncated_to", "end", "offset"),
+    [(30, 100, 30), (50, 100, 3), (70, 100, 3), (None, 100, 3), (30, 20, 30)],
+    ids=["truncated", "at the position", "diverged twice", "unknown", "truncated and short"],
+)
+def test_a_copy_of_a_log_rereads_what_may_have_been_replaced(truncated_to: int | None, end: int, offset: int) -> None:
+    error = TruncatedError("truncated")
+    error.truncated_to = truncated_to
+    assert reread_offset(error, 50, 3, end) == offset
+
+
+def test_a_copy_of_a_log_rereads_nothing_that_still_exists() -> None:
+    gap, expired = DataLossError("not returned"), DataLossError("expired")
+    gap.resume_offset = 60
+    assert reread_offset(gap, 50, 0, 100) is None
+    assert reread_offset(expired, 50, 70, 100) is None
+    assert reread_offset(expired, 50, 0, 40) == 0, "the log ends before the position"

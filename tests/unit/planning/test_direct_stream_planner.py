@@ -32,6 +32,7 @@ class FakeOffsetReader:
     on_wait: Callable[[FakeOffsetReader], None] = lambda reader: None
     on_floors: Callable[[FakeOffsetReader], None] = lambda reader: None
     on_assigned: Callable[[FakeOffsetReader], None] = lambda reader: None
+    on_latest: Callable[[FakeOffsetReader], None] = lambda reader: None
     skips_lost_records: bool = False
 
     def assigned(self, tracked: Collection[TopicPartition]) -> Mapping[TopicPartition, UUID | None]:
@@ -39,10 +40,14 @@ class FakeOffsetReader:
         self.on_assigned(self)
         return found
 
+    def known_topic_ids(self, topics: Collection[str]) -> Mapping[str, UUID]:
+        return {topic: topic_id for topic, topic_id in self.ids.items() if topic in topics}
+
     def new_partition_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: self.logs[tp][0] for tp in partitions}
 
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self.on_latest(self)
         for tp in partitions:
             if tp not in self.logs:
                 raise TopicNotFoundError("deleted in between", topic=tp.topic)
@@ -207,10 +212,40 @@ def test_a_topic_deleted_between_two_requests_is_data_loss() -> None:
         plan(reader, position={A0: 0, A1: 0})
 
 
-def test_a_topic_missing_in_one_request_only_keeps_its_error() -> None:
-    class MissingOnce(FakeOffsetReader):
-        def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-            raise TopicNotFoundError("deleted in between", topic="a")
+@dataclass
+class MissingInResponses(FakeOffsetReader):
+    """A broker that lags does not know a topic when end offsets are requested."""
 
-    with pytest.raises(TopicNotFoundError, match="deleted in between"):
-        plan(MissingOnce({A0: (0, 5), A1: (0, 5)}), position={A0: 0, A1: 0})
+    responses: int = 1
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self.pauses < self.responses:
+            raise TopicNotFoundError("unknown to one broker", topic="a")
+        return super().latest(partitions)
+
+
+def test_a_topic_that_one_response_lacks_does_not_fail_the_batch() -> None:
+    reader = MissingInResponses({A0: (0, 5), A1: (0, 5)}, responses=3)
+    assert spans(plan(reader, position={A0: 0})) == {A0: (0, 5), A1: (0, 5)}
+    assert reader.pauses == 3
+
+
+def test_a_topic_that_many_responses_lack_keeps_its_error() -> None:
+    reader = MissingInResponses({A0: (0, 5)}, responses=1000)
+    with pytest.raises(TopicNotFoundError, match="unknown to one broker"):
+        plan(reader, position={A0: 0})
+    assert reader.pauses <= 30
+
+
+def test_a_batch_has_the_topic_ids_that_its_offsets_came_with() -> None:
+    """A partition is added whose first metadata has an outdated topic id; requests for offsets refresh it."""
+    reader = FakeOffsetReader({A0: (0, 9), B0: (0, 7)}, {"a": ID, "b": OTHER_ID})
+    reader.on_latest = lambda changed: changed.ids.update(b=ID)
+    batch = plan(reader, position={A0: 2}, ids={"a": ID})
+    assert (spans(batch), batch.topic_ids) == ({A0: (2, 9), B0: (0, 7)}, {"a": ID, "b": ID})
+
+
+def test_a_topic_that_is_recreated_while_a_batch_is_planned_is_data_loss() -> None:
+    reader = FakeOffsetReader({A0: (0, 9)}, {"a": ID}, on_latest=lambda changed: changed.ids.update(a=OTHER_ID))
+    with pytest.raises(DataLossError, match="deleted and recreated"):
+        plan(reader, position={A0: 2}, ids={"a": ID})

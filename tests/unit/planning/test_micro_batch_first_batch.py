@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from tests.unit.planning.fake_offset_reader import FakeClock, FakeOffsetReader, cluster
 
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions
 from pyspark_kafka_direct.planning.offset_resolution import CommittedStart
@@ -21,6 +23,8 @@ from pyspark_kafka_direct.planning.offset_specs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark_kafka_direct.planning.offset_resolution import StartingOffsetSpec
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -163,3 +167,42 @@ def test_a_first_batch_of_another_source_is_rejected_with_changed_topics_too(spe
 def first_end(stream: MicroBatchPlanner) -> dict[TopicPartition, int]:
     """As Spark starts a new query: only these two calls come before its first batch is in the checkpoint."""
     return stream.next_end_offsets(stream.initial_offsets())
+
+
+def test_several_brokers_are_asked_before_the_first_records_of_a_first_batch_are_skipped() -> None:
+    """A leader that was deposed may have deleted records that the current leader still has."""
+
+    class DeposedLeader(FakeOffsetReader):
+        def raise_epoch_floors(self, topics: Collection[str]) -> None:
+            super().raise_epoch_floors(topics)
+            self.logs[T0] = (4, 10)
+
+    reader = DeposedLeader({T0: (8, 10), T1: (0, 10)}, {"t": UUID(int=1)})
+    restarted = planner(reader, Earliest())
+    start = restarted.initial_offsets()
+    reader.logs[T0] = (8, 10)
+    reader.floor_requests.clear()
+    plan = restarted.plan(start, {T0: 10, T1: 10}, {T0: 3, T1: 0})
+    assert planned(plan) == [("t-0", 4, 10), ("t-1", 0, 10)]
+    assert "offsets [3, 4) of t-0 were removed by retention" in reader.warnings[0]
+    assert reader.floor_requests == [{"t"}]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_records_of_an_added_partition_that_retention_removed_are_data_loss(fail: bool) -> None:
+    """The recorded start shows that the partition was added after the query started."""
+    reader = FakeOffsetReader({T0: (0, 10), T1: (3, 10)}, {"t": UUID(int=1)})
+    restarted = planner(reader, Earliest(), fail=fail)
+    start, end = restarted.initial_offsets(), {T0: 10, T1: 10}
+    if fail:
+        with pytest.raises(DataLossError, match="t-1 starts from offset 3 instead of 0"):
+            restarted.plan(start, end, {T0: 0})
+        return
+    assert planned(restarted.plan(start, end, {T0: 0})) == [("t-0", 0, 10), ("t-1", 3, 10)]
+    assert reader.losses == [(DataLossCause.AGED_OUT, {T1: 3})]
+
+
+def test_a_partition_deleted_since_the_recorded_start_is_data_loss() -> None:
+    restarted = planner(cluster(10), Earliest())
+    with pytest.raises(DataLossError, match="t-1 do not exist any more"):
+        restarted.plan(restarted.initial_offsets(), {T0: 10}, {T0: 0, T1: 0})

@@ -15,6 +15,7 @@ from tests.unit.planning.fake_offset_reader import (
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.planning.offset_specs import Earliest, OffsetSpec, SpecificOffsets
 from pyspark_kafka_direct.planning.read_limits import ReadLimits
@@ -173,6 +174,25 @@ def test_several_brokers_are_asked_before_an_end_is_accepted_even_without_retrie
     assert reader.warnings == []
 
 
+def test_several_brokers_are_asked_before_a_log_start_is_accepted() -> None:
+    """Retention of a leader that was deposed may have deleted records that the current leader still has."""
+
+    class DeposedLeader(FakeOffsetReader):
+        def raise_epoch_floors(self, topics: Collection[str]) -> None:
+            super().raise_epoch_floors(topics)
+            self.logs[T0] = (4, 10)
+
+    reader = DeposedLeader({T0: (8, 10), T1: (0, 10)}, {"t": UUID(int=1)})
+    stream = planner(reader, fail=False)
+    start = {T0: 3, T1: 3}
+    end = stream.next_end_offsets(start)
+    assert planned(stream.plan(start, end)) == [("t", 0, 4, 10), ("t", 1, 3, 10)]
+    assert reader.losses == [(DataLossCause.AGED_OUT, {T0: 1})]
+    assert reader.floor_requests == [{"t"}]
+    stream.next_end_offsets(end)
+    assert reader.floor_requests == [{"t"}], "nothing seems to be lost"
+
+
 def test_a_starting_offset_beyond_the_end() -> None:
     reader = cluster(5)
     stream = planner(reader, fail=True, start=SpecificOffsets({T0: 9}))
@@ -194,6 +214,20 @@ def test_an_added_partition_that_does_not_start_at_zero() -> None:
     assert "instead of 0" in reader.warnings[0]
     with pytest.raises(DataLossError, match="instead of 0"):
         planner(reader, fail=True).plan({T0: 5}, end)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_several_brokers_are_asked_before_an_added_partition_starts_after_zero(fail: bool) -> None:
+    class DeposedLeader(FakeOffsetReader):
+        def raise_epoch_floors(self, topics: Collection[str]) -> None:
+            super().raise_epoch_floors(topics)
+            self.logs[T1] = (0, 10)
+
+    reader = DeposedLeader({T0: (0, 10), T1: (5, 10), T2: (0, 10)}, {"t": UUID(int=1)})
+    stream, start = planner(reader, fail=fail), {T0: 3}
+    end = stream.next_end_offsets(start)
+    assert planned(stream.plan(start, end)) == [("t", 0, 3, 10), ("t", 1, 0, 10), ("t", 2, 0, 10)]
+    assert (reader.losses, reader.floor_requests) == ([], [{"t"}])
 
 
 def test_the_partitions_of_a_new_query_may_start_anywhere() -> None:
@@ -406,14 +440,34 @@ def test_a_limit_does_not_count_deleted_records() -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 50])
-def test_an_unlimited_batch_leaves_the_loss_to_its_tasks(limit: int | None) -> None:
-    """Without a limit, or with Trigger.Once, log starts are not requested."""
+def test_an_unlimited_batch_counts_expired_records_too(limit: int | None) -> None:
+    """Its tasks would skip them, but the monitor reads only what planners count."""
     reader = cluster(1000)
     reader.logs[T0] = (900, 1000)
     stream = planner(reader, fail=False, max_offsets=limit)
     end = stream.next_end_offsets({T0: 0}, unlimited=limit is not None)
-    assert planned(stream.plan({T0: 0}, end)) == [("t", 0, 0, 1000)]
-    assert reader.warnings == []
+    assert planned(stream.plan({T0: 0}, end)) == [("t", 0, 900, 1000)]
+    assert reader.losses == [(DataLossCause.AGED_OUT, {T0: 900})]
+
+
+def test_each_loss_has_its_cause_and_the_offsets_that_are_known() -> None:
+    reader = cluster(100, 100, 100)
+    reader.logs.update({TopicPartition("u", 0): (0, 8), TopicPartition("v", 0): (3, 8)})
+    reader.ids |= {"u": UUID(int=2)}
+    stream = planner(reader, fail=False)
+    start = stream.next_end_offsets({T0: 0, T1: 0, T2: 0, U0: 0})
+    assert reader.losses[0] == (DataLossCause.AGED_OUT, {TopicPartition("v", 0): 3})
+    reader.losses.clear()
+    reader.recreate("u", 7, [4])
+    del reader.logs[T0]
+    reader.logs |= {T1: (0, 40), T2: (120, 150)}
+    stream.next_end_offsets(start)
+    assert reader.losses == [
+        (DataLossCause.RECREATED, {U0: 0}),
+        (DataLossCause.DELETED, {T0: 0}),
+        (DataLossCause.BEYOND_END, {T1: 0}),
+        (DataLossCause.AGED_OUT, {T2: 20}),
+    ]
 
 
 def test_a_new_partition_may_lose_records_between_two_requests() -> None:
@@ -428,8 +482,8 @@ def test_a_new_partition_may_lose_records_between_two_requests() -> None:
     stream, start = planner(reader, fail=False, max_offsets=1000), {T0: 0}
     end = stream.next_end_offsets(start)
     assert end == {T0: 10, T1: 100}
-    assert "[0, 7) of t-1 were removed by retention" in reader.warnings[0]
-    assert planned(stream.plan(start, end)) == [("t", 0, 0, 10), ("t", 1, 14, 100)]
+    assert "[0, 14) of t-1 were removed by retention" in reader.warnings[0]  # confirmed by a second request
+    assert planned(stream.plan(start, end)) == [("t", 0, 0, 10), ("t", 1, 28, 100)]
 
 
 def test_a_loss_in_a_replayed_batch_is_left_to_its_tasks() -> None:

@@ -75,7 +75,7 @@ class FakeCluster:
         self.script = script
         self.system = SimulatedSystem()
         self.settings = ConnectionSettings((("127.0.0.1", 1),), **{"retry_backoff_ms": 100, **settings})
-        self.pool = SimpleNamespace(system=self.system, idle_producers=IdleProducerPool())
+        self.pool = SimpleNamespace(system=self.system, idle_producers=IdleProducerPool(self.system))
         self.nodes = {number: Node(number, "b", number) for number in (1, 2)}
         self.cluster_id = "c"
         self.leader: int | None = 1

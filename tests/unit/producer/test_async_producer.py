@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.client.system import Condition
 
 NOT_WRITTEN = " The records were not written."
 MAY_BE_WRITTEN = " The records may have been written."
@@ -59,7 +60,7 @@ class SignalledSystem(SimulatedSystem):
         if not signals or not select.select(signals, [], [], 0.2 if nothing_due else 0)[0]:
             super().wait_readable(connections, 0.0 if nothing_due else seconds)
 
-    def wait(self, condition: threading.Condition, seconds: float | None) -> bool:
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
         return condition.wait(0.01)
 
 
@@ -449,13 +450,12 @@ def test_a_child_process_cannot_use_the_producer_of_its_parent(
 ) -> None:
     producer = new_producer(producers, fake_cluster())
     producer.send("t", b"k", b"v").result(TIMEOUT)
-    producer._changed.acquire()  # as a thread of the parent may have done during the fork
-    monkeypatch.setattr("pyspark_kafka_direct.producer.async_producer.os.getpid", lambda: 1)
-    for use in (lambda: producer.send("t", b"k", b"v"), producer.flush, lambda: producer.close(1)):
-        with pytest.raises(RuntimeError, match="belongs to the parent process"):
-            use()
-    monkeypatch.undo()
-    producer._changed.release()
+    with producer._changed:  # as a thread of the parent may have done during the fork
+        monkeypatch.setattr("pyspark_kafka_direct.producer.async_producer.os.getpid", lambda: 1)
+        for use in (lambda: producer.send("t", b"k", b"v"), producer.flush, lambda: producer.close(1)):
+            with pytest.raises(RuntimeError, match="belongs to the parent process"):
+                use()
+        monkeypatch.undo()
 
 
 def test_records_fail_when_the_thread_fails(

@@ -6,18 +6,24 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark import SparkFiles
 from tests.unit.client.fake_broker import PARTITION, TOPIC, FakeBroker
 
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
-from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.planning.loss_report import SkippedLoss
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
+from pyspark_kafka_direct.spark.loss_counts import load_losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 import pytest
 
@@ -115,3 +121,20 @@ def test_an_error_of_a_named_topic_is_not_taken_for_its_absence(brokers: list[Fa
     offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
     with pytest.raises(BrokerUnreachableError, match="new"):
         offset_reader.assigned(strict=True)
+
+
+def test_equal_losses_are_logged_once_and_each_is_counted(
+    brokers: list[FakeBroker], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may be truncated between the same offsets again; the planner reports each loss once."""
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    folder = tmp_path / SHARED_FOLDER_NAME
+    folder.mkdir()
+    options = parse_stream_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+    offset_reader = KafkaOffsetReader(replace(options, connection=brokers[0].settings), LOG)
+    for partitions in ([0], [0], [0, 1]):
+        offsets = {TopicPartition(TOPIC, partition): 5 for partition in partitions}
+        offset_reader.report_loss(SkippedLoss("lost", DataLossCause.AGED_OUT, offsets))
+    assert caplog.messages == ["lost"]
+    assert [(loss.partition, loss.offsets) for loss in load_losses(folder)] == [(0, 15), (1, 5)]

@@ -1,7 +1,7 @@
 //! Decompression and compression of record batches.
 //!
 //! Records are decompressed chunk by chunk while they are read, into a buffer that is reused for every batch. So a batch
-//! takes the memory of a chunk, or of its largest record, whatever its decompressed size; and a size that compressed bytes
+//! takes the memory of a chunk, or of its largest record, for any decompressed size; and a size that compressed bytes
 //! claim is only allocated if the input is large enough for it.
 
 mod compress;

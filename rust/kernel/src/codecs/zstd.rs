@@ -25,8 +25,8 @@ impl Zstd {
 
     /// Decompresses up to the end of a chunk; true at the end of the last frame.
     ///
-    /// It streams, so that the buffer grows with the output, whatever the frame claims. zstd itself sizes its window by the
-    /// frame header, but rejects more than 128 MiB, and touches no more of it than the output needs.
+    /// It streams, so that the buffer grows with the output, not with the size in the frame. zstd itself sizes its
+    /// window by the frame header, but rejects more than 128 MiB, and touches no more of it than the output needs.
     pub fn step(&mut self, compressed: &[u8], decompressed: &mut DecompressedBuffer) -> Result<bool, KernelError> {
         let mut input = InBuffer { src: compressed, pos: self.at };
         let read_size = decompressed.next_read_size();

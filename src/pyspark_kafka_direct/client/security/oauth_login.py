@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +58,7 @@ class _CachedTokenSource:
         self._fetch = fetch
         self._source_name = source_name
         self._system = system
-        self._lock = threading.Lock()
+        self._lock = system.lock()
         self._cached: OAuthBearerToken | None = None
         self._refresh_at = 0.0
         self._abandoned_request: _TokenRequest | None = None
@@ -125,7 +124,7 @@ class _TokenRequest:
         self._system = system
         self._result: OAuthBearerToken | BaseException | None = None
         self._assumed_to_hang_at = system.monotonic() + _ABANDON_AFTER_SECONDS
-        self._running_lock = threading.Lock()  # held while the request is in flight
+        self._running_lock = system.lock()  # held while the request is in flight
         self._running_lock.acquire()
         system.start_thread(self._request, "pyspark-kafka-direct-token")
 

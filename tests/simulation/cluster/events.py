@@ -1,0 +1,326 @@
+"""What happens to a cluster: events by kind, with arguments of plain data.
+
+An event that does not apply (the topic was deleted, there is no other replica) has no effect. Numbers that choose a
+broker or replica count modulo the candidates, so that any draw is valid.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.cluster.compaction import compact
+from tests.simulation.cluster.coordinator_events import COORDINATOR_EVENT_KINDS, heal_coordinators
+from tests.simulation.cluster.topics import NO_LEADER
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.cluster.broker import SimulatedBroker
+    from tests.simulation.cluster.cluster import SimulatedCluster
+    from tests.simulation.cluster.topics import SimulatedPartition
+
+
+def apply_event(cluster: SimulatedCluster, kind: str, args: Mapping[str, Any]) -> None:
+    """Apply an event now; its arguments are those of the function in ``EVENT_KINDS`` or ``COORDINATOR_EVENT_KINDS``."""
+    cluster.world.trace("event", kind, *(f"{name}={args[name]}" for name in sorted(args)))
+    (EVENT_KINDS.get(kind) or COORDINATOR_EVENT_KINDS[kind])(cluster, **args)
+    cluster.notify()
+
+
+def heal(cluster: SimulatedCluster) -> None:
+    """End all faults at once: brokers are up and have the newest image, and every partition gets a leader."""
+    now = cluster.world.now
+    cluster.unauthorized.clear()
+    for broker in cluster.brokers.values():
+        broker.isolated_until = min(broker.isolated_until, now)
+        broker.image_stuck_until = min(broker.image_stuck_until, now)
+        broker.throttled_until = min(broker.throttled_until, now)
+        broker.down = False
+        if broker.paused:
+            _resume_broker(cluster, broker)
+    for broker in cluster.brokers.values():
+        broker.apply_image(cluster.image)
+        cluster.unfence(broker.id)
+    for target in cluster.all_partitions():
+        target.stuck.clear()
+        for replica in target.replicas.values():
+            replica.remote_until = min(replica.remote_until, now)
+        _find_leader(cluster, target, next(iter(target.replicas)))
+        cluster.replicate_later(target)
+    heal_coordinators(cluster)
+    cluster.notify()
+
+
+# Topics.
+
+
+def create_topic(cluster: SimulatedCluster, topic: str, partitions: int = 1) -> None:
+    cluster.create_topic(topic, partitions)
+
+
+def delete_topic(cluster: SimulatedCluster, topic: str) -> None:
+    cluster.delete_topic(topic)
+
+
+def recreate_topic(cluster: SimulatedCluster, topic: str, partitions: int = 1, seconds: float = 0.0) -> None:
+    """Delete a topic and create it some seconds later."""
+    if cluster.delete_topic(topic):
+        if seconds > 0:
+            cluster.world.after(seconds, cluster.create_topic, topic, partitions)
+        else:
+            cluster.create_topic(topic, partitions)
+
+
+def expand_topic(cluster: SimulatedCluster, topic: str, count: int = 1) -> None:
+    """Add partitions."""
+    existing = cluster.topics.get(topic)
+    if existing is not None:
+        cluster.expand_topic(topic, len(existing.partitions) + count)
+
+
+def deny_topic(cluster: SimulatedCluster, topic: str, seconds: float, error_code: int = 29) -> None:
+    """Respond with an authorization error for a while."""
+    cluster.unauthorized[topic] = (cluster.world.now + seconds, error_code)
+    cluster.world.after(seconds, cluster.notify)
+
+
+# Elections.
+
+
+def elect_leader(cluster: SimulatedCluster, topic: str, partition: int, choice: int = 0) -> None:
+    """Elect another in-sync replica, or the same leader again if there is none, with the next epoch."""
+    target = cluster.partition((topic, partition))
+    if target is None:
+        return
+    others = [each for each in target.in_sync_replicas if each != target.leader and cluster.is_connected(each)]
+    cluster.elect(target, others[choice % len(others)] if others else target.leader)
+
+
+def elect_unclean_leader(cluster: SimulatedCluster, topic: str, partition: int, choice: int = 0) -> None:
+    """Elect any other replica; records that it lacks are lost."""
+    target = cluster.partition((topic, partition))
+    if target is None:
+        return
+    others = [each for each in target.replicas if each != target.leader and cluster.is_connected(each)]
+    if others:
+        cluster.elect(target, others[choice % len(others)], unclean=True)
+
+
+def lose_leader(cluster: SimulatedCluster, topic: str, partition: int, seconds: float) -> None:
+    """Leave a partition without a leader for a while."""
+    target = cluster.partition((topic, partition))
+    if target is None or target.leader == NO_LEADER:
+        return
+    leader = target.leader
+    if cluster.elect(target, NO_LEADER):
+        cluster.world.after(seconds, _find_leader, cluster, target, leader)
+
+
+def _find_leader(cluster: SimulatedCluster, target: SimulatedPartition, preferred: int) -> None:
+    if target.leader != NO_LEADER or target.topic.deleted:
+        return
+    candidates = [each for each in target.in_sync_replicas if cluster.is_connected(each)]
+    if candidates:
+        cluster.elect(target, preferred if preferred in candidates else candidates[0])
+    else:
+        cluster.world.after(1.0, _find_leader, cluster, target, preferred)
+
+
+def stick_follower(
+    cluster: SimulatedCluster, topic: str, partition: int, seconds: float, choice: int = 0, in_sync: bool = False
+) -> None:
+    """Stop a follower's replication for a while; unless ``in_sync``, the leader no longer waits for it."""
+    target = cluster.partition((topic, partition))
+    if target is None:
+        return
+    followers = [each for each in target.replicas if each != target.leader]
+    if not followers or target.leader == NO_LEADER:
+        return
+    follower = followers[choice % len(followers)]
+    target.stuck[follower] = cluster.world.now + seconds
+    if not in_sync and follower in target.in_sync_replicas and len(target.in_sync_replicas) > 1:
+        target.in_sync_replicas.remove(follower)
+        cluster.publish()
+        cluster.replicate_later(target)
+    cluster.world.after(seconds, cluster.replicate_later, target)
+
+
+# Brokers.
+
+
+def stop_broker(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
+    """Stop a broker and start it again."""
+    target = _broker(cluster, broker)
+    if target.down:
+        return
+    target.down = True
+    cluster.on_broker_down(target)
+    cluster.world.after(cluster.settings.failure_detection, cluster.fence, target.id)
+    cluster.world.after(seconds, _start_broker, cluster, target)
+
+
+def _start_broker(cluster: SimulatedCluster, broker: SimulatedBroker) -> None:
+    broker.down = False
+    # A broker applies all metadata before the controller unfences it.
+    broker.image_stuck_until = min(broker.image_stuck_until, cluster.world.now)
+    broker.apply_image(cluster.image)
+    cluster.unfence(broker.id)
+    cluster.notify()
+
+
+def isolate_broker(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
+    """Cut a broker off from the controller and other brokers; clients still reach it, and it acts on its old image."""
+    target = _broker(cluster, broker)
+    target.isolated_until = max(target.isolated_until, cluster.world.now + seconds)
+    cluster.world.after(cluster.settings.failure_detection, cluster.fence, target.id)
+    cluster.world.after(seconds, _heal_broker, cluster, target)
+
+
+def _heal_broker(cluster: SimulatedCluster, broker: SimulatedBroker) -> None:
+    broker.apply_image(cluster.image)
+    cluster.unfence(broker.id)
+
+
+def stick_image(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
+    """Let a broker apply no metadata for a while."""
+    target = _broker(cluster, broker)
+    target.image_stuck_until = max(target.image_stuck_until, cluster.world.now + seconds)
+
+
+def pause_broker(cluster: SimulatedCluster, broker: int, seconds: float) -> None:
+    """Let a broker accept connections and requests, but handle none for a while."""
+    target = _broker(cluster, broker)
+    if not target.paused:
+        target.paused = True
+        cluster.world.after(seconds, _resume_broker, cluster, target)
+
+
+def _resume_broker(cluster: SimulatedCluster, broker: SimulatedBroker) -> None:
+    broker.paused = False
+    cluster.on_broker_resumed(broker)
+
+
+def throttle_broker(cluster: SimulatedCluster, broker: int, seconds: float, ms: int) -> None:
+    """Return throttle times for a while, and no records (KIP-219)."""
+    target = _broker(cluster, broker)
+    target.throttled_until = cluster.world.now + seconds
+    target.throttle_ms = ms
+
+
+def _broker(cluster: SimulatedCluster, number: int) -> SimulatedBroker:
+    broker_ids = list(cluster.brokers)
+    return cluster.brokers[broker_ids[number % len(broker_ids)]]
+
+
+# Logs.
+
+
+def delete_records(cluster: SimulatedCluster, topic: str, partition: int, fraction: float) -> None:
+    """Delete the records below an offset between the log start offset (0) and the high watermark (1)."""
+    target = cluster.partition((topic, partition))
+    if target is None or target.leader_log is None:
+        return
+    log = target.leader_log
+    offset = log.start + int((log.high_watermark - log.start) * fraction)
+    cluster.advance_log_start(target, offset, "DeleteRecords")
+
+
+def expire_records(cluster: SimulatedCluster, topic: str, partition: int, fraction: float) -> None:
+    """Delete whole batches from the start, as retention deletes segments."""
+    target = cluster.partition((topic, partition))
+    if target is None or target.leader_log is None:
+        return
+    log = target.leader_log
+    limit = log.start + int((log.high_watermark - log.start) * fraction)
+    ends = [batch.last_offset + 1 for batch in log.batches if batch.last_offset < limit]
+    if ends:
+        cluster.advance_log_start(target, ends[-1], "retention")
+
+
+def compact_log(cluster: SimulatedCluster, topic: str, partition: int, fraction: float, draw: int = 0) -> None:
+    """Remove a fraction of the records below the last stable offset, and batches that are empty then."""
+    target = cluster.partition((topic, partition))
+    if target is not None:
+        compact(cluster, target, fraction, draw)
+
+
+def tier_log(cluster: SimulatedCluster, topic: str, partition: int, fraction: float) -> None:
+    """Move a part of the log to tiered storage."""
+    target = cluster.partition((topic, partition))
+    if target is None or target.leader_log is None:
+        return
+    log = target.leader_log
+    limit = log.start + int((log.high_watermark - log.start) * fraction)
+    ends = [batch.last_offset + 1 for batch in log.batches if batch.last_offset < limit]
+    for replica in target.replicas.values():
+        if ends and ends[-1] <= replica.high_watermark:
+            replica.local_start = max(replica.local_start, ends[-1])
+
+
+def lose_tiered_storage(cluster: SimulatedCluster, topic: str, partition: int, seconds: float) -> None:
+    """Return no records from tiered storage for a while."""
+    target = cluster.partition((topic, partition))
+    if target is not None:
+        for replica in target.replicas.values():
+            replica.remote_until = cluster.world.now + seconds
+
+
+def draw_event(rng: random.Random, kind: str, topics: Mapping[str, int], seconds: float) -> dict[str, Any]:
+    """Draw the arguments of an event; ``topics`` has numbers of partitions, ``seconds`` is the history's length."""
+    topic = rng.choice(tuple(topics))
+    partition = {"topic": topic, "partition": rng.randrange(topics[topic])}
+    duration = round(rng.choice((0.02, 0.6, 4.0, 15.0, seconds)) * (0.5 + rng.random()), 3)
+    match kind:
+        case "create_topic":
+            return {"topic": topic, "partitions": topics[topic]}
+        case "delete_topic":
+            return {"topic": topic}
+        case "recreate_topic":
+            return {"topic": topic, "partitions": rng.randint(1, 3), "seconds": rng.choice((0.0, duration))}
+        case "expand_topic":
+            return {"topic": topic, "count": rng.randint(1, 2)}
+        case "deny_topic":
+            return {"topic": topic, "seconds": duration}
+        case "elect_leader" | "elect_unclean_leader":
+            return {**partition, "choice": rng.randrange(3)}
+        case "lose_leader":
+            return {**partition, "seconds": duration}
+        case "stick_follower":
+            return {**partition, "seconds": duration, "choice": rng.randrange(3), "in_sync": rng.random() < 0.5}
+        case "stop_broker" | "isolate_broker" | "stick_image" | "pause_broker":
+            return {"broker": rng.randrange(3), "seconds": duration}
+        case "throttle_broker":
+            ms = rng.choice((10, 900, 5_000))
+            # A client sends a request after each throttle time; 100 of them are enough.
+            return {"broker": rng.randrange(3), "seconds": min(duration, ms / 10), "ms": ms}
+        case "delete_records" | "expire_records" | "tier_log":
+            return {**partition, "fraction": rng.choice((1.0, round(rng.random(), 2)))}
+        case "compact_log":
+            return {**partition, "fraction": rng.choice((1.0, round(rng.random(), 2))), "draw": rng.randrange(1000)}
+        case "lose_tiered_storage":
+            return {**partition, "seconds": duration}
+    raise ValueError(f"no arguments are drawn for {kind}")
+
+
+EVENT_KINDS: dict[str, Callable[..., None]] = {
+    "create_topic": create_topic,
+    "delete_topic": delete_topic,
+    "recreate_topic": recreate_topic,
+    "expand_topic": expand_topic,
+    "deny_topic": deny_topic,
+    "elect_leader": elect_leader,
+    "elect_unclean_leader": elect_unclean_leader,
+    "lose_leader": lose_leader,
+    "stick_follower": stick_follower,
+    "stop_broker": stop_broker,
+    "isolate_broker": isolate_broker,
+    "stick_image": stick_image,
+    "pause_broker": pause_broker,
+    "throttle_broker": throttle_broker,
+    "delete_records": delete_records,
+    "expire_records": expire_records,
+    "compact_log": compact_log,
+    "tier_log": tier_log,
+    "lose_tiered_storage": lose_tiered_storage,
+}

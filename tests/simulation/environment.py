@@ -1,0 +1,173 @@
+"""What a scenario runs in: a world with its network, a cluster, and processes of the package's code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
+from tests.simulation.cluster.events import apply_event, heal
+from tests.simulation.errors import ViolationError
+from tests.simulation.faults import CONNECT_FAULTS, CRASHES, PAUSES, REQUEST_FAULTS, RequestFault
+from tests.simulation.network import Network
+from tests.simulation.process import SimulatedProcess
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.simulation.history import Plan
+    from tests.simulation.oracle import Oracle
+    from tests.simulation.scheduler import World
+
+
+class Environment:
+    """The cluster and the network of one history, with the plan's events scheduled.
+
+    The plan's parameters need ``brokers`` (their number) and ``cluster`` (fields of ``ClusterSettings``).
+    """
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self.world = world
+        self.plan = plan
+        self.started_at = world.now
+        self.network = Network(world)
+        settings = ClusterSettings(**plan.parameters["cluster"])
+        self.cluster = SimulatedCluster(world, brokers=plan.parameters["brokers"], settings=settings)
+        for broker in self.cluster.brokers.values():
+            self.network.brokers[broker.host, broker.port] = broker
+        self.cluster.on_change(self.network.cluster_changed)
+        self.cluster.on_broker_down = self.network.reset_broker
+        self.cluster.on_broker_resumed = self.network.resume_broker
+        self._sequences: dict[tuple[tuple[str, int], int], int] = {}  # by partition and producer id
+        self._pools: dict[SimulatedProcess, ConnectionPool] = {}
+        self._schedule_events()
+
+    @property
+    def oracle(self) -> Oracle:
+        return self.cluster.oracle
+
+    @property
+    def quiet_at(self) -> float:
+        """When the faults stop, on the world's clock."""
+        return self.started_at + self.plan.quiet_after
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.world.now >= self.quiet_at
+
+    def process(self, name: str) -> SimulatedProcess:
+        return SimulatedProcess(self.world, self.network, name)
+
+    def pool(self, process: SimulatedProcess) -> ConnectionPool:
+        """Return the process's only connection pool."""
+        if process not in self._pools:
+            self._pools[process] = ConnectionPool(process)
+        return self._pools[process]
+
+    def settings(self, **changes: Any) -> ConnectionSettings:
+        servers = tuple((f"broker-{number}", 9092) for number in sorted(self.cluster.brokers))
+        return ConnectionSettings(servers, **changes)
+
+    def client(self, process: SimulatedProcess, **changes: Any) -> ClusterClient:
+        return ClusterClient(self.settings(**changes), pool=self.pool(process))
+
+    def generation(self, topic: str, topic_id: UUID | None) -> int:
+        """Return the generation of a topic with an id; without an id, the newest one."""
+        return self.cluster.generations_by_id.get(topic_id or UUID(int=0), self.oracle.generations[topic])
+
+    def write_log(
+        self,
+        topic: str,
+        partitions: int,
+        log: Sequence[Mapping[str, Any]],
+        *,
+        first_number: int = 0,
+        partition_keys: bool = False,
+    ) -> None:
+        """Append the batches that ``drawing.draw_log`` has drawn; with ``partition_keys`` no partitions share keys."""
+        open_transactions: dict[tuple[int, int], None] = {}
+        for number, batch in enumerate(log, first_number):
+            partition = (topic, batch["partition"] % partitions)
+            values = [b"%s-%d-%d" % (topic.encode(), number, each) for each in range(batch["records"])]
+            prefix = b"p%d-" % partition[1] if partition_keys else b""
+            keys = None
+            if batch["keys"]:
+                keys = [b"%sk%d" % (prefix, each % batch["keys"]) for each in range(batch["records"])]
+            if batch["transaction"] is None:
+                self.cluster.append(partition, values, keys=keys)
+                continue
+            producer_id = 900 + batch["producer"]
+            sequence = self._sequences.get((partition, producer_id), 0)
+            self._sequences[partition, producer_id] = sequence + len(values)
+            producer = (producer_id, 0, sequence)
+            if self.cluster.append(partition, values, keys=keys, producer=producer, transactional=True) is None:
+                continue
+            if batch["transaction"] == "open":
+                open_transactions[partition[1], producer_id] = None
+            else:
+                open_transactions.pop((partition[1], producer_id), None)
+                self.cluster.append_marker(partition, producer_id, 0, commit=batch["transaction"] == "commit")
+        for index, producer_id in open_transactions:
+            self.world.at(self.quiet_at, self._end_transaction, (topic, index), producer_id)
+
+    def schedule_appends(self, topic: str, partitions: int, appends: Sequence[Mapping[str, Any]]) -> None:
+        """Append more batches while the history runs."""
+        for batch in appends:
+            self.world.at(self.started_at + batch["at"], self.write_log, topic, partitions, [batch])
+
+    def raise_errors(self) -> None:
+        """Raise the first error that ended a task."""
+        if self.world.errors:
+            raise self.world.errors[0][1]
+
+    def check_client_ids(self) -> None:
+        if self.network.mixed_client_ids:
+            raise ViolationError(self.network.mixed_client_ids[0])
+
+    def check_released(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Check that no connection remains after the pools are cleared."""
+        for process in processes:
+            self.pool(process).clear()
+            remaining = self.network.open_connections(process)
+            if remaining:
+                raise ViolationError(f"connections of {process.name} leak: {sorted(remaining.items())}")
+
+    def heal(self) -> None:
+        """End all faults: brokers are up, images are fresh, replicas catch up; request faults end too."""
+        self.network.request_faults.clear()
+        self.network.aimed_faults.clear()
+        self.network.connect_faults.clear()
+        heal(self.cluster)
+
+    def _end_transaction(self, partition: tuple[str, int], producer_id: int) -> None:
+        if self.cluster.append_marker(partition, producer_id, 0, commit=True) is None and self.cluster.partition(
+            partition
+        ):
+            self.world.after(1.0, self._end_transaction, partition, producer_id)
+
+    def _schedule_events(self) -> None:
+        for event in self.plan.events:
+            if event.at is not None:
+                self.world.at(self.started_at + event.at, self._apply, event.kind, event.args)
+                continue
+            fault = RequestFault(event.kind, event.args)
+            if event.kind in CONNECT_FAULTS:
+                assert event.request is not None
+                self.network.connect_faults[event.request] = fault
+                continue
+            assert event.kind in (*REQUEST_FAULTS, *CRASHES, *PAUSES), event.kind
+            if event.request is not None:
+                self.network.request_faults[event.request] = fault
+            else:
+                first, api = event.args["occurrence"], event.args["api"]
+                for occurrence in range(first, first + event.args["repeats"]):
+                    self.network.aimed_faults.setdefault((api, occurrence), fault)
+        self.world.at(self.quiet_at, self.heal)
+
+    def _apply(self, kind: str, args: Any) -> None:
+        self.world.record_fault(kind, "cluster")
+        apply_event(self.cluster, kind, args)

@@ -1,0 +1,86 @@
+"""Failures of known defects: they are counted, and they do not fail a run until the defect is fixed."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.simulation.history import Size
+
+
+class ExpectedFailure(NamedTuple):
+    """A known defect.
+
+    Attributes:
+        scenario: The name of the scenario.
+        kind: The failure's kind (``runner.Failure.kind``), with ``*`` as a wildcard.
+        issue: The title of the issue that fixes it.
+        seeds: Examples, with their sizes. A run reports those that pass, because then this entry must be removed.
+    """
+
+    scenario: str
+    kind: str
+    issue: str
+    seeds: tuple[tuple[int, Size], ...]
+
+
+_LOGS: Final = "KafkaBasedLog and KafkaTable: never early, never stale, fast to write"
+_UNKNOWN: Final = "A simulated Kafka cluster: failures that are not analysed yet"
+_COORDINATOR: Final = "Errors of a coordinator that is moving are transient"
+_SINK_ISSUE: Final = "Exactly-once sink and producer: ordered by tickets, safe in backlogs, spread over partitions"
+
+EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
+    # A log does not read partitions that a topic gets, and keys move to them.
+    ExpectedFailure("shared_log", "*: read_to_end completed early in a partition that was added*", _LOGS, ()),
+    ExpectedFailure("shared_log", "*: a record is missing at the end in a partition that was added*", _LOGS, ()),
+    ExpectedFailure("shared_log", "*: the table is wrong at the end in a partition that was added*", _LOGS, ()),
+    ExpectedFailure("shared_log", "*: read_to_end completed early for a key in several partitions*", _LOGS, ()),
+    ExpectedFailure("shared_log", "*: the table is wrong at the end for a key in several partitions*", _LOGS, ()),
+    # A deposed leader, or a broker that reports the deleted topic, returns the end.
+    ExpectedFailure("shared_log", "*: read_to_end completed early while a broker has old metadata*", _LOGS, ()),
+    # Not analysed yet; it appears in one of some thousand histories.
+    ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
+    # Found last, and not analysed yet: seeds 631 and 838.
+    ExpectedFailure("range_reads", "*: planning fails, and no fault explains it: BrokerTimeoutError*", _UNKNOWN, ()),
+    ExpectedFailure("micro_batches", "*: batch n ends without (..., n), which it starts with*", _UNKNOWN, ()),
+    # At the deadline an error of a coordinator that is moving is raised as a ProtocolError, not as a transient one.
+    ExpectedFailure("connections", "connections: ProtocolError: *COORDINATOR*", _COORDINATOR, ()),
+    # A zombie whose run never wrote renews the record, and its healthy successor is rejected.
+    ExpectedFailure(
+        "exactly_once",
+        "exactly_once: ViolationError: the newest run is superseded by an older one*",
+        _SINK_ISSUE,
+        (),
+    ),
+    # A query with a copied prefix fences the healthy query before it is itself rejected.
+    ExpectedFailure(
+        "exactly_once",
+        "exactly_once: ViolationError: two queries with one prefix fence each other*",
+        _SINK_ISSUE,
+        (),
+    ),
+    # An acknowledged record is followed by an older one that was reported as failed: a new producer id fences nothing.
+    ExpectedFailure(
+        "producers",
+        "producers: ViolationError: a record that was reported as failed follows a newer one*",
+        _SINK_ISSUE,
+        (),
+    ),
+    # Requests for the metadata of its topic start delivery.timeout.ms again, after those for a record before it failed.
+    ExpectedFailure(
+        "producers",
+        "producers: ViolationError: a record is completed late while connects stall*",
+        "A record waits twice for the metadata of its topic",
+        (),
+    ),
+)
+
+
+def expected_failure(
+    scenario: str, kind: str, table: Iterable[ExpectedFailure] = EXPECTED_FAILURES
+) -> ExpectedFailure | None:
+    """Return the known defect behind a failure, if there is one."""
+    return next((each for each in table if each.scenario == scenario and fnmatchcase(kind, each.kind)), None)

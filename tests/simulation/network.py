@@ -1,0 +1,454 @@
+"""Connections between simulated processes and brokers: latency, order, and faults of single requests.
+
+A broker handles the requests of a connection one after the other, as Kafka does: the next one is read when the response
+to the last one was sent. Requests of different connections overtake each other, because each has its own latency.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.cluster.replies import Delayed
+from tests.simulation.errors import ProcessKilled
+from tests.simulation.faults import RequestFault, error_response, without_leaders
+from tests.simulation.wire import api_of_frame, decode_request, encode_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.cluster.broker import SimulatedBroker
+    from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scheduler import Task, World
+    from tests.simulation.wire import ReceivedRequest
+
+_SIZE = struct.Struct(">i")
+_MIN_LATENCY = 0.0002  # seconds, one way
+_MAX_LATENCY = 0.003
+
+
+class Network:
+    """All connections of a world, and their descriptors."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.brokers: dict[tuple[str, int], SimulatedBroker] = {}  # by host and port; the cluster fills it
+        self.request_faults: dict[int, RequestFault] = {}  # by the number of the request in the history
+        self.aimed_faults: dict[tuple[str, int], RequestFault] = {}  # by API and number among its requests
+        self.connect_faults: dict[int, RequestFault] = {}  # by the number of the connect
+        self.sent_requests: list[tuple[str, str]] = []  # process and API of each request
+        self.on_pause: Callable[[SimulatedProcess], None] = _ignore  # before a fault pauses a process
+        self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
+        self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
+        self.connect_count = 0
+        self._rng = world.rng("network")
+        self._counts: Counter[str] = Counter()  # of requests, by API
+        self._next_descriptor = 3
+        self._readable: dict[int, Callable[[], bool]] = {}
+        self._waiting: dict[int, list[Task]] = {}
+        self._connections: list[_Connection] = []
+        self._delayed: list[_DelayedResponse] = []
+        self._late_frames: dict[int, list[Callable[[], None]]] = {}  # by the number of the request that they precede
+
+    # Descriptors.
+
+    def add_descriptor(self, is_readable: Callable[[], bool]) -> int:
+        self._next_descriptor += 1
+        self._readable[self._next_descriptor] = is_readable
+        self._waiting[self._next_descriptor] = []
+        return self._next_descriptor
+
+    def remove_descriptor(self, descriptor: int) -> None:
+        self._readable.pop(descriptor, None)
+        self.wake_waiting(descriptor)
+
+    def is_readable(self, descriptor: int) -> bool:
+        is_readable = self._readable.get(descriptor)
+        return True if is_readable is None else is_readable()  # a closed descriptor is ready at once
+
+    def waiting_tasks(self, descriptor: int) -> list[Task]:
+        return self._waiting.setdefault(descriptor, [])
+
+    def wake_waiting(self, descriptor: int) -> None:
+        for task in tuple(self._waiting.get(descriptor, ())):
+            self.world.wake(task)
+
+    # Connections.
+
+    def connect(self, process: SimulatedProcess, address: tuple[str, int], seconds: float) -> SimulatedSocket:
+        """Connect within some seconds, or raise the error of the operating system."""
+        world = self.world
+        number = self.connect_count
+        self.connect_count += 1
+        fault = self.connect_faults.get(number)
+        broker = self.brokers.get(address)
+        if fault is not None:
+            world.record_fault(fault.kind, "connect", process)
+        if broker is not None and broker.paused and fault is None:
+            # The operating system of a stopped process still accepts connections.
+            world.block("a connect", self._latency())
+        elif fault is not None and fault.kind == "stall_connect":
+            world.block("a connect that gets no response", seconds)
+            raise TimeoutError("timed out")
+        else:
+            world.block("a connect", 2 * self._latency())
+        if broker is None or not broker.is_up or (fault is not None and fault.kind == "refuse_connect"):
+            world.trace("refused", process.name, address[0])
+            raise ConnectionRefusedError(111, "Connection refused")
+        connection = _Connection(self, process, broker, number)
+        self._connections.append(connection)
+        world.trace("connected", process.name, broker.id, number)
+        return connection.socket
+
+    def open_connections(self, process: SimulatedProcess) -> Counter[tuple[str, int]]:
+        """Return how many connections of a process are open on its side, by client id and broker."""
+        return Counter(
+            (each.client_id, each.broker.id)
+            for each in self._connections
+            if each.process is process and not each.socket.closed
+        )
+
+    def reset_process(self, process: SimulatedProcess) -> None:
+        for connection in self._connections:
+            if connection.process is process:
+                connection.socket.closed = True
+                connection.broker_closed = True
+
+    def reset_broker(self, broker: SimulatedBroker) -> None:
+        """Reset all connections to a broker that goes down."""
+        for connection in self._connections:
+            if connection.broker is broker:
+                connection.reset("broker down")
+
+    def resume_broker(self, broker: SimulatedBroker) -> None:
+        """Handle the requests that arrived while a broker was paused."""
+        for connection in tuple(self._connections):
+            if connection.broker is broker:
+                connection.process_next()
+        self.cluster_changed()
+
+    def cluster_changed(self) -> None:
+        """Poll all delayed responses."""
+        for delayed in tuple(self._delayed):
+            delayed.poll()
+
+    def next_fault(self, number: int, api: str) -> RequestFault | None:
+        """Return the fault of a request that is sent now."""
+        occurrence = self._counts[api]
+        self._counts[api] += 1
+        return self.request_faults.get(number) or self.aimed_faults.get((api, occurrence))
+
+    def _latency(self) -> float:
+        return _MIN_LATENCY + (_MAX_LATENCY - _MIN_LATENCY) * self._rng.random() ** 3
+
+
+class SimulatedSocket:
+    """The client's side of a connection, with the methods of ``socket.socket`` that the package calls."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+        self._timeout: float | None = None
+        self._descriptor = connection.network.add_descriptor(self._is_readable)
+        self.received = bytearray()
+        self.ended = False  # the broker closed the connection in order
+        self.was_reset = False
+        self.closed = False
+
+    def fileno(self) -> int:
+        return -1 if self.closed else self._descriptor
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._timeout = seconds
+
+    def getpeername(self) -> tuple[str, int]:
+        return (f"broker-{self._connection.broker.id}", 9092)
+
+    def sendall(self, data: bytes | bytearray) -> None:
+        self._connection.process.world.checkpoint()
+        if self.closed:
+            raise OSError(9, "Bad file descriptor")
+        if self.was_reset:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        self._connection.send(bytes(data))
+
+    def recv_into(self, view: memoryview) -> int:
+        world = self._connection.process.world
+        world.checkpoint()
+        if self.closed:
+            raise OSError(9, "Bad file descriptor")
+        if not self._is_readable() and self._timeout != 0.0:
+            self._connection.process.wait_ready((self._descriptor,), (), self._timeout or 1e9)
+            if not self._is_readable():
+                raise TimeoutError("timed out")
+        if self.received:
+            count = min(len(view), len(self.received))
+            view[:count] = self.received[:count]
+            del self.received[:count]
+            return count
+        if self.was_reset:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        if self.ended:
+            return 0
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    def close(self) -> None:
+        if not self.closed and not self._connection.process.dead:
+            self.closed = True
+            self._connection.network.remove_descriptor(self._descriptor)
+            self._connection.closed_by_client()
+
+    def wake(self) -> None:
+        self._connection.network.wake_waiting(self._descriptor)
+
+    def _is_readable(self) -> bool:
+        return bool(self.received) or self.ended or self.was_reset
+
+
+class _Connection:
+    """One connection: its requests on the way, and the one that the broker handles."""
+
+    def __init__(self, network: Network, process: SimulatedProcess, broker: SimulatedBroker, number: int) -> None:
+        self.network = network
+        self.process = process
+        self.broker = broker
+        self.number = number
+        self.client_id = ""  # of its requests; empty before the first one
+        self.socket = SimulatedSocket(self)
+        self.broker_closed = False  # the broker handles no more requests of this connection
+        self._stalled = False  # nothing passes any more, and neither side notices
+        self._unsent = bytearray()  # of an incomplete frame
+        self._arrived: deque[tuple[int, bytes, RequestFault | None]] = deque()
+        self._busy = False
+        self._last_arrival = 0.0
+        self._last_delivery = 0.0
+        self._muted_until = 0.0  # by a quota (KIP-219)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; a complete frame is a request, which may have a fault."""
+        self._unsent += data
+        while len(self._unsent) >= 4:
+            size = 4 + _SIZE.unpack_from(self._unsent)[0]
+            if len(self._unsent) < size:
+                return
+            frame = bytes(self._unsent[:size])
+            del self._unsent[:size]
+            self._send_frame(frame)
+
+    def reset(self, reason: str) -> None:
+        """Reset the connection from the broker's side or the network."""
+        if not self.socket.was_reset:
+            self.network.world.trace("reset", self.process.name, self.broker.id, self.number, reason)
+            self.broker_closed = True
+            self.socket.was_reset = True
+            self.socket.wake()
+
+    def closed_by_client(self) -> None:
+        # Requests that have arrived, or are on their way, are still handled: the broker notices the end afterwards.
+        self.network.world.trace("closed", self.process.name, self.broker.id, self.number)
+
+    def process_next(self) -> None:
+        """Let the broker handle the next request, if it is idle."""
+        world = self.network.world
+        if self._busy or not self._arrived or self.broker.paused:
+            return
+        if self.broker_closed or not self.broker.is_up:
+            self._arrived.clear()
+            return
+        if world.now < self._muted_until:
+            self._busy = True
+            world.at(self._muted_until, self._resume)
+            return
+        self._busy = True
+        number, frame, fault = self._arrived.popleft()
+        self.handle(number, frame, fault)
+
+    def handle(self, number: int, frame: bytes, fault: RequestFault | None) -> None:
+        world = self.network.world
+        request = decode_request(frame, world.codec)
+        self._check_client_id(request.client_id)
+        self.network.on_request(request)
+        world.trace("request", number, self.process.name, self.broker.id, request.api, request.version)
+        if fault is not None and fault.kind == "error":
+            values = self._error_response(request, fault.arguments["draw"])
+            if values is not None:
+                world.record_fault("error", request.api, self.process)
+                self._respond(number, request, values, fault)
+                return
+        reply = self.broker.handle(request.api, request.version, request.values, request.client_id)
+        if reply is None:
+            self._finish()
+        elif isinstance(reply, Delayed):
+            _DelayedResponse(self, number, request, fault, reply)
+        else:
+            self._respond(number, request, reply, fault)
+
+    def _error_response(self, request: ReceivedRequest, draw: int) -> Mapping[str, Any] | None:
+        if request.api == "Metadata":
+            metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
+            return without_leaders(metadata) if isinstance(metadata, dict) else None
+        return error_response(request.api, request.version, request.values, draw)
+
+    def _send_frame(self, frame: bytes) -> None:
+        network, world = self.network, self.network.world
+        number = world.request_count
+        world.request_count += 1
+        api = api_of_frame(frame)
+        network.sent_requests.append((self.process.name, api))
+        fault = network.next_fault(number, api)
+        for handle in network._late_frames.pop(number, ()):
+            handle()
+        if fault is not None:
+            world.trace("fault", number, fault.kind, api)
+            if fault.kind != "error":  # the broker has one only for some requests
+                world.record_fault(fault.kind, api, self.process)
+        if fault is not None and fault.kind == "pause_before_request":
+            network.on_pause(self.process)
+            world.block("the end of a pause", fault.arguments["seconds"])
+        if self._stalled:
+            return
+        arrival = self._last_arrival = max(self._last_arrival, world.now + network._latency())
+        match None if fault is None else fault.kind:
+            case "crash_before_request":
+                self.process.kill()
+                raise ProcessKilled
+            case "lose_request":
+                world.at(arrival, self.reset, "request lost")
+            case "stall_request":
+                self._stalled = True
+            case "late_request" | "late_stalled_request" if fault is not None:
+                self._stalled = True
+                if fault.kind == "late_request":
+                    world.at(arrival, self.reset, "request late")
+                if "before_request" in fault.arguments:
+                    late_frames = network._late_frames.setdefault(fault.arguments["before_request"], [])
+                    late_frames.append(lambda: self._handle_late(number, frame))
+                else:
+                    world.after(fault.arguments["seconds"], self._handle_late, number, frame)
+            case _:
+                world.at(arrival, self._arrive, number, frame, fault)
+
+    def _check_client_id(self, client_id: str) -> None:
+        if self.client_id not in ("", client_id):
+            self.network.mixed_client_ids.append(f"connection {self.number} of {self.client_id} is used by {client_id}")
+        self.client_id = client_id
+
+    def _arrive(self, number: int, frame: bytes, fault: RequestFault | None) -> None:
+        if not self.broker_closed:
+            self._arrived.append((number, frame, fault))
+            self.process_next()
+
+    def _handle_late(self, number: int, frame: bytes) -> None:
+        if not self.broker.is_up or self.broker.paused:
+            return
+        request = decode_request(frame, self.network.world.codec)
+        self.network.world.trace("late request", number, self.process.name, self.broker.id, request.api)
+        self.broker.handle(request.api, request.version, request.values, request.client_id)
+
+    def _resume(self) -> None:
+        self._busy = False
+        self.process_next()
+
+    def _respond(
+        self, number: int, request: ReceivedRequest, values: Mapping[str, Any], fault: RequestFault | None
+    ) -> None:
+        world = self.network.world
+        kind = None if fault is None else fault.kind
+        if fault is not None and kind == "throttle":
+            values = {**values, "throttle_time_ms": fault.arguments["ms"]}
+        throttle_ms = values.get("throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._muted_until = world.now + throttle_ms / 1000
+        codes = error_codes(values)
+        for code in codes:
+            world.record_fault(f"error {code}", request.api, self.process)
+        world.trace("response", number, self.process.name, self.broker.id, request.api, kind, codes)
+        frame = encode_response(request, values, world.codec)
+        if kind == "crash_after_request":
+            self.process.kill()
+        elif kind == "lose_response":
+            world.after(self.network._latency(), self.reset, "response lost")
+        elif kind == "stall_response":
+            self._stalled = True
+        elif fault is not None and kind == "truncate_response":
+            size = min(int(len(frame) * fault.arguments["fraction"]), len(frame) - 1)
+            arrival = self._deliver(frame[:size], 0.0)
+            world.at(arrival, self.reset, "response truncated")
+        elif fault is not None and kind == "split_response":
+            size = max(1, len(frame) // fault.arguments["pieces"])
+            for index, start in enumerate(range(0, len(frame), size)):
+                self._deliver(frame[start : start + size], index * fault.arguments["seconds"])
+        else:
+            self._deliver(frame, fault.arguments["seconds"] if fault is not None and kind == "delay_response" else 0.0)
+        self._finish()
+
+    def _deliver(self, data: bytes, delay: float) -> float:
+        world = self.network.world
+        arrival = self._last_delivery = max(self._last_delivery, world.now + self.network._latency() + delay)
+        world.at(arrival, self._receive, data)
+        return arrival
+
+    def _receive(self, data: bytes) -> None:
+        if not self.socket.closed and not self.socket.was_reset and not self._stalled:
+            self.socket.received += data
+            self.socket.wake()
+
+    def _finish(self) -> None:
+        self._busy = False
+        self.process_next()
+
+
+class _DelayedResponse:
+    """A response that waits for a change of the cluster."""
+
+    def __init__(
+        self, connection: _Connection, number: int, request: ReceivedRequest, fault: RequestFault | None, reply: Delayed
+    ) -> None:
+        self._connection = connection
+        self._number = number
+        self._request = request
+        self._fault = fault
+        self._reply = reply
+        connection.network._delayed.append(self)
+        connection.network.world.at(reply.until, self.poll)
+
+    def poll(self) -> None:
+        network, broker = self._connection.network, self._connection.broker
+        if self not in network._delayed:
+            return
+        if not broker.is_up:
+            network._delayed.remove(self)
+            return
+        if broker.paused:
+            return  # it is polled again when the broker resumes
+        values = self._reply.poll()
+        if values is not None:
+            network._delayed.remove(self)
+            self._connection._respond(self._number, self._request, values, self._fault)
+        else:
+            assert network.world.now < self._reply.until, "a delayed response must be ready when its time is up"
+
+
+def _ignore(_: object) -> None:
+    """Do nothing."""
+
+
+def error_codes(values: Any) -> tuple[int, ...]:
+    """Return the distinct error codes of a response, but for 0, in ascending order."""
+    found: set[int] = set()
+    _collect_error_codes(values, found)
+    return tuple(sorted(found))
+
+
+def _collect_error_codes(values: Any, found: set[int]) -> None:
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if name == "error_code":
+                if value:
+                    found.add(value)
+            elif isinstance(value, (dict, list, tuple)):
+                _collect_error_codes(value, found)
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            if isinstance(value, dict):
+                _collect_error_codes(value, found)

@@ -1,0 +1,177 @@
+"""Bugs of connections, the pool, metadata and groups."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import Patch, PlantedBug
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_SCENARIO = "connections"
+
+
+def _settings_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import connection_pool
+
+    def key(original: Any) -> Any:
+        return lambda settings, host, port: original(dataclasses.replace(settings, client_id=""), host, port)
+
+    def open_connection(original: Any) -> Any:
+        return lambda self, key, deadline: original(
+            self, key._replace(settings=self.__dict__["last_settings"]), deadline
+        )
+
+    def acquire(original: Any) -> Any:
+        def method(self: Any, settings: Any, *args: Any) -> Any:
+            self.last_settings = settings
+            return original(self, settings, *args)
+
+        return method
+
+    return [
+        Patch(connection_pool, "_PoolKey", key),
+        Patch(connection_pool.ConnectionPool, "_open", open_connection),
+        Patch(connection_pool.ConnectionPool, "acquire", acquire),
+    ]
+
+
+def _idle_connections_are_not_limited() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import connection_pool
+
+    return [Patch(connection_pool, "_MAX_IDLE_PER_BROKER", lambda _: 100)]
+
+
+def _surplus_connections_stay_open() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+
+    def add(original: Any) -> Any:
+        def _add_idle(self: Any, newest: Any) -> list[Any]:
+            original(self, newest)
+            return []
+
+        return _add_idle
+
+    return [Patch(ConnectionPool, "_add_idle", add)]
+
+
+def _failed_coordinator_connections_leak() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient
+
+    def call(_: Any) -> Any:
+        def _call_once(self: Any, call: Any, deadline: Any, tries: int) -> Any:
+            node = self._node = self._node or self._find_coordinator(deadline, tries)
+            connection = self._cluster.connect(node, deadline)
+            result = call(connection, deadline)
+            self._cluster.release(connection)  # not after an error
+            return result
+
+        return _call_once
+
+    return [Patch(CoordinatorClient, "_call_once", call)]
+
+
+def _retries_ignore_the_deadline() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.deadline import Retry
+
+    def wait(original: Any) -> Any:
+        def wait_or_raise(self: Any, error: Any) -> None:
+            if self.tries < 40:
+                self.deadline = self.deadline.after(30, system=self.deadline.system)
+            original(self, error)
+
+        return wait_or_raise
+
+    return [Patch(Retry, "wait_or_raise", wait)]
+
+
+def _requests_ignore_the_deadline() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.deadline import Deadline
+
+    def limited(_: Any) -> Any:
+        return lambda self, seconds: Deadline(self.system.monotonic() + seconds, self.setting, self.system)
+
+    return [Patch(Deadline, "limited_to", limited)]
+
+
+def _coordinator_is_kept_after_errors() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient
+
+    def find(original: Any) -> Any:
+        nodes: dict[Any, Any] = {}
+
+        def _find_coordinator(self: Any, deadline: Any, tries: int) -> Any:
+            if self not in nodes:
+                nodes[self] = original(self, deadline, tries)
+            return nodes[self]
+
+        return _find_coordinator
+
+    return [Patch(CoordinatorClient, "_find_coordinator", find)]
+
+
+def _errors_of_commits_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+
+    return [Patch(ConsumerGroup, "_raise_for_error_code", lambda _: lambda *_: None)]
+
+
+def _a_failed_commit_counts() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+    from pyspark_kafka_direct.errors import BrokerError
+
+    def commit(original: Any) -> Any:
+        def _commit(self: Any, offsets: Any, *, deadline: Any = None) -> None:
+            try:
+                original(self, offsets, deadline=deadline)
+            except BrokerError:
+                return
+
+        return _commit
+
+    return [Patch(ConsumerGroup, "commit", commit)]
+
+
+def _one_broker_confirms_absence() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import witnesses
+    from pyspark_kafka_direct.planning import data_loss
+
+    return [Patch(data_loss, "CONFIRMATION_SECONDS", lambda _: 0.0), Patch(witnesses, "MAX_WITNESSES", lambda _: 1)]
+
+
+def _metadata_never_expires() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+    def refresh(original: Any) -> Any:
+        responses: dict[Any, Any] = {}
+
+        def _refresh_topics(self: Any, names: Any, *args: Any, **options: Any) -> Any:
+            key = (self, tuple(names or ()))
+            if key not in responses:
+                responses[key] = original(self, names, *args, **options)
+            return responses[key]
+
+        return _refresh_topics
+
+    return [Patch(ClusterClient, "_refresh_topics", refresh)]
+
+
+def _bug(name: str, effect: str, patches: Callable[[], Sequence[Patch]], *, was_real: bool = False) -> PlantedBug:
+    return PlantedBug(name, _SCENARIO, effect, patches, was_real)
+
+
+BUGS: Final = (
+    _bug("settings ignored", "A connection is reused with other settings.", _settings_are_ignored),
+    _bug("idle not limited", "Idle connections are not limited.", _idle_connections_are_not_limited),
+    _bug("surplus open", "Surplus idle connections stay open.", _surplus_connections_stay_open),
+    _bug("coordinator leak", "A connection leaks after a coordinator's error.", _failed_coordinator_connections_leak),
+    _bug("retry without deadline", "Retries extend the deadline.", _retries_ignore_the_deadline),
+    _bug("request without deadline", "Requests ignore the deadline of the call.", _requests_ignore_the_deadline),
+    _bug("coordinator kept", "The coordinator is not found again after an error.", _coordinator_is_kept_after_errors),
+    _bug("commit errors ignored", "Error codes of commits are ignored.", _errors_of_commits_are_ignored),
+    _bug("failed commit counts", "A commit that failed counts as acknowledged.", _a_failed_commit_counts),
+    _bug("absence by one", "One response of one broker proves absence.", _one_broker_confirms_absence, was_real=True),
+    _bug("metadata never expires", "Metadata is never refreshed.", _metadata_never_expires),
+)

@@ -1,0 +1,389 @@
+"""Bugs of producers and of the exactly-once sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import Patch, PlantedBug
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SINK: Final = "exactly_once"
+_PRODUCERS: Final = "producers"
+
+
+def _sequences_continue() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+
+    def begin(original: Any) -> Any:
+        def begin_transaction(self: Any, assigned_id: Any = None) -> None:
+            partitions = dict(self._partitions)
+            original(self, assigned_id)
+            if assigned_id is not None:
+                producer = (assigned_id.producer_id, assigned_id.epoch)
+                for queue in partitions.values():
+                    state = queue.partition_sequence
+                    queue.partition_sequence = state._replace(producer=type(state.producer)(*producer))
+                self._partitions.update(partitions)
+
+        return begin_transaction
+
+    return [Patch(BatchProducer, "begin_transaction", begin)]
+
+
+def _new_sequence_for_retries() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.partition_queue import PartitionQueue
+
+    def reenqueue(original: Any) -> Any:
+        def changed(self: Any, batch: Any) -> None:
+            original(self, batch)
+            if not self._in_flight:
+                batch.sequence, batch.has_producer_state = -1, False
+
+        return changed
+
+    return [Patch(PartitionQueue, "reenqueue", reenqueue)]
+
+
+def _new_producer_id_for_retries() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+
+    def handle(original: Any) -> Any:
+        def changed(self: Any, channel: Any, error: Any, lost: Any, unsent: Any = None) -> None:
+            original(self, channel, error, lost, unsent)
+            for partition, _ in lost:
+                partition.needs_producer_id = not partition._in_flight and self._producer_ids.can_renew_id
+
+        return changed
+
+    return [Patch(BatchProducer, "_handle_disconnect", handle)]
+
+
+def _unconfirmed_commit() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.transaction_coordinator import _EndTxnCall
+    from pyspark_kafka_direct.errors import TransientBrokerError
+
+    def call(original: Any) -> Any:
+        def changed(self: Any, connection: Any, limit: Any) -> Any:
+            try:
+                return original(self, connection, limit)
+            except TransientBrokerError:
+                return self._producer._replace(epoch=self._producer.epoch + (self._api.max_version >= 5))
+
+        return changed
+
+    return [Patch(_EndTxnCall, "call", call)]
+
+
+def _unknown_commit_counts_as_failed() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.transaction_coordinator import _EndTxnCall
+    from pyspark_kafka_direct.errors import BrokerError
+
+    def error(_: Any) -> Any:
+        return lambda self, reason, broker, *, fenced=False: BrokerError(f"was aborted: {reason}", broker=broker)
+
+    return [Patch(_EndTxnCall, "outcome_unknown_error", error)]
+
+
+def _no_fencing() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    producers: dict[Any, Any] = {}
+
+    def init(original: Any) -> Any:
+        def init_transactions(self: Any, deadline: Any = None) -> None:
+            key = (self._cluster.pool.system.world, self.transactional_id)
+            if key in producers:
+                self.resume_transaction(producers[key], deadline, in_progress=False)
+            else:
+                original(self, deadline)
+                producers.clear()
+                producers[key] = self.producer_id_and_epoch
+
+        return init_transactions
+
+    return [Patch(TransactionalProducer, "init_transactions", init)]
+
+
+def _fencing_forgotten() -> Sequence[Patch]:
+    from pyspark_kafka_direct.errors import ProducerFencedError
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    def commit(original: Any) -> Any:
+        def changed(self: Any) -> Any:
+            try:
+                return original(self)
+            except ProducerFencedError:
+                return {}
+
+        return changed
+
+    return [Patch(TransactionalProducer, "commit", commit)]
+
+
+def _state_outside_the_transaction() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer import exactly_once
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+
+    def send_and_commit(_: Any) -> Any:
+        def changed(self: Any, batches: Any, state: Any, stored: Any, result: Any) -> Any:
+            for topic, batch in batches:
+                self._producer.send(topic, batch, more_follows=True)
+            written = self._producer.commit()
+            producer = BatchProducer(self._producer._cluster, self._producer._settings)
+            batch = self._store.encode(self._options.transactional_id, state.to_json().encode())
+            producer.send(self._store.topic, batch)
+            producer.flush()
+            producer.close()
+            return result._replace(written=written)
+
+        return changed
+
+    return [Patch(exactly_once._BatchCommitter, "_send_and_commit", send_and_commit)]
+
+
+def _state_before_fencing() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer import exactly_once
+    from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+
+    def run(original: Any) -> Any:
+        def changed(self: Any, attempt: Any, batches: Any) -> Any:
+            stored = self._store.read_newest(self._options.transactional_id)
+            read = self._store.read_newest
+            self._store.read_newest = lambda *_: stored
+            try:
+                return original(self, attempt, batches)
+            finally:
+                self._store.read_newest = read
+
+        return changed
+
+    return [
+        Patch(exactly_once._BatchCommitter, "run", run),
+        Patch(SinkStateStore, "check_newest", lambda _: lambda *_: None),
+    ]
+
+
+def _state_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning.commit_decision import CommitBatch, SkipBatch
+    from pyspark_kafka_direct.producer import exactly_once
+
+    def decide(original: Any) -> Any:
+        def changed(state: Any, attempt: Any, token: Any = None) -> Any:
+            repeated = state is not None and state.query == attempt.query and state.batch == attempt.batch
+            decision = original(state, attempt, token)
+            if repeated and isinstance(decision, SkipBatch):
+                return CommitBatch(decision.updated_state or state)
+            return decision
+
+        return changed
+
+    return [Patch(exactly_once, "decide_commit", decide)]
+
+
+def _next_batch_is_skipped() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning.commit_decision import SkipBatch
+    from pyspark_kafka_direct.producer import exactly_once
+
+    def decide(original: Any) -> Any:
+        def changed(state: Any, attempt: Any, token: Any = None) -> Any:
+            if state is not None and state.batch < attempt.batch and state.run != attempt.run:
+                return SkipBatch(None)  # "a new run starts with the batch that the last run has sent"
+            return original(state, attempt, token)
+
+        return changed
+
+    return [Patch(exactly_once, "decide_commit", decide)]
+
+
+def _no_abort_before_a_rerun() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    def abort(_: Any) -> Any:
+        def changed(self: Any, deadline: Any = None) -> None:
+            self._drop_producer()
+            self._in_transaction = False
+
+        return changed
+
+    return [Patch(TransactionalProducer, "abort", abort)]
+
+
+def _partitions_not_added() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    def add(original: Any) -> Any:
+        def changed(self: Any, partitions: Any) -> None:
+            original(self, list(partitions)[:1])  # "the others follow with the first write"
+
+        return changed
+
+    return [Patch(TransactionalProducer, "_add_partitions", add)]
+
+
+def _acknowledged_when_sent() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+
+    def send(original: Any) -> Any:
+        def changed(self: Any, channel: Any, batches: Any) -> None:
+            original(self, channel, batches)
+            for partition, batch in list(batches.items()):
+                if batch.callback is not None and batch in partition._in_flight:
+                    batch.callback.on_acknowledged(batch.first_index, batch.record_count, -1, -1)
+
+        return changed
+
+    return [Patch(BatchProducer, "_send", send)]
+
+
+def _commit_before_the_flush() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    def flush(original: Any) -> Any:
+        def changed(self: Any) -> Any:
+            if self._producer is not None:
+                self._producer.poll(0.0)
+            return {}
+
+        return changed
+
+    return [Patch(TransactionalProducer, "flush", flush)]
+
+
+def _timeout_denies_the_write() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer import batch_producer
+
+    return [Patch(batch_producer, "may_have_been_written", lambda _: lambda code: False)]
+
+
+def _retries_are_not_ordered() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.partition_queue import PartitionQueue
+
+    def insert(_: Any) -> Any:
+        def changed(self: Any, batch: Any) -> None:
+            self._queued.append(batch)
+            batch.sequence, batch.has_producer_state = -1, False
+
+        return changed
+
+    return [Patch(PartitionQueue, "_insert_in_order", insert)]
+
+
+def _future_completed_twice() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+
+    def fail(original: Any) -> Any:
+        def changed(self: Any, partition: Any, batch: Any, error: Any) -> None:
+            original(self, partition, batch, error)
+            partition.add(batch.record_count, batch.data, batch.first_index, None, batch.delivery_started_at)
+            self._incomplete_partitions[partition] = None
+            self._enqueue_partition(partition)  # "one more try, nobody waits for it"
+
+        return changed
+
+    return [Patch(BatchProducer, "_fail_batch", fail)]
+
+
+def _tasks_counted_twice() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.staging import StagedBatches
+
+    def iterate(original: Any) -> Any:
+        def changed(self: Any) -> Any:
+            batches = list(original(self))
+            self._reads = getattr(self, "_reads", 0) + 1
+            return iter(batches if self._reads == 1 else batches[1:])  # "the first one was sent by the first try"
+
+        return changed
+
+    return [Patch(StagedBatches, "__iter__", iterate)]
+
+
+BUGS: Final = (
+    PlantedBug(
+        "sequences-continue-after-an-epoch",
+        _PRODUCERS,
+        "Sequence numbers are not reset after the epoch was incremented.",
+        _sequences_continue,
+    ),
+    PlantedBug(
+        "new-sequence-for-retries",
+        _PRODUCERS,
+        "A batch that is sent again gets a new sequence number, so it is no duplicate for the broker.",
+        _new_sequence_for_retries,
+    ),
+    PlantedBug(
+        "new-producer-id-for-retries",
+        _PRODUCERS,
+        "A batch without a response is sent again with a new producer id.",
+        _new_producer_id_for_retries,
+    ),
+    PlantedBug(
+        "unconfirmed-commit",
+        _SINK,
+        "EndTxn counts as successful although its response was lost.",
+        _unconfirmed_commit,
+    ),
+    PlantedBug(
+        "unknown-commit-counts-as-failed",
+        _PRODUCERS,
+        "A commit without a response is reported as aborted.",
+        _unknown_commit_counts_as_failed,
+    ),
+    PlantedBug("no-fencing", _PRODUCERS, "A second producer continues with the epoch of the first one.", _no_fencing),
+    PlantedBug("fencing-forgotten", _PRODUCERS, "The commit of a fenced producer succeeds.", _fencing_forgotten),
+    PlantedBug(
+        "state-outside-the-transaction",
+        _SINK,
+        "The sink state record is written after the transaction of its batch.",
+        _state_outside_the_transaction,
+    ),
+    PlantedBug(
+        "state-before-fencing",
+        _SINK,
+        "The sink state is read before earlier writers are fenced, and its offset is not checked.",
+        _state_before_fencing,
+    ),
+    PlantedBug("state-ignored", _SINK, "A batch that was sent before is sent again.", _state_ignored),
+    PlantedBug("next-batch-skipped", _SINK, "A new run skips the first batch it has to send.", _next_batch_is_skipped),
+    PlantedBug(
+        "no-abort-before-a-rerun",
+        _PRODUCERS,
+        "A transaction is not aborted, so the next one continues it.",
+        _no_abort_before_a_rerun,
+    ),
+    PlantedBug(
+        "partitions-not-added",
+        _SINK,
+        "Below transaction.version 2 only the first partition is added to a transaction.",
+        _partitions_not_added,
+    ),
+    PlantedBug(
+        "acknowledged-when-sent", _PRODUCERS, "Records are acknowledged before the response.", _acknowledged_when_sent
+    ),
+    PlantedBug(
+        "commit-before-the-flush", _PRODUCERS, "EndTxn does not wait for batches in flight.", _commit_before_the_flush
+    ),
+    PlantedBug(
+        "timeout-denies-the-write",
+        _PRODUCERS,
+        "An error states that records were not written, although they may have been.",
+        _timeout_denies_the_write,
+        was_real=True,
+    ),
+    PlantedBug(
+        "retries-are-not-ordered", _PRODUCERS, "A batch is sent again after newer batches.", _retries_are_not_ordered
+    ),
+    PlantedBug(
+        "sent-after-its-failure",
+        _PRODUCERS,
+        "A batch is sent once more after it was reported as failed.",
+        _future_completed_twice,
+    ),
+    PlantedBug(
+        "staged-batches-read-once",
+        _SINK,
+        "The second try of a commit lacks the first staged batch.",
+        _tasks_counted_twice,
+    ),
+)

@@ -1,0 +1,339 @@
+"""Bugs of streaming queries: their planner, their limits and the recorded offsets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import Patch, PlantedBug
+
+from pyspark_kafka_direct.consumer import fetcher as fetcher_module
+from pyspark_kafka_direct.datasource import micro_batch_stream_base as stream_module
+from pyspark_kafka_direct.datasource.micro_batch_stream_base import KafkaMicroBatchStreamBase
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, partition_offsets_to_json
+from pyspark_kafka_direct.planning import micro_batch_planner as planner_module
+from pyspark_kafka_direct.planning.data_loss import AbsenceEvidence, LossDecision, Presence
+from pyspark_kafka_direct.planning.loss_report import LossReport
+from pyspark_kafka_direct.planning.micro_batch_planner import BatchLimiter, MicroBatchPlan, MicroBatchPlanner
+from pyspark_kafka_direct.planning.offset_reader import SnapshotReader
+from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _end_read_again(original: Any) -> Any:
+    """A batch that runs again ends at the latest offsets."""
+
+    def replan(self: Any, start: Any, end: Any, **named: Any) -> Any:
+        latest = self._offset_reader.offsets(dict.fromkeys(end, LATEST))
+        return original(self, start, {tp: max(latest.get(tp, 0), offset) for tp, offset in end.items()}, **named)
+
+    return replan
+
+
+def _start_not_recorded(original: Any) -> Any:
+    def record(end: Any, start: Any) -> Any:
+        del start
+        return json.loads(partition_offsets_to_json(end))
+
+    return record
+
+
+def _commit_ahead(original: Any) -> Any:
+    """The end that was just planned is committed."""
+
+    def next_end(self: Any, start: Any, **named: Any) -> Any:
+        end = original(self, start, **named)
+        committer = self._committer()
+        if committer is not None and end != start:
+            committer.commit_async(stream_module._from_spark_offset(end))
+            committer.wait_for_commit()
+        return end
+
+    return next_end
+
+
+def _limit_loses_partition(original: Any) -> Any:
+    """A limited batch leaves out the partition with the least to read."""
+
+    def rate_limit(limit: int, from_offsets: Any, end_offsets: Any) -> Any:
+        limited = original(limit, from_offsets, end_offsets)
+        if len(limited) > 1 and limited != end_offsets:
+            del limited[min(limited, key=lambda tp: (end_offsets[tp] - from_offsets[tp], tp))]
+        return limited
+
+    return rate_limit
+
+
+def _limit_skips(original: Any) -> Any:
+    """A share below one is counted, and its record is not read."""
+
+    def limit_ends(self: Any, start: Any, from_offsets: Any, end_offsets: Any) -> Any:
+        limited = original(self, start, from_offsets, end_offsets)
+        for tp, offset in limited.items():
+            if offset - from_offsets[tp] == 1 and offset < end_offsets[tp]:
+                from_offsets[tp] = offset
+                limited[tp] = offset + 1
+        return limited
+
+    return limit_ends
+
+
+def _added_at_latest(original: Any) -> Any:
+    """Partitions that are added to a running query start at their end."""
+
+    def start_added(self: Any, ends: Any, added: Any) -> Any:
+        original(self, ends, added)
+        return dict(ends)
+
+    return start_added
+
+
+def _first_response_counts(original: Any) -> Any:
+    """One broker's response proves that a topic is missing."""
+
+    def add(self: Any, reports: Any, now: float) -> Presence:
+        reports = list(reports)[:1]
+        if reports[0].has(self._tp.partition, self._topic_id):
+            return Presence.PRESENT
+        presence, self.new_topic_id = self._statement(reports[0])
+        return Presence(presence)
+
+    return add
+
+
+def _lower_end_at_once(original: Any) -> Any:
+    """The first response counts for ends and missing partitions."""
+
+    def fetch_latest(self: Any, known: Any) -> Any:
+        return original(self, {})
+
+    return fetch_latest
+
+
+def _silent_loss(original: Any) -> Any:
+    """Tasks skip lost offsets without a word."""
+
+    def evaluate(*args: Any, **named: Any) -> Any:
+        decision = original(*args, **{**named, "fail_on_data_loss": False})
+        return LossDecision(decision.next_offset)
+
+    return evaluate
+
+
+def _overlapping_tasks(original: Any) -> Any:
+    """Each task of a split partition also reads the first offset of the next one."""
+
+    def split(ranges: Any, *args: Any) -> Any:
+        result = original(ranges, *args)
+        ends = {each.topic_partition: each.until_offset for each in ranges}
+        return [
+            type(each).create(
+                each.topic_partition,
+                each.from_offset,
+                min(each.until_offset + 1, ends[each.topic_partition]),
+            )
+            for each in result
+        ]
+
+    return split
+
+
+def _start_resolved_twice(original: Any) -> Any:
+    """Each call resolves the initial offset again."""
+
+    def initial_offsets(self: Any) -> Any:
+        self._initial_offsets = None
+        return original(self)
+
+    return initial_offsets
+
+
+def _high_watermark_for_committed(original: Any) -> Any:
+    """With read_committed, a batch ends at the high watermark."""
+
+    def offsets(self: Any, requested: Any) -> Any:
+        return self._offsets(requested, "read_uncommitted")
+
+    return offsets
+
+
+def _idle_forever(original: Any) -> Any:
+    """A query that found no records does not look again."""
+
+    def is_idle(self: Any, start: Any) -> bool:
+        return self._idle_start is not None and self._idle_start.offsets == start
+
+    return is_idle
+
+
+def _end_before_log(original: Any) -> Any:
+    """A batch that runs again leaves out its last record."""
+
+    def replan(self: Any, start: Any, end: Any, **named: Any) -> Any:
+        plan = original(self, start, end, **named)
+        ranges = tuple(
+            type(each).create(each.topic_partition, each.from_offset, each.until_offset - 1)
+            for each in plan.ranges
+            if each.count() > 1
+        )
+        return MicroBatchPlan(ranges, plan.topic_ids)
+
+    return replan
+
+
+def _log_start_is_read(original: Any) -> Any:
+    """A batch that runs again starts at the log start."""
+
+    def replan(self: Any, start: Any, end: Any, **named: Any) -> Any:
+        starts = self._offset_reader.offsets(dict.fromkeys(start, EARLIEST))
+        return original(self, {tp: starts.get(tp, offset) for tp, offset in start.items()}, end, **named)
+
+    return replan
+
+
+def _bug(
+    name: str, effect: str, owner: Any, attribute: str, replacement: Callable[[Any], Any], *, was_real: bool = False
+) -> PlantedBug:
+    return PlantedBug(name, "micro_batches", effect, lambda: [Patch(owner, attribute, replacement)], was_real)
+
+
+def _ignore(_: Any) -> Any:
+    return lambda *_args, **_named: None
+
+
+BUGS: Final = (
+    _bug(
+        "replanned until latest",
+        "A batch that runs again ends at the latest offsets.",
+        MicroBatchPlanner,
+        "_replan",
+        _end_read_again,
+    ),
+    _bug(
+        "replanned without last record",
+        "A batch that runs again leaves out its last record.",
+        MicroBatchPlanner,
+        "_replan",
+        _end_before_log,
+    ),
+    _bug(
+        "replanned from log start",
+        "A batch that runs again starts at the log start.",
+        MicroBatchPlanner,
+        "_replan",
+        _log_start_is_read,
+    ),
+    _bug(
+        "start not recorded",
+        "The end of the first batch does not record the batch's start.",
+        stream_module,
+        "record_first_start",
+        _start_not_recorded,
+        was_real=True,
+    ),
+    _bug(
+        "start resolved twice",
+        "Each call resolves the initial offset again.",
+        MicroBatchPlanner,
+        "initial_offsets",
+        _start_resolved_twice,
+    ),
+    _bug(
+        "commits ahead",
+        "A group's offsets are ahead of the results.",
+        KafkaMicroBatchStreamBase,
+        "_next_end_offset",
+        _commit_ahead,
+    ),
+    _bug(
+        "limit loses partition",
+        "A limited batch leaves out a partition, which counts as deleted then.",
+        planner_module,
+        "rate_limit",
+        _limit_loses_partition,
+    ),
+    _bug(
+        "limit exceeded",
+        "A limited batch reads two records of small partitions.",
+        BatchLimiter,
+        "limit_ends",
+        _limit_skips,
+    ),
+    _bug(
+        "added partitions at latest",
+        "Partitions that are added to a running query start at their end.",
+        MicroBatchPlanner,
+        "_start_added_partitions",
+        _added_at_latest,
+        was_real=True,
+    ),
+    _bug(
+        "one witness of deletion",
+        "One broker's response proves that a topic is missing.",
+        AbsenceEvidence,
+        "add",
+        _first_response_counts,
+        was_real=True,
+    ),
+    _bug(
+        "first end counts",
+        "Ends and partitions of one response are not compared with the known ones.",
+        SnapshotReader,
+        "fetch_latest",
+        _lower_end_at_once,
+        was_real=True,
+    ),
+    _bug(
+        "topic ids not compared",
+        "The planner does not notice that a topic was recreated.",
+        planner_module,
+        "topic_ids_by_partition",
+        lambda _: lambda *_: {},
+    ),
+    _bug("silent loss in tasks", "Tasks skip lost records silently.", fetcher_module, "evaluate_loss", _silent_loss),
+    _bug(
+        "lower end not reported",
+        "The planner continues silently at an end below the position.",
+        LossReport,
+        "report_offsets_changed",
+        _ignore,
+    ),
+    _bug(
+        "missing partition not reported",
+        "Deleted partitions are left out silently.",
+        LossReport,
+        "report_lost",
+        _ignore,
+    ),
+    _bug("tasks overlap", "Tasks of a split partition overlap.", planner_module, "split_ranges", _overlapping_tasks),
+    _bug(
+        "batch of undecided records",
+        "With read_committed, a batch ends at the high watermark.",
+        KafkaOffsetReader,
+        "offsets",
+        _high_watermark_for_committed,
+    ),
+    _bug(
+        "idle forever",
+        "A query that found no records does not look again.",
+        MicroBatchPlanner,
+        "_is_idle",
+        _idle_forever,
+    ),
+    _bug(
+        "waits forever",
+        "minOffsetsPerTrigger delays a batch without end.",
+        BatchLimiter,
+        "should_wait",
+        lambda _: lambda *_, **__: True,
+    ),
+    _bug(
+        "AvailableNow without fixed ends",
+        "Trigger.AvailableNow reads records that were appended after its start.",
+        SnapshotReader,
+        "fix_end_offsets",
+        _ignore,
+    ),
+)

@@ -1,0 +1,296 @@
+"""Bugs of range reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import Patch, PlantedBug
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SCENARIO = "range_reads"
+
+
+def _rows_before_the_start() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import range_reader
+
+    def create(original: Any) -> Any:
+        def create_decoder(**values: Any) -> Any:
+            return original(**values | {"from_offset": max(0, values["from_offset"] - 1)})
+
+        return create_decoder
+
+    return [Patch(range_reader, "create_decoder", create)]
+
+
+def _rows_after_the_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import range_reader
+
+    def create(original: Any) -> Any:
+        def create_decoder(**values: Any) -> Any:
+            return original(**values | {"until_offset": values["until_offset"] + 1})
+
+        return create_decoder
+
+    return [Patch(range_reader, "create_decoder", create)]
+
+
+def _aborted_records() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.range_reader import _DecodingHandler
+
+    def feed(original: Any) -> Any:
+        return lambda self, records, aborted: original(self, records, [])
+
+    return [Patch(_DecodingHandler, "feed", feed)]
+
+
+def _first_aborted_transaction_only() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.range_reader import _DecodingHandler
+
+    def feed(original: Any) -> Any:
+        return lambda self, records, aborted: original(self, records, list(aborted)[:1])
+
+    return [Patch(_DecodingHandler, "feed", feed)]
+
+
+def _fed_twice() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import Fetcher
+
+    def feed(original: Any) -> Any:
+        def _feed(self: Any, position: int, fetched: Any) -> bool:
+            fed = original(self, position, fetched)
+            if fed and self._counts.retries == 1:
+                self._counts.retries += 1
+                self._handler.skip_to(position)  # after a retry the response is decoded again
+                self._handler.feed(fetched.records, [])
+            return bool(fed)
+
+        return _feed
+
+    return [Patch(Fetcher, "_feed", feed)]
+
+
+def _gap_at_once() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.planning.data_loss import GapDecision
+
+    return [
+        Patch(fetcher, "CONFIRMATION_SECONDS", lambda _: 0.0),
+        Patch(fetcher, "evaluate_gap", lambda _: lambda *_: GapDecision.GAP),
+    ]
+
+
+def _gap_without_local_start() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.planning.data_loss import evaluate_gap
+
+    return [
+        Patch(
+            fetcher,
+            "evaluate_gap",
+            lambda _: lambda position, local, seconds: evaluate_gap(position, 0, seconds),
+        )
+    ]
+
+
+def _throttled_responses_prove_a_gap() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import fetcher
+
+    def decide(original: Any) -> Any:
+        return lambda context, fetched: original(context, fetched._replace(throttle_ms=0))
+
+    return [Patch(fetcher, "decide_after_empty", decide)]
+
+
+def _one_broker_confirms_absence() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning import data_loss
+
+    return [Patch(data_loss, "CONFIRMATION_SECONDS", lambda _: 0.0), _only_one_witness()]
+
+
+def _only_one_witness() -> Patch:
+    from pyspark_kafka_direct.client import witnesses
+
+    return Patch(witnesses, "MAX_WITNESSES", lambda _: 1)
+
+
+def _no_epoch_floor() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning.data_loss import EpochFloors
+
+    return [Patch(EpochFloors, "is_stale", lambda _: lambda *_: False)]
+
+
+def _leader_is_not_checked() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+
+    return [
+        Patch(ReadReplica, "check_leader", lambda _: lambda *_: None),
+        Patch(ReadReplica, "fetch_log_state", _without_floors),
+    ]
+
+
+def _without_floors(original: Any) -> Any:
+    def fetch_log_state(self: Any, deadline: Any) -> Any:
+        raise_floors = self._cluster.raise_epoch_floors
+        self._cluster.raise_epoch_floors = lambda *_, **__: None
+        try:
+            return original(self, deadline)
+        finally:
+            self._cluster.raise_epoch_floors = raise_floors
+
+    return fetch_log_state
+
+
+def _epoch_is_not_sent() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+
+    def request(original: Any) -> Any:
+        return lambda self, offset, leader_epoch=-1, *args, **options: original(self, offset, -1, *args, **options)
+
+    return [Patch(FetchChannel, "request", request)]
+
+
+def _truncation_is_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+
+    def request(original: Any) -> Any:
+        return lambda *args, last_fetched_epoch=-1, **options: original(*args, **options)
+
+    return [Patch(FetchChannel, "request", request)]
+
+
+def _topic_id_is_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+
+    def init(original: Any) -> Any:
+        def without_id(self: Any, settings: Any, fetch: Any, tp: Any, topic_id: Any, *args: Any) -> None:
+            original(self, settings, fetch, tp, None, *args)
+
+        return without_id
+
+    return [Patch(ReadReplica, "__init__", init)]
+
+
+def _expired_records_are_skipped() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.planning.data_loss import evaluate_loss
+
+    def evaluate(_: Any) -> Any:
+        return lambda *args, **options: evaluate_loss(*args, **options | {"fail_on_data_loss": False})
+
+    return [Patch(fetcher, "evaluate_loss", evaluate)]
+
+
+def _loss_is_not_counted() -> Sequence[Patch]:
+    from dataclasses import replace
+
+    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.planning.data_loss import evaluate_loss
+
+    def evaluate(_: Any) -> Any:
+        return lambda *args, **options: replace(evaluate_loss(*args, **options), lost=0)
+
+    return [Patch(fetcher, "evaluate_loss", evaluate)]
+
+
+def _prefetch_survives_a_skip() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import ReadReplica
+
+    def send(original: Any) -> Any:
+        def send_fetch(self: Any, offset: int, *args: Any, **options: Any) -> None:
+            if self._in_flight_offset is not None:
+                self._in_flight_offset = offset  # the response to an earlier request is taken for this one
+            original(self, offset, *args, **options)
+
+        return send_fetch
+
+    return [Patch(ReadReplica, "send_fetch", send)]
+
+
+def _retry_loses_progress_deadline() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
+
+    def back_off(original: Any) -> Any:
+        def _back_off(self: Any) -> None:
+            self.reset()  # each retry starts the timeout again
+            original(self)
+
+        return _back_off
+
+    return [Patch(FetchRetry, "back_off", back_off)]
+
+
+def _truncated_response_is_accepted() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.connection import Connection
+
+    def read_into(original: Any) -> Any:
+        def _read_into(self: Any, sock: Any, view: Any, limit: Any) -> None:
+            try:
+                original(self, sock, view, limit)
+            except ConnectionResetError:
+                if self._frame_size is None or not self._frame_filled:
+                    raise
+                self._frame_filled += len(view)  # the rest of the buffer is old bytes
+
+        return _read_into
+
+    return [Patch(Connection, "_read_into", read_into)]
+
+
+def _aborted_records_are_counted() -> Sequence[Patch]:
+    from pyspark_kafka_direct.records.record_counter import RecordCounter
+
+    def feed(original: Any) -> Any:
+        return lambda self, records, aborted: original(self, records, [])
+
+    return [Patch(RecordCounter, "feed", feed)]
+
+
+def _busy_connections_are_reused() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.connection import Connection
+
+    return [Patch(Connection, "idle", lambda _: property(lambda self: self._socket is not None))]
+
+
+def _bug(name: str, effect: str, patches: Any, *, was_real: bool = False) -> PlantedBug:
+    return PlantedBug(name, _SCENARIO, effect, patches, was_real)
+
+
+BUGS: Final = (
+    _bug("rows before the start", "A range begins one offset too early.", _rows_before_the_start),
+    _bug("rows after the end", "A range ends one offset too late.", _rows_after_the_end),
+    _bug("aborted records", "Aborted records are returned with read_committed.", _aborted_records),
+    _bug(
+        "first aborted only",
+        "Only one aborted transaction of a response counts.",
+        _first_aborted_transaction_only,
+    ),
+    _bug("fed twice", "A response is decoded again after a retry, without its aborted transactions.", _fed_twice),
+    _bug("gap at once", "One empty response counts as an offset gap.", _gap_at_once, was_real=True),
+    _bug(
+        "gap without local start",
+        "A gap is proven without ListOffsets -4.",
+        _gap_without_local_start,
+        was_real=True,
+    ),
+    _bug(
+        "throttled gap",
+        "Throttled responses prove a gap.",
+        _throttled_responses_prove_a_gap,
+        was_real=True,
+    ),
+    _bug("one witness", "One response of one broker deletes a range.", _one_broker_confirms_absence, was_real=True),
+    _bug("no epoch floor", "Metadata of lower leader epochs is accepted.", _no_epoch_floor, was_real=True),
+    _bug("leader not checked", "The log state of a deposed leader counts.", _leader_is_not_checked, was_real=True),
+    _bug("epoch not sent", "Fetches do not name the leader epoch.", _epoch_is_not_sent),
+    _bug("truncation ignored", "Fetches do not name the last fetched epoch.", _truncation_is_ignored),
+    _bug("topic id ignored", "A recreated topic is read as the planned one.", _topic_id_is_ignored),
+    _bug("expired skipped", "Lost offsets are skipped although failOnDataLoss is true.", _expired_records_are_skipped),
+    _bug("loss not counted", "Skipped offsets are not counted.", _loss_is_not_counted),
+    _bug("wrong prefetch", "The response to one fetch is taken for another's.", _prefetch_survives_a_skip),
+    _bug("endless retries", "Each retry starts the timeout again.", _retry_loses_progress_deadline),
+    _bug("truncated response", "A response that ends early is decoded.", _truncated_response_is_accepted),
+    _bug("busy reused", "A connection with an outstanding response is reused.", _busy_connections_are_reused),
+    _bug("aborted counted", "A count includes aborted records.", _aborted_records_are_counted),
+)

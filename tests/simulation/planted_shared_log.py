@@ -1,0 +1,294 @@
+"""Bugs of shared logs and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import Patch, PlantedBug
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_SCENARIO = "shared_log"
+_MANY = 1 << 40
+
+
+class _StableEnds:
+    """A cluster client that returns last stable offsets instead of high watermarks."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def offsets(self, requested: Any, **options: Any) -> Any:
+        return self._cluster.offsets(requested, **options | {"isolation_level": "read_committed"})
+
+
+def _last_stable_offset_is_the_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    def fetch(original: Any) -> Any:
+        def _fetch_end_offsets(self: Any, *, has_active: bool) -> None:
+            cluster, self._cluster = self._cluster, _StableEnds(self._cluster)
+            try:
+                original(self, has_active=has_active)
+            finally:
+                self._cluster = cluster
+
+        return _fetch_end_offsets
+
+    return [Patch(LogWorker, "_fetch_end_offsets", fetch)]
+
+
+def _late_reads_get_earlier_ends() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.pending_reads import PendingReads
+
+    def pop(original: Any) -> Any:
+        def pop_reached(self: Any, positions: Any) -> Any:
+            if self.ends is not None:
+                self._active_reads += self._queued_reads
+                self._queued_reads = []
+            return original(self, positions)
+
+        return pop_reached
+
+    return [Patch(PendingReads, "pop_reached", pop)]
+
+
+def _reads_do_not_wait_for_sends() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.pending_reads import PendingReads
+
+    return [Patch(PendingReads, "activate", lambda original: lambda self, completed_count: original(self, _MANY))]
+
+
+def _one_partition_suffices() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import pending_reads
+
+    def reached(_: Any) -> Any:
+        return lambda offsets, positions: any(positions.get(each, 0) >= offsets[each] for each in offsets)
+
+    return [Patch(pending_reads, "all_reached", reached)]
+
+
+def _last_record_is_not_awaited() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import pending_reads
+
+    def reached(_: Any) -> Any:
+        return lambda offsets, positions: all(positions.get(each, 0) >= offsets[each] - 1 for each in offsets)
+
+    return [Patch(pending_reads, "all_reached", reached)]
+
+
+def _batch_is_delivered_again_after_an_error() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
+
+    def deliver(original: Any) -> Any:
+        def deliver_again(self: Any, partition: Any, rows: Any) -> Any:
+            error = original(self, partition, rows)
+            if error is not None:
+                original(self, partition, rows)
+            return error
+
+        return deliver_again
+
+    return [Patch(LogCallbacks, "deliver", deliver)]
+
+
+def _rest_of_a_batch_is_skipped_after_an_error() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.record_callbacks import LogCallbacks, to_log_records
+
+    def deliver(original: Any) -> Any:
+        def deliver_until_error(self: Any, partition: Any, rows: Any) -> Any:
+            if self.on_record is None:
+                return original(self, partition, rows)
+            for record in to_log_records(partition, rows):
+                try:
+                    self.on_record(record)
+                except Exception as error:
+                    return error
+            return None
+
+        return deliver_until_error
+
+    return [Patch(LogCallbacks, "deliver", deliver)]
+
+
+def _reset_is_not_reported() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
+
+    return [Patch(LogCallbacks, "report_reset", lambda _: lambda self, error: False)]
+
+
+def _truncated_log_is_read_from_its_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import log_worker
+
+    def reread(original: Any) -> Any:
+        def reread_offset(error: Any, position: int, start: int, end: int) -> int | None:
+            return None if original(error, position, start, end) is None else end
+
+        return reread_offset
+
+    return [Patch(log_worker, "reread_offset", reread)]
+
+
+def _recreated_topic_keeps_positions() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    def recreated(original: Any) -> Any:
+        def _on_topic_recreated(self: Any, topic: Any) -> None:
+            positions = {each: offset for each, offset in self.positions.items() if each in topic.partitions}
+            original(self, topic)
+            self.positions = positions
+
+        return _on_topic_recreated
+
+    return [Patch(LogWorker, "_on_topic_recreated", recreated)]
+
+
+def _removed_partition_is_awaited() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    return [Patch(LogWorker, "_missing_partition", lambda _: lambda self, topic: None)]
+
+
+def _send_callback_twice() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import kafka_based_log
+
+    def invoke(original: Any) -> Any:
+        def _invoke_callback(callback: Callable[..., None], done: Any) -> None:
+            original(callback, done)
+            if done.exception() is not None:  # a failed record is reported by its batch, too
+                original(callback, done)
+
+        return _invoke_callback
+
+    return [Patch(kafka_based_log, "_invoke_callback", invoke)]
+
+
+def _table_keeps_deleted_keys() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.kafka_table import KafkaTable
+    from pyspark_kafka_direct.records.columns import binary_values
+
+    def apply(_: Any) -> Any:
+        def _apply(self: Any, partition: Any, rows: Any) -> None:
+            keys, values = map(binary_values, rows.columns)
+            latest = dict(zip(keys, values, strict=True))
+            self._values.update({key: value for key, value in latest.items() if value is not None})
+
+        return _apply
+
+    return [Patch(KafkaTable, "_apply", apply)]
+
+
+def _table_applies_the_first_value() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.kafka_table import KafkaTable
+
+    def apply(original: Any) -> Any:
+        return lambda self, partition, rows: original(self, partition, rows.take(list(range(rows.num_rows))[::-1]))
+
+    return [Patch(KafkaTable, "_apply", apply)]
+
+
+def _table_is_not_cleared() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.kafka_table import KafkaTable
+
+    return [Patch(KafkaTable, "_clear", lambda _: lambda self, error: False)]
+
+
+def _stop_forgets_pending_reads() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    return [Patch(LogWorker, "fail_all", lambda _: lambda self, error: None)]
+
+
+def _one_failed_read_only() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.pending_reads import PendingReads
+
+    return [Patch(PendingReads, "pop_active", lambda original: lambda self: original(self)[:1])]
+
+
+def _ends_are_requested_once() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    return [Patch(LogWorker, "_is_stalled", lambda _: lambda self: False)]
+
+
+def _wait_for_returns_at_once() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import kafka_based_log
+
+    return [Patch(kafka_based_log, "all_reached", lambda _: lambda offsets, positions: True)]
+
+
+def _positions_before_delivery() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    def poll(original: Any) -> Any:
+        def _poll(self: Any) -> None:
+            consumer = self._consumer
+            poll_consumer = consumer.poll
+
+            def poll_and_complete(*args: Any) -> Any:
+                batches = poll_consumer(*args)
+                self.positions = dict(consumer.positions)
+                self._complete_reached_reads()
+                return batches
+
+            consumer.poll = poll_and_complete
+            try:
+                original(self)
+            finally:
+                consumer.poll = poll_consumer
+
+        return _poll
+
+    return [Patch(LogWorker, "_poll", poll)]
+
+
+def _consumer_is_not_closed() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+
+    return [Patch(PartitionConsumer, "close", lambda _: lambda self: None)]
+
+
+def _bug(name: str, effect: str, patches: Callable[[], Sequence[Patch]], *, was_real: bool = False) -> PlantedBug:
+    return PlantedBug(f"shared log: {name}", _SCENARIO, effect, patches, was_real)
+
+
+BUGS: Final = (
+    _bug("stable end", "A read to the end does not wait for open transactions.", _last_stable_offset_is_the_end),
+    _bug("late reads", "A later read to the end gets the ends of an earlier one.", _late_reads_get_earlier_ends),
+    _bug("sends not awaited", "A read to the end does not wait for earlier sends.", _reads_do_not_wait_for_sends),
+    _bug("one partition", "A read to the end waits for one partition only.", _one_partition_suffices),
+    _bug("last record", "A read to the end does not wait for the last record.", _last_record_is_not_awaited),
+    _bug("early positions", "Reads complete before the callback has the records.", _positions_before_delivery),
+    _bug(
+        "batch again",
+        "After an error of a callback the batch is delivered again.",
+        _batch_is_delivered_again_after_an_error,
+    ),
+    _bug(
+        "batch cut",
+        "After an error of a callback the rest of the batch is lost.",
+        _rest_of_a_batch_is_skipped_after_an_error,
+    ),
+    _bug("reset not reported", "on_reset is not called.", _reset_is_not_reported),
+    _bug("truncated to the end", "A truncated log is read from its new end.", _truncated_log_is_read_from_its_end),
+    _bug("recreated position", "A recreated topic is read from the old positions.", _recreated_topic_keeps_positions),
+    _bug(
+        "removed partition",
+        "A read waits for a partition that the recreated topic lacks.",
+        _removed_partition_is_awaited,
+        was_real=True,
+    ),
+    _bug("two send callbacks", "A failed record is reported twice.", _send_callback_twice),
+    _bug("deleted keys", "A table keeps deleted keys.", _table_keeps_deleted_keys),
+    _bug("first value", "A table takes the first value of a batch.", _table_applies_the_first_value),
+    _bug("table not cleared", "A table keeps what a truncation took back.", _table_is_not_cleared),
+    _bug("pending after stop", "stop() does not fail pending reads.", _stop_forgets_pending_reads),
+    _bug("one failed read", "An error fails one of several pending reads.", _one_failed_read_only),
+    _bug("ends once", "After a truncation a read waits for an end that is lost.", _ends_are_requested_once),
+    _bug("wait_for at once", "wait_for does not wait.", _wait_for_returns_at_once),
+    _bug("consumer leaks", "stop() does not close the consumer.", _consumer_is_not_closed),
+)

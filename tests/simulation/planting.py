@@ -1,0 +1,137 @@
+"""Plants bugs in the package and counts the seeds that the simulation needs to find each.
+
+    python -m tests.simulation.planting [--bug NAME] [--seeds 10000] [--processes 2] [--markdown]
+
+A bug is a list of patches of the package's attributes, undone after each search. It counts as found by the first seed
+whose history fails in another way than the recorded expected failures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.simulation.expected import expected_failure
+from tests.simulation.runner import draw_history, run_history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+MODULES: Final = (
+    "planted_reads",
+    "planted_connections",
+    "planted_micro_batches",
+    "planted_exactly_once",
+    "planted_shared_log",
+)
+"""Modules of this package with a tuple ``BUGS``."""
+_FIRST_SEED = 1
+
+
+class Patch(NamedTuple):
+    """A replacement of an attribute: ``replacement`` takes the original and returns what takes its place."""
+
+    owner: Any
+    attribute: str
+    replacement: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """A bug that a test plants.
+
+    Attributes:
+        name: A short name, unique among all bugs.
+        scenario: The scenario that has to find it.
+        effect: What goes wrong, in a sentence.
+        patches: The patches; a function, so that a search imports only what it needs.
+        was_real: Whether the package once had this bug.
+    """
+
+    name: str
+    scenario: str
+    effect: str
+    patches: Callable[[], Sequence[Patch]]
+    was_real: bool = False
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Plant the bug, and remove it at the end."""
+        patches = self.patches()
+        originals = [(patch, vars(patch.owner)[patch.attribute]) for patch in patches]
+        for patch in patches:
+            setattr(patch.owner, patch.attribute, patch.replacement(getattr(patch.owner, patch.attribute)))
+        try:
+            yield
+        finally:
+            for patch, original in originals:
+                setattr(patch.owner, patch.attribute, original)
+
+
+class Found(NamedTuple):
+    """The result of a search."""
+
+    seeds: int | None  # None: not found
+    message: str
+
+
+def all_bugs() -> list[PlantedBug]:
+    bugs: list[PlantedBug] = []
+    for name in MODULES:
+        try:
+            bugs += getattr(import_module(f"tests.simulation.{name}"), "BUGS", ())
+        except ModuleNotFoundError as error:
+            if name not in str(error):
+                raise
+    return bugs
+
+
+def search(bug: PlantedBug, seeds: int) -> Found:
+    """Run histories of the bug's scenario until one fails."""
+    for seed in range(_FIRST_SEED, _FIRST_SEED + seeds):
+        history = draw_history(seed, bug.scenario)
+        with bug.planted():
+            failure = run_history(history).failure
+        if failure is None or expected_failure(bug.scenario, failure.kind) is not None:
+            continue
+        if run_history(history).failure is None:  # without the bug the history passes
+            return Found(seed - _FIRST_SEED + 1, f"{failure.kind}")
+    return Found(None, "not found")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search for planted bugs; return 1 if fewer than 95 % are found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.planting", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--bug", help="only bugs whose name contains this")
+    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/simulation.md")
+    chosen = parser.parse_args(arguments)
+    bugs = [bug for bug in all_bugs() if chosen.bug is None or chosen.bug in bug.name]
+    found = 0
+    with ProcessPoolExecutor(chosen.processes) as pool:
+        results = pool.map(_search_by_name, [bug.name for bug in bugs], [chosen.seeds] * len(bugs))
+        for bug, result in zip(bugs, results, strict=True):
+            found += result.seeds is not None
+            seeds = "not found" if result.seeds is None else str(result.seeds)
+            if chosen.markdown:
+                print(f"| {bug.effect} | {bug.scenario} | {'yes' if bug.was_real else ''} | {seeds} |", flush=True)
+            else:
+                print(f"{bug.scenario:15} {bug.name:40} {seeds:>9}  {result.message[:100]}", flush=True)
+    print(f"{found} of {len(bugs)} bugs are found within {chosen.seeds} seeds", file=sys.stderr)
+    return 0 if found >= 0.95 * len(bugs) else 1
+
+
+def _search_by_name(name: str, seeds: int) -> Found:
+    logging.getLogger("pyspark_kafka_direct").addHandler(logging.NullHandler())
+    return search(next(bug for bug in all_bugs() if bug.name == name), seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

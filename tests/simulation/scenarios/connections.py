@@ -1,0 +1,231 @@
+"""Connections, pool, metadata and groups: deadlines are kept, nothing leaks, and users of one pool do not mix.
+
+Several threads of one process send requests with two kinds of settings over one pool. The settings differ in their
+client id, which stands for credentials: a connection is only used with the settings that opened it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.drawing import (
+    GROUP_APIS,
+    READ_APIS,
+    draw_aimed_crash,
+    draw_cluster,
+    draw_coordinator_events,
+    draw_events,
+    draw_log,
+)
+from tests.simulation.environment import Environment
+from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
+from tests.simulation.history import Plan
+
+from pyspark_kafka_direct.client.admin import create_topic
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.errors import DataLossError, KafkaDirectError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.simulation.history import Size
+    from tests.simulation.scheduler import World
+    from tests.simulation.wire import ReceivedRequest
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+NAME = "connections"
+SHRINKABLE = {"threads": 1, "calls": 1, "log": ()}
+_TOPIC = "flights"
+_GROUP = "planes"
+_CALLS = (
+    "metadata",
+    "offsets",
+    "all_topics",
+    "local_start",
+    "commit",
+    "committed",
+    "create_topic",
+    "leaders",
+    "confirm",
+)
+_MAX_IDLE_PER_BROKER = 4
+_SLACK = 1.0  # seconds
+
+
+def draw(rng: random.Random, size: Size) -> Plan:
+    long = size == "long"
+    cluster = draw_cluster(rng)
+    partitions = rng.randint(1, 3)
+    seconds = rng.choice((1.0, 10.0, 60.0)) * (5 if long else 1)
+    threads = rng.choice((1, 2, 3, 4, 7))  # more than the pool retains for each broker
+    calls = rng.randint(60, 120) if long else rng.randint(2, 6)
+    parameters = {
+        **cluster,
+        "partitions": partitions,
+        "log": draw_log(rng, batches=3),
+        "threads": threads,
+        "calls": calls,
+        "call_list": [[_draw_call(rng, seconds / calls) for _ in range(calls)] for _ in range(threads)],
+        "api_timeout_ms": rng.choice((3_000, 15_000, 60_000)),
+        "request_timeout_ms": rng.choice((1_000, 30_000)),
+        "max_idle_ms": rng.choice((500, 540_000)),
+    }
+    requests = 1500 if long else 50
+    apis = (*READ_APIS[:3], *GROUP_APIS, "CreateTopics")
+    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, apis=apis)
+    groups = [f"{_GROUP}-{number}" for number in range(threads)]
+    events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=("move_group_coordinators",))
+    if rng.random() < 0.15:
+        events += (draw_aimed_crash(rng, apis, long=long),)
+    return Plan(NAME, parameters, events, quiet_after=seconds)
+
+
+def run(world: World, plan: Plan) -> None:
+    environment = Environment(world, plan)
+    parameters = plan.parameters
+    environment.cluster.create_topic(_TOPIC, parameters["partitions"])
+    environment.write_log(_TOPIC, parameters["partitions"], parameters["log"])
+    driver = environment.process("driver")
+    calls = _Calls(environment)
+    environment.network.on_request = calls.check_user
+    threads = [
+        driver.spawn(f"thread {number}", partial(calls.run, driver, number)) for number in range(parameters["threads"])
+    ]
+    world.run(threads)
+    environment.raise_errors()
+    environment.check_client_ids()
+    if calls.mixed_users:
+        raise ViolationError(calls.mixed_users[0])
+    idle = environment.network.open_connections(driver)
+    for (client_id, broker), count in sorted(idle.items()):
+        if count > _MAX_IDLE_PER_BROKER:
+            raise ViolationError(f"{count} connections of {client_id} to broker {broker} are open after all calls")
+    environment.check_released([driver])
+
+
+def _draw_call(rng: random.Random, pause: float) -> dict[str, Any]:
+    return {
+        "kind": rng.choice(_CALLS),
+        "pause": round(rng.random() * 2 * pause, 3),
+        "user": rng.randrange(2),
+        "partition": rng.randrange(3),
+        "fresh_client": rng.random() < 0.3,
+    }
+
+
+class _Calls:
+    """The calls of all threads, and what they have committed."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._clients: dict[tuple[int, int], ClusterClient] = {}
+        self._next_offset = 1
+        self._acknowledged: dict[TopicPartition, int] = {}  # by committed partition
+        self.mixed_users: list[str] = []
+
+    def run(self, driver: Any, number: int) -> None:
+        environment, parameters = self._environment, self._environment.plan.parameters
+        calls = parameters["call_list"][number][: parameters["calls"]]
+        for call in calls:
+            driver.sleep(call["pause"])
+            self._try(driver, number, call)
+        # Liveness: after the faults have stopped, each call succeeds.
+        driver.sleep(max(0.0, environment.quiet_at - environment.world.now) + 60.0)
+        for call in calls[:3]:
+            error = self._try(driver, number, call)
+            if error is not None and not environment.oracle.deleted_at:
+                raise ViolationError(f"{call['kind']} fails though no fault is left: {error!r}") from error
+
+    def check_user(self, request: ReceivedRequest) -> None:
+        """Check that the requests of a user are sent with the user's client id."""
+        group = getattr(request.values, "group_id", "")
+        if group and not group.endswith(f" of {request.client_id}"):
+            self.mixed_users.append(f"a request for the group {group!r} is sent as {request.client_id}")
+
+    def _try(self, driver: Any, number: int, call: dict[str, Any]) -> KafkaDirectError | None:
+        environment = self._environment
+        started = environment.world.now
+        client = self._client(driver, number, call)
+        error: KafkaDirectError | None = None
+        try:
+            with environment.world.operation():
+                self._call(client, number, call)
+        except (*TRANSIENT_ERRORS, TopicNotFoundError, DataLossError) as raised:
+            error = raised
+        passed = environment.world.now - started
+        limit = environment.plan.parameters["api_timeout_ms"] / 1000 + _SLACK
+        if call["kind"] == "confirm":
+            limit = max(limit, 2 * CONFIRMATION_SECONDS + _SLACK)
+        if passed > limit:
+            raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
+        return error
+
+    def _client(self, driver: Any, number: int, call: dict[str, Any]) -> ClusterClient:
+        parameters = self._environment.plan.parameters
+        key = (number, call["user"])
+        if call["fresh_client"] or key not in self._clients:
+            self._clients[key] = self._environment.client(
+                driver,
+                client_id=f"user-{call['user']}",
+                default_api_timeout_ms=parameters["api_timeout_ms"],
+                request_timeout_ms=parameters["request_timeout_ms"],
+                connections_max_idle_ms=parameters["max_idle_ms"],
+            )
+        return self._clients[key]
+
+    def _call(self, client: ClusterClient, number: int, call: dict[str, Any]) -> None:
+        parameters = self._environment.plan.parameters
+        partition = TopicPartition(_TOPIC, call["partition"] % parameters["partitions"])
+        group = f"{_GROUP}-{number} of user-{call['user']}"
+        match call["kind"]:
+            case "metadata":
+                client.topics([_TOPIC])
+            case "all_topics":
+                client.all_topics()
+            case "offsets":
+                deadline = client.deadline()
+                found = client.offsets({partition: LATEST}, deadline=deadline)
+                self._check_offset("the end", found[partition], partition)
+                found = client.offsets({partition: EARLIEST}, deadline=deadline)
+                self._check_offset("the start", found[partition], partition)
+            case "leaders":
+                client.leaders([partition], client.deadline())
+            case "local_start":
+                client.local_log_start(partition)
+            case "confirm":
+                missing = client.confirm_missing({partition: None})
+                if missing and not self._environment.oracle.deleted_at:
+                    raise ViolationError(f"{partition} exists, but it counts as missing")
+            case "create_topic":
+                create_topic(client, f"created-{number}", 1, {})
+            case "commit":
+                # Each thread has its own group, so that the order of its commits is defined.
+                offset, self._next_offset = self._next_offset, self._next_offset + 1
+                ConsumerGroup(client, group).commit({TopicPartition(f"{_TOPIC}", partition.partition): offset})
+                self._acknowledged[TopicPartition(group, partition.partition)] = offset
+            case "committed":
+                acknowledged = self._acknowledged.get(TopicPartition(group, partition.partition), -1)
+                found = ConsumerGroup(client, group).committed([partition])
+                # Brokers delete the committed offsets of a deleted topic.
+                # A request that arrives late replaces the offset of a later commit.
+                is_late = any(event.kind.startswith("late_") for event in self._environment.plan.events)
+                first = min(acknowledged, 1) if is_late else acknowledged
+                if found.get(partition, -1) < first and not self._environment.oracle.deleted_at:
+                    raise ViolationError(f"offset {acknowledged} was committed, but {found.get(partition)} is returned")
+
+    def _check_offset(self, name: str, offset: int, partition: TopicPartition) -> None:
+        """Check that an offset was reported by some leader at some time."""
+        oracle = self._environment.oracle
+        for generation in range(1, oracle.generations[_TOPIC] + 1):
+            if (*partition[:1], generation, partition.partition) not in oracle.truths:
+                continue
+            truth = oracle.truth(partition, generation)
+            starts = {0, *(each.offset for each in truth.starts)}
+            ends = {each for _, each in truth.high_watermarks}
+            if offset in (starts if name == "the start" else ends | starts):
+                return
+        raise ViolationError(f"{name} of {partition} is {offset}, which it never was")

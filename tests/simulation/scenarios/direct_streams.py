@@ -1,0 +1,532 @@
+"""The direct stream with checkpoint and replay, several streams, failed generations; commits never ahead of results.
+
+An application runs, dies, fails or is stopped, and its user starts it again. When the faults have stopped, its lag must
+reach zero, and the results are compared with what happened to each record.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
+from tests.simulation.drawing import draw_appends, draw_cluster, draw_events, draw_log
+from tests.simulation.environment import Environment
+from tests.simulation.errors import ProcessKilled, ViolationError
+from tests.simulation.faults import CRASHES
+from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.direct_stream_checks import (
+    Epoch,
+    Planned,
+    Report,
+    Result,
+    ResultChecker,
+    committed_offsets,
+    contiguous_end,
+)
+from tests.simulation.scenarios.direct_stream_life import (
+    DirectStreamLife,
+    LifePlan,
+    Observer,
+    UserError,
+    replaced_spark,
+)
+from tests.simulation.scenarios.direct_stream_lineage import Lineage, spans_of
+from tests.simulation.scenarios.direct_stream_options import draw_application, draw_life, kafka_params
+from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
+from tests.simulation.scenarios.record_writer import RecordWriter
+from tests.simulation.scenarios.streaming_stand_in import STEPS, CheckpointStore
+
+from pyspark_kafka_direct.errors import (
+    BrokerError,
+    DataLossError,
+    InvalidOffsetsError,
+    KafkaDirectError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from tests.simulation.history import Size
+    from tests.simulation.scenarios.direct_stream_lineage import TopicAndIndex
+    from tests.simulation.scenarios.spark_tasks import TaskRead
+    from tests.simulation.scheduler import World
+
+NAME = "direct_streams"
+SHRINKABLE = {"lives": 0, "crashes": 0, "failures": 0, "appends": 0, "late": 0, "log": ()}
+MAX_RESTARTS = 8  # after the faults have stopped
+HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
+_LIFE_SECONDS = 3600.0 * 6
+_TOPICS = ("flights", "trains")
+_LOGGER = logging.getLogger("pyspark_kafka_direct")
+_REORDERING = {"late_request", "late_stalled_request", "throttle", "pause_broker", "throttle_broker", "isolate_broker"}
+
+
+def draw(rng: random.Random, size: Size) -> Plan:
+    long = size == "long"
+    cluster = draw_cluster(rng)
+    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    application = draw_application(rng, partitions)
+    life_count = rng.randint(4, 12) if long else rng.choice((0, 1, 1, 1, 2))
+    lives = [draw_life(rng, application["interval_ms"], long=long) for _ in range(life_count)]
+    seconds = max(1.0, sum(each["seconds"] + each["pause"] for each in lives) * rng.choice((0.5, 1.0, 1.5)))
+    log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 6))
+    appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)
+    late = draw_appends(rng, batches=rng.choice((0, 0, 1, 2)), seconds=2.0)  # while the lag reaches zero
+    records = sum(batch["records"] for batch in log)
+    crash_count = rng.randint(2, 8) if long else rng.choice((0, 0, 0, 1, 1, 2))
+    failure_count = rng.randint(0, 8) if long else rng.choice((0, 0, 1, 1, 2))
+    requests = 1500 if long else 60
+    events = draw_events(rng, partitions, seconds=seconds, requests=requests, long=long)
+    if rng.random() < 0.2:
+        kills = [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(rng.randint(1, 3))]
+        events = (*events, *kills)
+    parameters = {
+        **cluster,
+        **application,
+        "partitions": partitions,
+        "log": log,
+        "append_list": appends,
+        "appends": len(appends),
+        "late_list": late,
+        "late": len(late),
+        "life_list": lives,
+        "lives": life_count,
+        "crash_list": [
+            {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
+            for _ in range(crash_count)
+        ],
+        "crashes": crash_count,
+        "failure_list": [
+            {
+                "life": rng.randrange(life_count + 1),
+                "generation": rng.choice((0, 0, 1, 1, 2, 3)),
+                "place": rng.randint(0, len(application["outputs"])),
+            }
+            for _ in range(failure_count)
+        ],
+        "failures": failure_count,
+        "executors": rng.choice((1, 2)),
+        "speculation": 0.0,
+        "committed": [rng.randrange(records + 1) if rng.random() < 0.4 else -1 for _ in range(3)],
+    }
+    return Plan(NAME, parameters, events, quiet_after=seconds)
+
+
+def run(world: World, plan: Plan) -> None:
+    history = _ApplicationHistory(world, plan)
+    handler = _ReportHandler(history)
+    _LOGGER.addHandler(handler)
+    try:
+        with replaced_spark():
+            history.run()
+    finally:
+        _LOGGER.removeHandler(handler)
+        for life in history.lives:
+            life.end()
+
+
+def describe(plan: Plan) -> list[str]:
+    """Return sentences about the parameters."""
+    parameters = plan.parameters
+    return [
+        f"The topics have {dict(parameters['partitions'])} partitions; offsets are kept in: {parameters['mode']}.",
+        *(f"Stream {number}: {dict(stream)}." for number, stream in enumerate(parameters["streams"])),
+        *(f"Output {number}: {dict(output)}." for number, output in enumerate(parameters["outputs"])),
+        *(
+            f"Life {number}: {each['seconds']} s, then {each['end']}, then a pause of {each['pause']} s."
+            for number, each in enumerate(parameters["life_list"][: parameters["lives"]])
+        ),
+        *(
+            f"The driver of life {each['life']} dies {each['step']}, the {each['count'] + 1}. time."
+            for each in parameters["crash_list"][: parameters["crashes"]]
+        ),
+        *(
+            f"In life {each['life']} generation {each['generation']} fails before output {each['place']}."
+            for each in parameters["failure_list"][: parameters["failures"]]
+        ),
+    ]
+
+
+class _ReportHandler(logging.Handler):
+    """Collects warnings about lost data."""
+
+    def __init__(self, history: _ApplicationHistory) -> None:
+        super().__init__(logging.WARNING)
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if "data loss" in text or "removed by retention" in text:
+            self._history.report(f"data loss: {text}")
+
+
+class _ApplicationHistory(Observer):
+    """One application, from its first start until it has no lag."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self._world = world
+        self._parameters = parameters = plan.parameters
+        self._plan = plan
+        self._truth = RecordTruth()
+        self._environment = Environment(world, plan)
+        self._cluster = self._environment.cluster
+        oracle = self._cluster.oracle
+        self._cluster.oracle = TruthAndOracle(self._truth, oracle)  # type: ignore[assignment]
+        self._writer = RecordWriter(self._environment, list(parameters["partitions"]))
+        self._checker = ResultChecker(parameters, self._truth, oracle, self._cluster)
+        self._checkpoint = CheckpointStore() if parameters["mode"] == "checkpoint" else None
+        self.lives: list[DirectStreamLife] = []
+        self._epochs: list[Epoch] = []
+        self._lineage = Lineage(len(parameters["streams"]))
+        self._before: list[dict[TopicAndIndex, int]] = []  # committed offsets before the life, by stream
+        self._first_starts: list[dict[TopicAndIndex, int]] = []  # of the life, for the user's own store
+        self._finished_spans: list[dict[TopicAndIndex, list[tuple[int, int]]]] = []  # of the life, by stream
+        self._own_commits: list[dict[TopicAndIndex, set[int]]] = [{} for _ in parameters["streams"]]
+        self._passed: dict[tuple[int, str], int] = {}
+        self._generations: dict[int, int] = {}
+        self._violations: list[Exception] = []
+        self._skip_loss = False
+        self._is_finishing = False
+        self._last_append = 0.0
+
+    def run(self) -> None:
+        parameters = self._parameters
+        self._prepare()
+        for life in parameters["life_list"][: parameters["lives"]]:
+            self._live(LifePlan(life["seconds"], life["end"], life["patient"]))
+            self._world.run_for(life["pause"])
+            if life["reset"] and any(isinstance(each, DataLossError) for each in self.lives[-1].errors):
+                self._reset()
+        self._world.run_for(max(0.0, self._environment.quiet_at + HEALING_SECONDS - self._world.now))
+        self._finish()
+
+    def report(self, text: str) -> None:
+        self._epochs[-1].reports.append(Report(self._world.now, text))
+
+    def _prepare(self) -> None:
+        parameters = self._parameters
+        groups = GroupCoordinator.of(self._cluster)
+        self._reset()
+        for topic, count in parameters["partitions"].items():
+            self._cluster.create_topic(topic, count)
+            for number, stream in enumerate(parameters["streams"]):
+                groups.set_members(stream["group"], False)  # creates the group
+                for partition in range(count):
+                    offset = parameters["committed"][partition]
+                    if offset >= 0:
+                        committed = CommittedOffset(offset, -1, "", self._cluster.topics[topic].topic_id, 0)
+                        groups.commit(stream["group"], (topic, partition), committed)
+                        self._checker.allowed_commits[number].setdefault((topic, partition), set()).add(offset)
+        for batch in parameters["log"]:
+            self._writer.append(batch)
+        self._writer.schedule(parameters["append_list"][: parameters["appends"]], self._environment.started_at)
+
+    def _reset(self) -> None:
+        """Start the application afresh, as a user does after a data loss."""
+        self._world.trace("reset")
+        self._epochs.append(Epoch(len(self._parameters["outputs"]), len(self._parameters["streams"]), self._world.now))
+        if self._checkpoint is not None:
+            self._checkpoint.stored = None
+
+    # Lives.
+
+    def _live(self, plan: LifePlan) -> DirectStreamLife:
+        parameters, number = self._parameters, len(self.lives)
+        epoch = self._epochs[-1]
+        if self._checkpoint is not None and self._checkpoint.stored is None:
+            for sink in epoch.sink:
+                sink.clear()
+            epoch.failed_jobs.clear()
+        streams = range(len(parameters["streams"]))
+        self._before = [committed_offsets(self._cluster, each["group"]) for each in parameters["streams"]]
+        self._finished_spans = [{} for _ in streams]
+        self._first_starts = [{} for _ in streams]
+        params = [kafka_params(parameters, each, skip_loss=self._skip_loss) for each in streams]
+        offsets = [{TopicPartition(*each): offset for each, offset in self._user_offsets(s).items()} for s in streams]
+        life = DirectStreamLife(
+            self._environment, number, plan, self._checkpoint, parameters, params, offsets, observer=self
+        )
+        self.lives.append(life)
+        self._world.trace("life", number, plan.end)
+        began = len(self._world.trace_lines)
+        self._world.run([life.driver.spawn("main", life.run)], seconds=_LIFE_SECONDS)
+        self._environment.raise_errors()
+        if life.ended_cleanly and life.callbacks > life.commit_calls:
+            raise ViolationError(f"{life.commit_calls} calls of commitAsync have {life.callbacks} callbacks")
+        life.end()
+        self._world.trace("life ended", number, tuple(type(each).__name__ for each in life.errors))
+        if self._violations:
+            raise self._violations[0]
+        self._checker.check_commits()
+        self._check_order_of_commits(began)
+        return life
+
+    def _user_offsets(self, stream: int) -> dict[TopicAndIndex, int]:
+        """Return the offsets that the user passes to a stream."""
+        parameters = self._parameters
+        if parameters["mode"] == "store":
+            return self._epochs[-1].stored[stream]
+        given = parameters["streams"][stream]["offsets"] if len(self._epochs) == 1 else ()
+        return {(topic, partition): offset for topic, partition, offset in given}
+
+    def _check_order_of_commits(self, began: int) -> None:
+        """Check that no committed offset went back in the last life."""
+        if self.lives[-1].was_restored or any(event.kind in _REORDERING for event in self._plan.events):
+            return
+        if self._truth.events:
+            return
+        last: dict[tuple[str, str, int], int] = {}
+        for _, kind, *facts in self._world.trace_lines[began:]:
+            if kind == "offset committed":
+                group, topic, partition, offset = facts
+                key = (group, topic, partition)
+                if offset < last.get(key, 0) and self.lives[-1].number:
+                    raise ViolationError(f"{group} goes back from {last[key]} to {offset} of {topic}-{partition}")
+                last[key] = offset
+
+    # What lives report.
+
+    def reach(self, life: DirectStreamLife, step: str) -> None:
+        """Kill the driver at a drawn step."""
+        parameters = self._parameters
+        count = self._passed.get((life.number, step), 0)
+        self._passed[life.number, step] = count + 1
+        for crash in parameters["crash_list"][: parameters["crashes"]]:
+            if (crash["life"], crash["step"], crash["count"]) == (life.number, step, count):
+                self._world.trace("crash", life.number, step)
+                life.driver.kill()
+                raise ProcessKilled
+        self._checker.check_commits()
+
+    def must_fail(self, life: DirectStreamLife, place: int) -> bool:
+        parameters = self._parameters
+        generation = self._generations.get(life.number, 0)
+        return any(
+            (each["life"], each["generation"], each["place"]) == (life.number, generation, place)
+            for each in parameters["failure_list"][: parameters["failures"]]
+        )
+
+    def started(self, life: DirectStreamLife, stream: int, asked_at: float) -> None:
+        position = {(tp.topic, tp.partition): offset for tp, offset in life.streams[stream].current_offsets.items()}
+        generations = {topic: self._generation_of(life, stream, topic) for topic, _ in sorted(position)}
+        self._lineage.start(stream, position, generations)
+        explicit = {(tp.topic, tp.partition): offset for tp, offset in life.offsets[stream].items()}
+        self._checker.check_start(stream, position, explicit, self._before[stream], asked_at)
+        starts = self._epochs[-1].starts[stream]
+        if self._parameters["mode"] == "checkpoint":
+            starts.clear()
+        for partition, offset in position.items():
+            # An offset that another consumer of the group has committed says nothing about results.
+            own = self._own_commits[stream].get(partition, ())
+            resumes = offset in own if self._parameters["mode"] == "group" else explicit.get(partition) == offset
+            if not resumes:
+                starts[partition] = offset
+            starts.setdefault(partition, offset)
+        self._first_starts[stream] = dict(position)
+
+    def _generation_of(self, life: DirectStreamLife, stream: int, topic: str) -> int:
+        topic_id = life.streams[stream].topic_ids.get(topic)
+        newest = self._truth.generations[topic]
+        return newest if topic_id is None else self._cluster.generations_by_id.get(topic_id, newest)
+
+    def planned(self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
+        new = self._lineage.plan(stream, time_ms, ranges)
+        if new is None:
+            return
+        spans = spans_of(ranges)
+        self._world.trace("planned", stream, time_ms, spans)
+        self._checker.check_rates(spans)
+        now = committed_offsets(self._cluster, self._parameters["streams"][stream]["group"])
+        self._checker.check_start(stream, dict(new), {}, {**self._before[stream], **now}, self._world.now, added=True)
+        starts = self._epochs[-1].starts[stream]
+        for partition, offset in new:
+            starts.setdefault(partition, offset)
+            self._first_starts[stream].setdefault(partition, offset)
+            self._lineage.streams[stream].generations.setdefault(
+                partition[0], self._generation_of(life, stream, partition[0])
+            )
+        planned_at = self._world.now
+        self._epochs[-1].planned += [Planned(planned_at, partition, until) for partition, _, until in spans]
+
+    def generation_ended(self, life: DirectStreamLife, time_ms: int, *, succeeded: bool) -> None:
+        self._generations[life.number] = self._generations.get(life.number, 0) + 1
+        self._lineage.end_generation(time_ms, succeeded=succeeded)
+
+    def lineage(self) -> Lineage:
+        return self._lineage.copy()
+
+    def restored(self, lineage: Any) -> None:
+        self._lineage = lineage.copy()
+
+    def results(
+        self,
+        life: DirectStreamLife,
+        output: int,
+        time_ms: int,
+        ranges: Sequence[OffsetRange],
+        reads: list[tuple[int, TaskRead]],
+    ) -> dict[int, list[OffsetRange]]:
+        parameters, epoch = self._parameters, self._epochs[-1]
+        shape = parameters["outputs"][output]
+        for stream, read in reads:
+            fail_on_data_loss = life.parameters_of(stream).fail_on_data_loss
+            self._checker.check_read(stream, read, fail_on_data_loss=fail_on_data_loss)
+        spans = spans_of(ranges)
+        self._check_window(shape, time_ms, spans)
+        key = (0 if parameters["mode"] == "checkpoint" else life.number, time_ms)
+        if parameters["mode"] == "store":
+            self._update_store(shape["streams"], time_ms)
+        epoch.sink[output][key] = Result(spans, tuple(reads))
+        epoch.failed_jobs.pop((output, key), None)
+        self._world.trace("results", output, time_ms, sum(len(read.rows) for _, read in reads))
+        return {stream: self._commits(life, stream, time_ms) for stream in shape["streams"]} if shape["commits"] else {}
+
+    def _check_window(self, shape: Mapping[str, Any], time_ms: int, spans: Any) -> None:
+        """Check that an output gets the ranges of its batches."""
+        interval_ms = self._parameters["interval_ms"]
+        expected: list[Any] = []
+        for stream in shape["streams"]:
+            known = self._lineage.streams[stream].known
+            for each in range(time_ms - (shape["window"] - 1) * interval_ms, time_ms + 1, interval_ms):
+                expected += known.get(each, ())
+        if list(spans) != expected:
+            raise ViolationError(f"an output gets {spans} at {time_ms}, and its batches are {expected}")
+
+    def _update_store(self, streams: Sequence[int], time_ms: int) -> None:
+        """Store the offsets in the transaction of the results, if each range begins where the last one ended."""
+        stores = self._epochs[-1].stored
+        for stream in streams:
+            for partition, first, _ in self._lineage.streams[stream].known[time_ms]:
+                expected = stores[stream].get(partition, self._first_starts[stream].get(partition))
+                if expected != first:
+                    raise UserError(f"the range of {partition} begins at {first}, and the store has {expected}")
+        for stream in streams:
+            for partition, _, until in self._lineage.streams[stream].known[time_ms]:
+                stores[stream][partition] = until
+
+    def _commits(self, life: DirectStreamLife, stream: int, time_ms: int) -> list[OffsetRange]:
+        """Return the ranges to commit: until the end of the results without a gap."""
+        del life
+        finished = self._finished_spans[stream]
+        committed = []
+        for partition, first, until in self._lineage.streams[stream].known[time_ms]:
+            finished.setdefault(partition, []).append((first, until))
+            lineage = self._lineage.streams[stream]
+            start = self._first_starts[stream].get(partition)
+            if start is None:  # restored from a checkpoint: the first batch of this life
+                start = self._first_starts[stream][partition] = min(
+                    [first, *(a for spans in lineage.known.values() for p, a, _ in spans if p == partition)]
+                )
+            end = contiguous_end(start, finished[partition])
+            self._checker.allowed_commits[stream].setdefault(partition, set()).add(end)
+            self._own_commits[stream].setdefault(partition, set()).add(end)
+            committed.append(OffsetRange(*partition, min(start, end), end))
+        return committed
+
+    def failed(self, life: DirectStreamLife, kind: str, time_ms: int, output: int | None, error: Exception) -> None:
+        """Check that an error is one that the history can cause."""
+        if kind == "job" and output is not None:
+            key = (0 if self._parameters["mode"] == "checkpoint" else life.number, time_ms)
+            shape = self._parameters["outputs"][output]
+            spans = [s for stream in shape["streams"] for s in self._lineage.streams[stream].known.get(time_ms, ())]
+            self._epochs[-1].failed_jobs[output, key] = tuple(spans)
+        try:
+            self._check_error(life, kind, error)
+        except ViolationError as violation:
+            self._violations.append(violation)
+        except Exception as unexpected:
+            self._violations.append(unexpected)
+
+    def _check_error(self, life: DirectStreamLife, kind: str, error: Exception) -> None:
+        quiet = self._world.now > self._environment.quiet_at + HEALING_SECONDS + 130.0 or self._is_finishing
+        match error:
+            case UserError():
+                pass
+            case DataLossError():
+                self.report(f"data loss: {error}")
+                if not self._truth.events:
+                    raise ViolationError(f"nothing was lost, but a {kind} fails: {error!r}") from error
+                streams = range(len(life.streams))
+                if kind == "job" and not any(life.parameters_of(each).fail_on_data_loss for each in streams):
+                    raise ViolationError(f"failOnDataLoss is false, but a job fails: {error!r}") from error
+            case TopicNotFoundError() | InvalidOffsetsError():
+                if kind != "start" and not self._truth.events and not self._truth.has_new_partitions:
+                    raise ViolationError(f"a {kind} fails: {error!r}") from error
+                self._check_start_error(error)
+            case BrokerError():
+                if quiet:
+                    raise ViolationError(f"a {kind} fails though no fault is left: {error!r}") from error
+            case KafkaDirectError() if "The stream was stopped" in str(error) and life.is_stopping:
+                pass
+            case RuntimeError() if "lost its executor" in str(error):
+                pass
+            case _:
+                raise error
+
+    def _check_start_error(self, error: Exception) -> None:
+        parameters = self._parameters
+        if self._truth.events or self._truth.has_new_partitions or self._metadata_may_lag():
+            return
+        has_offsets = any(each["offsets"] or each["reset"] == "none" for each in parameters["streams"])
+        if isinstance(error, TopicNotFoundError) or not has_offsets:
+            raise ViolationError(f"the application does not start: {error!r}") from error
+
+    def _metadata_may_lag(self) -> bool:
+        """Return whether brokers may not have the topics yet that were created at the begin of the history."""
+        kinds = {"stick_image", "isolate_broker", "stop_broker"}
+        return self._cluster.settings.metadata_lag > 0 or any(event.kind in kinds for event in self._plan.events)
+
+    # Liveness.
+
+    def is_done(self, life: DirectStreamLife) -> bool:
+        if not self._is_finishing or self._world.now <= self._last_append or life.spark.pending_times():
+            return False
+        return not self._checker.lag(self._lineage, self._epochs[-1])
+
+    def _finish(self) -> None:
+        """Run the application without faults until its lag is zero, then check its results."""
+        late = self._parameters["late_list"][: self._parameters["late"]]
+        self._writer.schedule(late, self._world.now)
+        self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
+        self._is_finishing = True
+        interval = self._parameters["interval_ms"] / 1000
+        for _ in range(MAX_RESTARTS):
+            life = self._live(LifePlan(40 * interval + 60.0, "graceful", patient=False))
+            if not life.ended_cleanly:
+                continue  # a drawn crash
+            if not life.errors:
+                lag = self._checker.lag(self._lineage, self._epochs[-1])
+                if lag:
+                    raise ViolationError(f"the lag does not reach zero: {lag}")
+                self._check_end(life)
+                return
+            error = next((each for each in life.errors if not isinstance(each, UserError)), None)
+            match error:
+                case DataLossError():
+                    self._skip_loss = True
+                    self._reset()
+                case InvalidOffsetsError() | TopicNotFoundError():
+                    if self._topics_are_missing():
+                        return
+                    self._reset()
+        raise ViolationError(f"the application does not run after {MAX_RESTARTS} restarts: {life.errors}")
+
+    def _topics_are_missing(self) -> bool:
+        for stream in self._parameters["streams"]:
+            for topic in stream["topics"]:
+                found = self._cluster.topics.get(topic)
+                partitions = [partition for name, partition in stream["partitions"] if name == topic]
+                if found is None or max(partitions, default=0) >= len(found.partitions):
+                    return True
+        return False
+
+    def _check_end(self, life: DirectStreamLife) -> None:
+        if life.callbacks != life.commit_calls:
+            raise ViolationError(f"{life.commit_calls} calls of commitAsync have {life.callbacks} callbacks")
+        for number, epoch in enumerate(self._epochs):
+            self._checker.check(epoch, is_last=number == len(self._epochs) - 1)
+        self._checker.check_recreations(self._lineage, self._epochs[-1].started_at)

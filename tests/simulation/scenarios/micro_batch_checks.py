@@ -1,0 +1,498 @@
+"""Compares the sink of a streaming query, its offset log and its warnings with what happened to each record."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.cluster.groups import GroupCoordinator
+from tests.simulation.errors import ViolationError
+from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+from tests.simulation.scenarios.micro_batch_options import GROUP, is_selected, selected_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.cluster.cluster import SimulatedCluster
+    from tests.simulation.oracle import Oracle
+    from tests.simulation.scenarios.record_truth import PartitionTruth, RecordTruth, Version
+    from tests.simulation.scenarios.spark_stand_in import BatchRead, Checkpoint, InitialOffset, MicroBatchExecution
+    from tests.simulation.scenarios.spark_tasks import TaskRead
+
+_START = "(start)"  # the prefix of the keys with which the end of a first batch records the batch's start
+
+Offsets = dict[tuple[str, int], int]
+
+
+class Report(NamedTuple):
+    """A warning, or the error of a data loss."""
+
+    time: float
+    run: int
+    text: str
+    is_error: bool
+
+
+class _Run(NamedTuple):
+    number: int
+    options: Mapping[str, str]
+    trigger: str
+    started_at: float
+
+
+class _Row(NamedTuple):
+    batch: int
+    partition: tuple[str, int]
+    generation: int
+    offset: int
+    value: bytes
+
+
+class SinkChecker:
+    """Checks the promises of a streaming query; each broken one is a ``ViolationError``."""
+
+    def __init__(
+        self,
+        truth: RecordTruth,
+        oracle: Oracle,
+        cluster: SimulatedCluster,
+        checkpoint: Checkpoint,
+        reports: list[Report],
+        *,
+        look_seconds: float,
+    ) -> None:
+        self._look_seconds = look_seconds
+        self._truth = truth
+        self._oracle = oracle
+        self._cluster = cluster
+        self._checkpoint = checkpoint
+        self._reports = reports
+        self._runs: list[_Run] = []
+        self._looks: list[list[tuple[float, float]]] = []  # of each run, the times of its calls of latestOffset
+        self._ends: list[Offsets] = []  # parsed entries of the offset log
+
+    def begin_run(self, number: int, options: Mapping[str, str], trigger: str, now: float) -> None:
+        self._runs.append(_Run(number, options, trigger, now))
+
+    def topics_changed(self, options: Mapping[str, str]) -> bool:
+        """Return whether a selected topic or partition may have been missing, or the selection changed."""
+        selected = selected_topics(options)
+        return (
+            self._truth.has_new_partitions
+            or any(event.topic in selected for event in self._truth.events)
+            or any(topic not in self._truth.generations for topic in selected)
+            or any(_selection(run.options) != _selection(options) for run in self._runs)
+        )
+
+    def lag(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Return position and end of each partition that has a lag."""
+        ends = self._parsed_ends()
+        if not ends or self._checkpoint.committed < len(ends):
+            return {"a batch": "is not finished"}
+        position = ends[-1]
+        committed = self._is_committed(options)
+        found = {}
+        for topic in self._cluster.topics.values():
+            for partition in topic.partitions:
+                if not is_selected(options, topic.name, partition.index):
+                    continue
+                truth = self._truth.current(topic.name, partition.index)
+                assert truth is not None
+                end, next_offset = truth.high_watermark, position.get((topic.name, partition.index))
+                stable = truth.stable_end() if committed else end
+                if next_offset is None or not stable <= next_offset <= end:
+                    found[f"{topic.name}-{partition.index}"] = f"{next_offset} of {stable} or {end}"
+        return found
+
+    def check_group(self, options: Mapping[str, str], initial: Mapping[tuple[str, int], int]) -> None:
+        """Check that the group's offsets are those of finished batches; ``initial`` were committed before."""
+        if "commitGroupId" not in options:
+            return
+        finished = self._parsed_ends()[: self._checkpoint.committed]
+        for partition, committed in GroupCoordinator.of(self._cluster).committed(GROUP).items():
+            if committed.offset != initial.get(partition) and all(
+                end.get(partition) != committed.offset for end in finished
+            ):
+                raise ViolationError(
+                    f"the group has offset {committed.offset} of {partition}, and {len(finished)} batches are finished"
+                )
+
+    def check_available_now(self, execution: MicroBatchExecution, options: Mapping[str, str]) -> None:
+        """Check that a run with Trigger.AvailableNow has read what there was at its start."""
+        started_at, fixed_at = next(
+            times for name, *times in execution.calls if name == "prepareForTriggerAvailableNow"
+        )
+        position = self._parsed_ends()[-1]
+        first_batch = sum(logged.run < execution.number for logged in self._checkpoint.offsets)
+        for topic in self._cluster.topics.values():
+            for partition in topic.partitions:
+                key = (topic.name, partition.index)
+                truth = self._truth.current(*key)
+                if truth is None or not is_selected(options, *key):
+                    continue
+                end = min(truth.max_watermark(started_at), truth.stable_end())
+                if position.get(key, -1) < end:
+                    raise ViolationError(f"Trigger.AvailableNow ends at {position.get(key)} of {key}, and not at {end}")
+                first = max(
+                    (offsets.get(key, 0) for offsets in (self._first_start(), *self._ends[:first_batch])), default=0
+                )
+                if position.get(key, -1) > max(truth.max_watermark(fixed_at), first):
+                    raise ViolationError(
+                        f"Trigger.AvailableNow ends at {position[key]} of {key}, which was appended later"
+                    )
+
+    def check_stable_end(self, options: Mapping[str, str]) -> None:
+        """Check that a batch that was just planned has no undecided records."""
+        if self._truth.events or not self._is_committed(options):
+            return
+        batch = len(self._parsed_ends()) - 1
+        start = self._start_of(batch)
+        for partition, offset in self._ends[batch].items():
+            truth = self._truth.current(*partition)
+            if truth is not None and offset > max(truth.stable_end(), start.get(partition, 0)):
+                raise ViolationError(f"batch {batch} ends at {offset} of {partition}, after the last stable offset")
+
+    def end_run(self, execution: MicroBatchExecution) -> None:
+        """Remember when a run has looked at the topics."""
+        self._looks.append([(called, returned) for name, called, returned in execution.calls if name == "latestOffset"])
+
+    def check(self, options: Mapping[str, str]) -> None:
+        """Check the whole history; ``options`` are those of the last run."""
+        self._check_reports()
+        self._check_first_start()
+        self._check_offset_log()
+        for read in self._checkpoint.reads:
+            self._check_read(read)
+        self._check_repeated_reads()
+        rows = self._check_rows(options)
+        self._check_coverage(rows, options)
+
+    # Reports.
+
+    def _check_reports(self) -> None:
+        """Check that each report of a data loss has a reason."""
+        for report in self._reports:
+            if not report.is_error and "data loss" not in report.text:
+                continue
+            topics = [topic for topic in self._truth.generations if topic in report.text]
+            if not any(self._has_reason(topic, report) for topic in topics or self._truth.generations):
+                raise ViolationError(f"nothing was lost, but run {report.run} reports: {report.text}")
+
+    def _has_reason(self, topic: str, report: Report) -> bool:
+        if any(event.topic == topic and event.time <= report.time for event in self._truth.events):
+            return True
+        runs = self._runs[: report.run + 1]
+        selections = [_selection(run.options) for run in runs]
+        # A run that replans a batch without a partition that it selects again calls that partition deleted.
+        if any(selection != selections[0] for selection in selections) and "PARTITIONS_DELETED" in report.text:
+            return True
+        # A user may give a start beyond the end.
+        return "offset was changed" in report.text and any(
+            "{" in run.options.get("startingOffsets", "") or run.options.get("startingOffsets") == "committed"
+            for run in runs
+        )
+
+    def _is_reported(self, partition: tuple[str, int], since: float) -> bool:
+        """Return whether a loss of the partition was reported from a time on."""
+        name, topic = f"{partition[0]}-{partition[1]}", partition[0]
+        return any(
+            report.time >= since and (name in report.text or f"{topic}" in report.text)
+            for report in self._reports
+            if report.is_error or "data loss" in report.text or "removed by retention" in report.text
+        )
+
+    # Offset log.
+
+    def _parsed_ends(self) -> list[Offsets]:
+        for logged in self._checkpoint.offsets[len(self._ends) :]:
+            self._ends.append(_parse(logged.text))
+        return self._ends
+
+    def _first_start(self) -> Offsets:
+        """Return the start that the end of the first batch records."""
+        topics = json.loads(self._checkpoint.offsets[0].text)
+        if _START in topics:
+            return self._parsed_ends()[0]
+        start: Offsets = {}
+        for key in topics:
+            if key.startswith(_START):
+                start |= _parse(key.removeprefix(_START))
+        return start
+
+    def _start_of(self, batch: int) -> Offsets:
+        return self._parsed_ends()[batch - 1] if batch else self._first_start()
+
+    def _check_first_start(self) -> None:
+        """Check where the query starts."""
+        initial = self._checkpoint.initial
+        if initial is None:
+            return
+        start = self._first_start()
+        if start != _parse(initial.text):
+            raise ViolationError(f"the query starts at {initial.text}, and the log of its first batch says {start}")
+        options = initial.options
+        for (topic, index), offset in start.items():
+            truths = self._truth.of(topic, index)
+            if "startingTimestamp" in options:
+                timestamp = int(options["startingTimestamp"])
+                bound = max((_first_at(truth, timestamp, initial) for truth in truths), default=0)
+            elif options.get("startingOffsets") == "earliest":
+                bound = max((offset for truth in truths for _, offset in truth.starts), default=0)
+            elif "{" in options.get("startingOffsets", ""):
+                given = json.loads(options["startingOffsets"]).get(topic, {}).get(str(index))
+                if given is not None and given >= 0 and given != offset:
+                    raise ViolationError(f"the query starts at {offset} of {topic}-{index}, not at {given}")
+                continue
+            else:
+                continue
+            if offset > bound:
+                raise ViolationError(f"the query starts at {offset} of {topic}-{index}, after {bound}")
+
+    def _check_offset_log(self) -> None:
+        """Check that no end was ahead of its log, and none went back without a loss."""
+        for batch, end in enumerate(self._parsed_ends()):
+            logged, start = self._checkpoint.offsets[batch], self._start_of(batch)
+            for partition, offset in end.items():
+                last = max((each.max_watermark(logged.time) for each in self._truth.of(*partition)), default=0)
+                if offset > max(last, start.get(partition, 0)):
+                    raise ViolationError(f"batch {batch} ends at {offset} of {partition}, and the log ended at {last}")
+                if offset < start.get(partition, 0) and not self._is_reported(partition, 0.0):
+                    raise ViolationError(f"batch {batch} starts at {start[partition]} of {partition}, ends at {offset}")
+            for partition in start.keys() - end.keys():
+                if not self._is_reported(partition, 0.0):
+                    raise ViolationError(f"batch {batch} ends without {partition}, which it starts with")
+            self._check_limit(batch, start, end)
+
+    def _check_limit(self, batch: int, start: Offsets, end: Offsets) -> None:
+        run = self._runs[self._checkpoint.offsets[batch].run]
+        limit = int(run.options.get("maxOffsetsPerTrigger", "0"))
+        count = sum(max(offset - start[partition], 0) for partition, offset in end.items() if partition in start)
+        if limit and run.trigger != "once" and not self._truth.events and count > limit + len(end):
+            raise ViolationError(f"batch {batch} has {count} offsets, more than maxOffsetsPerTrigger={limit}")
+
+    # Reads.
+
+    def _check_read(self, read: BatchRead) -> None:
+        """Check that the tasks of a batch read its offsets, each once."""
+        start, end = self._start_of(read.batch), self._parsed_ends()[read.batch]
+        if _parse(read.end) != end:
+            raise ViolationError(f"batch {read.batch} runs until {read.end}, and its logged end is {end}")
+        ranges: dict[tuple[str, int], list[TaskRead]] = {}
+        for task in read.reads:
+            ranges.setdefault((task.offsets.topic, task.offsets.partition), []).append(task)
+            self._check_task(task, self._runs[read.run].options)
+        for partition, until in end.items():
+            tasks = ranges.pop(partition, [])
+            position = tasks[0].offsets.from_offset if tasks else until
+            expected = start.get(partition, 0)
+            if position != expected and expected < until and not self._may_move(read, partition, position):
+                raise ViolationError(f"batch {read.batch} reads {partition} from {position}, not from {expected}")
+            for task in tasks:
+                if task.offsets.from_offset != position:
+                    raise ViolationError(f"the tasks of batch {read.batch} leave a gap or overlap: {tasks}")
+                position = task.offsets.until_offset
+            if position != until:
+                raise ViolationError(f"batch {read.batch} reads {partition} until {position}, and ends at {until}")
+        if ranges:
+            raise ViolationError(f"batch {read.batch} reads {sorted(ranges)}, which its end lacks")
+
+    def _may_move(self, read: BatchRead, partition: tuple[str, int], position: int) -> bool:
+        """Return whether a batch may read a partition from another offset than its start."""
+        if self._is_reported(partition, 0.0):
+            return True
+        # Partitions that are found while the first batch waits for its next try belong to the second batch.
+        return read.batch == 0 and partition not in self._first_start() and position == self._ends[0][partition]
+
+    def _check_task(self, task: TaskRead, options: Mapping[str, str]) -> None:
+        generations = {_generation(value) for _, value in task.rows}
+        if len(generations) > 1:
+            raise ViolationError(f"a task returns records of several topics: {task}")
+        if task.counts.lost:
+            if options["failOnDataLoss"] == "true":
+                raise ViolationError(f"failOnDataLoss is true, but a task skips {task.counts.lost} offsets: {task}")
+            return
+        topic, partition = task.offsets.topic, task.offsets.partition
+        newest = self._truth.generations[topic]
+        if not generations and (newest > 1 or self._truth.has_lost(topic, None, math.inf, ("deleted",))):
+            return
+        violations = self._oracle.check_range(
+            (topic, partition),
+            generations.pop() if generations else newest,
+            task.offsets.from_offset,
+            task.offsets.until_offset,
+            task.rows,
+            READ_COMMITTED if self._is_committed(options) else READ_UNCOMMITTED,
+            task.started_at,
+            task.ended_at,
+        )
+        if violations:
+            raise ViolationError(f"a task breaks its promise: {violations[0]}\n{violations}\n{task}")
+
+    def _check_repeated_reads(self) -> None:
+        """Check that a batch that runs again has the same ranges and rows."""
+        first: dict[int, BatchRead] = {}
+        for read in self._checkpoint.reads:
+            earlier = first.setdefault(read.batch, read)
+            if earlier is read:
+                continue
+            for partition in self._ends[read.batch]:
+                if self._truth.has_lost(partition[0], None, read.ended_at):
+                    continue
+                ranges = [_range_of(each, partition) for each in (earlier, read)]
+                if ranges[0] != ranges[1]:
+                    raise ViolationError(f"batch {read.batch} reads {ranges[0]} of {partition}, then {ranges[1]}")
+
+    # Rows.
+
+    def _check_rows(self, options: Mapping[str, str]) -> dict[bytes, _Row]:
+        """Check that each row of the sink is a record, and there once; return the rows by value."""
+        committed = self._is_committed(options)
+        rows: dict[bytes, _Row] = {}
+        for batch in range(self._checkpoint.committed):
+            for task in self._checkpoint.sink[batch].reads:
+                partition = (task.offsets.topic, task.offsets.partition)
+                for offset, value in task.rows:
+                    assert value is not None
+                    row = _Row(batch, partition, _generation(value), offset, value)
+                    version = self._version_of(row)
+                    if version is None:
+                        raise ViolationError(f"the sink has a row that is no record: {row}")
+                    if committed and version.committed is False:
+                        raise ViolationError(f"the sink has an aborted record: {row}")
+                    earlier = rows.get(value)
+                    if earlier is not None and not self._was_left_out(partition, earlier.batch, batch):
+                        raise ViolationError(f"the sink has a record twice: {earlier} and {row}")
+                    rows[value] = row
+        return rows
+
+    def _version_of(self, row: _Row) -> Version | None:
+        truth = self._truth.partitions.get((row.partition[0], row.generation, row.partition[1]))
+        versions = [] if truth is None else truth.versions.get(row.offset, [])
+        return next((each for each in versions if each.value == row.value), None)
+
+    def _was_left_out(self, partition: tuple[str, int], first: int, last: int) -> bool:
+        """Return whether the query continued without a partition in between: then it reads it from its start again."""
+        return any(partition not in end for end in self._ends[first:last])
+
+    # Coverage.
+
+    def _check_coverage(self, rows: Mapping[bytes, _Row], options: Mapping[str, str]) -> None:
+        """Check that no record is missing without a reason."""
+        committed = self._is_committed(options)
+        for (topic, generation, index), truth in self._truth.partitions.items():
+            for versions in truth.versions.values():
+                for version in versions:
+                    if version.is_control or version.deposed or version.readable_at == math.inf:
+                        continue
+                    if version.value in rows or (committed and version.committed is not True):
+                        continue
+                    if truth.deleted_at == math.inf and version.gone_at == math.inf:
+                        if is_selected(options, topic, index):
+                            self._check_missing(topic, generation, index, version)
+                    else:
+                        self._check_gone(topic, generation, index, version)
+
+    def _check_missing(self, topic: str, generation: int, index: int, version: Version) -> None:
+        """Check why a record that exists until the end is not in the sink."""
+        partition = (topic, index)
+        if version.offset < self._first_start().get(partition, 0) and generation <= self._first_generation(topic):
+            return
+        if self._is_reported(partition, version.appended_at):
+            return
+        seen = generation > 1 and self._was_recreation_seen(topic, generation)
+        for batch, end in enumerate(() if seen else self._ends):
+            # The log was truncated or the topic recreated, and grew again before anyone looked.
+            if end.get(partition, 0) > version.offset and self._checkpoint.offsets[batch].time <= version.appended_at:
+                return
+        raise ViolationError(
+            f"offset {version.offset} of {topic}-{index} (topic {generation}) is missing: {version.value!r}, "
+            f"appended at {version.appended_at:.3f}, readable at {version.readable_at:.3f}"
+        )
+
+    def _check_gone(self, topic: str, generation: int, index: int, version: Version) -> None:
+        """Check that the loss of a record that a batch should have was reported."""
+        if version.reason == "compacted":
+            return
+        partition = (topic, index)
+        if self._truth.generations[topic] > 1 or self._is_reported(partition, version.readable_at):
+            return
+        for batch in range(self._checkpoint.committed):
+            start, end, read = self._start_of(batch), self._ends[batch], self._checkpoint.sink[batch]
+            if not start.get(partition, 0) <= version.offset < end.get(partition, 0):
+                continue
+            if self._checkpoint.offsets[batch].time < version.readable_at:
+                continue
+            truth = self._truth.partitions[topic, generation, index]
+            if any(
+                other is not version and other.appended_at <= read.ended_at for other in truth.versions[version.offset]
+            ):
+                continue
+            raise ViolationError(
+                f"offset {version.offset} of {topic}-{index} is missing in batch {batch}, and its loss "
+                f"({version.reason} at {version.gone_at:.3f}) was not reported: {version.value!r}"
+            )
+
+    def _was_recreation_seen(self, topic: str, generation: int) -> bool:
+        """Return whether a run looked at a topic both before it was deleted and long after it was recreated."""
+        settings = self._cluster.settings
+        if not settings.topic_ids:
+            return False
+        truths = self._truth.partitions
+        deleted_at = truths[topic, generation - 1, 0].deleted_at
+        seen_at = truths[topic, generation, 0].created_at + settings.metadata_lag + self._look_seconds
+        return any(
+            run.trigger == "processing time"
+            and any(returned < deleted_at for _, returned in looks)
+            and any(called > seen_at for called, _ in looks)
+            for run, looks in zip(self._runs, self._looks, strict=False)
+        )
+
+    def _first_generation(self, topic: str) -> int:
+        """Return the generation of a topic when the query's start was resolved."""
+        time = self._checkpoint.offsets[0].time
+        return max(
+            (
+                number
+                for (name, number, _), truth in self._truth.partitions.items()
+                if name == topic and truth.created_at <= time
+            ),
+            default=0,
+        )
+
+    @staticmethod
+    def _is_committed(options: Mapping[str, str]) -> bool:
+        return options.get("kafka.isolation.level") == "read_committed"
+
+
+def _parse(text: str) -> Offsets:
+    return {
+        (topic, int(partition)): offset
+        for topic, partitions in json.loads(text).items()
+        for partition, offset in partitions.items()
+    }
+
+
+def _selection(options: Mapping[str, str]) -> tuple[str | None, ...]:
+    return tuple(options.get(name) for name in ("subscribe", "subscribePattern", "assign"))
+
+
+def _generation(value: bytes | None) -> int:
+    assert value is not None
+    return int(value.split(b"/")[1])
+
+
+def _range_of(read: BatchRead, partition: tuple[str, int]) -> tuple[int, int] | None:
+    tasks = [each for each in read.reads if (each.offsets.topic, each.offsets.partition) == partition]
+    return (tasks[0].offsets.from_offset, tasks[-1].offsets.until_offset) if tasks else None
+
+
+def _first_at(truth: PartitionTruth, timestamp: int, initial: InitialOffset) -> int:
+    """Return the highest offset that a timestamp could mean: that of the first record from then on, or the end."""
+    offsets = [
+        version.offset
+        for versions in truth.versions.values()
+        for version in versions
+        if version.timestamp >= timestamp and version.is_readable(initial.asked_at, math.inf) and not version.is_control
+    ]
+    return min(offsets, default=max(truth.end, truth.max_watermark(initial.returned_at)))

@@ -1,0 +1,407 @@
+"""The micro-batch planner with a stand-in for Spark: every record once over the whole history, or a reported loss.
+
+A query runs, dies or fails, and its user starts it again, sometimes with other options. When the faults have stopped,
+its lag must reach zero, and the sink is compared with what happened to each record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
+from tests.simulation.drawing import (
+    GROUP_APIS,
+    READ_APIS,
+    draw_aimed_crash,
+    draw_appends,
+    draw_cluster,
+    draw_coordinator_events,
+    draw_events,
+    draw_log,
+)
+from tests.simulation.environment import Environment
+from tests.simulation.errors import ProcessKilled, ViolationError
+from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.micro_batch_checks import Report, SinkChecker
+from tests.simulation.scenarios.micro_batch_options import (
+    GROUP,
+    LIMITS,
+    change_options,
+    draw_options,
+    parse_options,
+    selected_topics,
+)
+from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
+from tests.simulation.scenarios.record_writer import RecordWriter
+from tests.simulation.scenarios.spark_stand_in import STEPS, Checkpoint, MicroBatchExecution, Trigger
+from tests.simulation.scenarios.spark_tasks import TaskLostError
+
+from pyspark_kafka_direct.datasource.read_schema import read_schema
+from pyspark_kafka_direct.errors import BrokerError, DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from tests.simulation.history import Size
+    from tests.simulation.scheduler import World
+
+NAME = "micro_batches"
+SHRINKABLE = {"runs": 0, "crashes": 0, "appends": 0, "late": 0}
+MAX_RESTARTS = 6  # after the faults have stopped
+HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
+_LAGGING = frozenset(("stick_image", "isolate_broker", "stop_broker", "pause_broker"))
+# After how many seconds a planner that looks at the topics must know that a topic was recreated.
+_LOOK = 2.5
+_LONG_LOOK = 60.0
+_TOPICS = ("flights", "trains")
+_SCHEMA = read_schema(StructType([StructField("offset", LongType()), StructField("value", BinaryType())]))
+_LOGGER = logging.getLogger("pyspark_kafka_direct")
+_RUN_SECONDS = 3600.0 * 6
+
+
+def draw(rng: random.Random, size: Size) -> Plan:
+    long = size == "long"
+    cluster = draw_cluster(rng)
+    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    seconds = rng.choice((1.0, 4.0, 20.0, 40.0)) * (8 if long else 1)
+    log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 8))
+    appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)
+    # While the lag reaches zero; nothing would end a transaction.
+    late = [
+        {**batch, "transaction": None} for batch in draw_appends(rng, batches=rng.choice((0, 0, 1, 2)), seconds=2.0)
+    ]
+    records = sum(batch["records"] for batch in log)
+    options = draw_options(rng, partitions, records, seconds, groups=True)
+    runs: list[dict[str, Any]] = []
+    has_outdated_broker = cluster["brokers"] > 1 and rng.random() < 0.15
+    run_count = rng.randint(6, 30) if long else rng.choice((1, 1, 2, 3))
+    if has_outdated_broker and not long:
+        run_count, seconds = 5, 20.0  # each run may begin with another broker
+    for _ in range(run_count):
+        runs.append({**_draw_run(rng, seconds / run_count, long=long), "options": options})
+        options = change_options(rng, options, partitions)
+    crash_count = rng.randint(3, 12) if long else rng.choice((0, 0, 1, 1, 2))
+    crashes = [
+        {"run": rng.randrange(run_count), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2))}
+        for _ in range(crash_count)
+    ]
+    requests = 1500 if long else 60
+    has_group = any("commitGroupId" in each["options"] for each in runs)
+    apis = (*READ_APIS, *GROUP_APIS) if has_group else READ_APIS
+    events = draw_events(rng, partitions, seconds=seconds, requests=requests, long=long, apis=apis)
+    if has_group:
+        events += draw_coordinator_events(rng, [GROUP], seconds=seconds, long=long)
+    if rng.random() < 0.06:
+        at = round(0.4 * seconds, 3)
+        events = (*events, _draw_recreation(rng, partitions, at))
+        appends += [_large_batch(number, at + 0.1) for number in range(4)]
+        runs[0] |= {"trigger": "processing time", "triggers": 12, "interval": round(seconds / 10, 3)}
+    if has_outdated_broker:
+        events = (*events, *_draw_outdated_broker(rng, partitions, seconds))
+    if rng.random() < 0.25:
+        kills = [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.randint(1, 3))]
+        events = (*events, *kills)
+    parameters = {
+        **cluster,
+        "partitions": partitions,
+        "log": log,
+        "append_list": appends,
+        "appends": len(appends),
+        "late_list": late,
+        "late": len(late),
+        "run_list": runs,
+        "runs": run_count,
+        "crash_list": crashes,
+        "crashes": len(crashes),
+        "executors": rng.choice((1, 2, 2, 3)),
+        "speculation": rng.choice((0.0, 0.0, 0.0, 0.3)),
+        "legacy": rng.random() < 0.2,
+        "committed": [rng.randrange(records + 1) for _ in range(3)],  # by the group before the query starts
+    }
+    return Plan(NAME, parameters, events, quiet_after=seconds)
+
+
+def run(world: World, plan: Plan) -> None:
+    handler = _ReportHandler(world)
+    _LOGGER.addHandler(handler)
+    try:
+        _QueryHistory(world, plan, handler).run()
+    finally:
+        _LOGGER.removeHandler(handler)
+
+
+def describe(plan: Plan) -> list[str]:
+    """Return sentences about the parameters."""
+    parameters = plan.parameters
+    return [
+        f"The topics have {dict(parameters['partitions'])} partitions.",
+        *(
+            f"Run {number}: {dict(each['options'])}, trigger {each['trigger']}, {each['triggers']} times every "
+            f"{each['interval']} s, then a pause of {each['pause']} s."
+            for number, each in enumerate(parameters["run_list"][: parameters["runs"]])
+        ),
+        *(
+            f"The driver of run {each['run']} dies {each['step']}, the {each['count'] + 1}. time."
+            for each in parameters["crash_list"][: parameters["crashes"]]
+        ),
+    ]
+
+
+def _draw_run(rng: random.Random, seconds: float, *, long: bool) -> dict[str, Any]:
+    trigger = rng.choice(("processing time", "processing time", "processing time", "available now", "once"))
+    triggers = rng.randint(10, 60) if long else rng.randint(1, 4)
+    return {
+        "trigger": trigger,
+        "triggers": triggers if trigger == "processing time" else 40,
+        "interval": round(rng.choice((0.15, seconds / triggers)), 3),
+        "pause": round(rng.choice((0.0, 0.0, seconds * rng.random())), 3),
+        "skip_loss": rng.random() < 0.5,  # whether the user sets failOnDataLoss=false after a data loss
+    }
+
+
+def _draw_outdated_broker(rng: random.Random, partitions: Mapping[str, int], seconds: float) -> list[Event]:
+    """Draw a broker whose metadata, or whose log as a leader, is outdated for most of the history."""
+    topic = rng.choice(tuple(partitions))
+    outdated = Event(
+        rng.choice(("stick_image", "isolate_broker")),
+        at=round(0.2 * seconds * rng.random(), 3),
+        args={"broker": rng.randrange(3), "seconds": seconds},
+    )
+    assert outdated.at is not None
+    change = Event(
+        rng.choice(("expand_topic", "elect_leader", "recreate_topic")), at=round(outdated.at + 0.1 * seconds, 3)
+    )
+    match change.kind:
+        case "expand_topic":
+            arguments: dict[str, Any] = {"topic": topic, "count": 1}
+        case "elect_leader":
+            arguments = {"topic": topic, "partition": rng.randrange(partitions[topic]), "choice": rng.randrange(3)}
+        case _:
+            arguments = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
+    return [outdated, Event(change.kind, at=change.at, args=arguments)]
+
+
+def _draw_recreation(rng: random.Random, partitions: Mapping[str, int], at: float) -> Event:
+    """Draw a topic that is recreated while the query runs."""
+    topic = rng.choice(tuple(partitions))
+    return Event("recreate_topic", at=at, args={"topic": topic, "partitions": partitions[topic], "seconds": 0.0})
+
+
+def _large_batch(partition: int, at: float) -> dict[str, Any]:
+    return {"partition": partition, "records": 40, "keys": 0, "producer": 0, "transaction": None, "at": round(at, 3)}
+
+
+class _ReportHandler(logging.Handler):
+    """Collects warnings."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+        self.reports: list[Report] = []
+        self.run = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.reports.append(Report(self._world.now, self.run, record.getMessage(), is_error=False))
+
+
+class _QueryHistory:
+    """One query, from its first start until it has no lag."""
+
+    def __init__(self, world: World, plan: Plan, handler: _ReportHandler) -> None:
+        self._world = world
+        self._plan = plan
+        self._handler = handler
+        self._truth = RecordTruth()
+        self._environment = Environment(world, plan)
+        self._cluster = self._environment.cluster
+        oracle = self._cluster.oracle
+        self._cluster.oracle = TruthAndOracle(self._truth, oracle)  # type: ignore[assignment]
+        self._checkpoint = Checkpoint()
+        self._checker = SinkChecker(
+            self._truth,
+            oracle,
+            self._cluster,
+            self._checkpoint,
+            handler.reports,
+            look_seconds=_LONG_LOOK if any(event.kind in _LAGGING for event in plan.events) else _LOOK,
+        )
+        self._writer = RecordWriter(self._environment, list(plan.parameters["partitions"]))
+        self._passed: dict[tuple[int, str], int] = {}
+        self._runs: list[MicroBatchExecution] = []
+        self._skip_loss = False
+        self._last_append = 0.0
+        self._committed_before: dict[tuple[str, int], int] = {}
+
+    def run(self) -> None:
+        parameters = self._plan.parameters
+        self._prepare()
+        last_options: Mapping[str, str] = parameters["run_list"][0]["options"]
+        for run in parameters["run_list"][: parameters["runs"]]:
+            last_options = run["options"]
+            trigger = Trigger(run["trigger"], run["interval"], run["triggers"])
+            self._run_once(last_options, trigger, skip_loss=run["skip_loss"])
+            self._world.run_for(run["pause"])
+        self._world.run_for(max(0.0, self._environment.quiet_at + HEALING_SECONDS - self._world.now))
+        self._finish(last_options)
+
+    def _prepare(self) -> None:
+        parameters = self._plan.parameters
+        for topic, count in parameters["partitions"].items():
+            self._cluster.create_topic(topic, count)
+            for partition in range(count):
+                offset = parameters["committed"][partition % len(parameters["committed"])]
+                self._commit(topic, partition, offset)
+        for batch in parameters["log"]:
+            self._writer.append(batch)
+        self._writer.schedule(parameters["append_list"][: parameters["appends"]], self._environment.started_at)
+
+    def _commit(self, topic: str, partition: int, offset: int) -> None:
+        """Commit the offset of another consumer of the query's group, if the query starts there."""
+        options = self._plan.parameters["run_list"][0]["options"]
+        if options.get("startingOffsets") == "committed":
+            topic_id = self._cluster.topics[topic].topic_id
+            committed = CommittedOffset(offset, -1, "", topic_id, 0)
+            groups = GroupCoordinator.of(self._cluster)
+            groups.set_members(GROUP, False)  # creates the group
+            groups.commit(GROUP, (topic, partition), committed)
+            self._committed_before[topic, partition] = offset
+
+    # Runs.
+
+    def _run_once(
+        self,
+        options: Mapping[str, str],
+        trigger: Trigger,
+        *,
+        skip_loss: bool = False,
+        until_done: bool = False,
+    ) -> MicroBatchExecution:
+        if self._skip_loss:
+            options = {**options, "failOnDataLoss": "false"}
+        number = self._handler.run = len(self._runs)
+        parameters = self._plan.parameters
+        execution = MicroBatchExecution(
+            self._environment,
+            number,
+            self._checkpoint,
+            parse_options(options, parameters["brokers"]),
+            options,
+            _SCHEMA,
+            trigger,
+            legacy=parameters["legacy"],
+            reach=self._reach,
+            is_done=(lambda: self._has_no_lag(options)) if until_done else (lambda: False),
+        )
+        self._runs.append(execution)
+        self._checker.begin_run(number, options, trigger.kind, self._world.now)
+        self._world.trace("run", number, trigger.kind, *(f"{name}={options[name]}" for name in sorted(options)))
+        self._world.run([execution.driver.spawn("main", execution.run)], seconds=_RUN_SECONDS)
+        self._environment.raise_errors()
+        if execution.finished and not execution.driver.dead and "commitGroupId" not in options:
+            self._check_released(execution)
+        execution.end()
+        self._checker.end_run(execution)
+        self._checker.check_group(options, self._committed_before)
+        has_events = self._metadata_may_lag() or any(event.at is not None for event in self._plan.events)
+        if execution.is_complete and not has_events and not parameters["legacy"]:
+            self._checker.check_available_now(execution, options)
+        self._world.trace("run ended", number, repr(execution.error))
+        if execution.error is not None:
+            self._check_error(execution, options, trigger)
+            if isinstance(execution.error, DataLossError) and skip_loss:
+                self._skip_loss = True
+        return execution
+
+    def _reach(self, execution: MicroBatchExecution, step: str) -> None:
+        """Kill the driver at a drawn step."""
+        parameters = self._plan.parameters
+        count = self._passed.get((execution.number, step), 0)
+        self._passed[execution.number, step] = count + 1
+        for crash in parameters["crash_list"][: parameters["crashes"]]:
+            if (crash["run"], crash["step"], crash["count"]) == (execution.number, step, count):
+                self._world.trace("crash", execution.number, step)
+                execution.driver.kill()
+                raise ProcessKilled
+        self._checker.check_group(execution.options, self._committed_before)
+        if step == "after the offset log":
+            self._checker.check_stable_end(execution.options)
+
+    def _check_error(self, execution: MicroBatchExecution, options: Mapping[str, str], trigger: Trigger) -> None:
+        """Check that an error is one that the history can cause."""
+        error = execution.error
+        assert error is not None
+        legacy = self._plan.parameters["legacy"]
+        match error:
+            case DataLossError():
+                self._handler.reports.append(Report(self._world.now, execution.number, str(error), is_error=True))
+                if options["failOnDataLoss"] == "false" and (trigger.kind != "available now" or legacy):
+                    raise ViolationError(f"failOnDataLoss is false, but the query fails: {error!r}") from error
+            case TopicNotFoundError() | InvalidOffsetsError():
+                if self._checkpoint.offsets and not isinstance(error, TopicNotFoundError):
+                    raise ViolationError(f"a query with a checkpoint fails: {error!r}") from error
+                if not self._checker.topics_changed(options) and not self._metadata_may_lag():
+                    raise ViolationError(f"all topics exist, but the query fails: {error!r}") from error
+            case OptionError():
+                if trigger.kind != "once" or self._checkpoint.offsets:
+                    raise ViolationError(f"the options are valid, but the query fails: {error!r}") from error
+            case BrokerError() | TaskLostError():
+                pass  # after the last fault, _finish rejects it
+            case _:
+                raise error
+
+    def _check_released(self, execution: MicroBatchExecution) -> None:
+        self._environment.check_released([execution.driver])
+
+    # Liveness.
+
+    def _finish(self, options: Mapping[str, str]) -> None:
+        """Run the query without faults until its lag is zero, then check the sink."""
+        late = self._plan.parameters["late_list"][: self._plan.parameters["late"]]
+        self._writer.schedule(late, self._world.now)
+        self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
+        for _ in range(MAX_RESTARTS):
+            execution = self._run_once(options, Trigger("processing time", 0.5, 25), skip_loss=True, until_done=True)
+            error = execution.error
+            if error is None:
+                if self._has_no_lag(options):
+                    break
+                if not options.keys() & LIMITS:
+                    raise ViolationError(f"the lag does not reach zero: {self._checker.lag(options)}")
+                options = {name: value for name, value in options.items() if name not in LIMITS}  # they are low
+                continue
+            if isinstance(error, (TopicNotFoundError, InvalidOffsetsError)) and not self._checkpoint.offsets:
+                if self._checker.topics_changed(options):
+                    options = _from_earliest(options)  # the start named partitions that changed since
+                    if isinstance(error, InvalidOffsetsError):
+                        continue
+                if self._all_topics_exist(options):
+                    raise ViolationError(f"all topics exist, but the query does not start: {error!r}") from error
+                return
+            if not isinstance(error, DataLossError):
+                raise ViolationError(f"the query fails though no fault is left: {error!r}") from error
+        else:
+            raise ViolationError(f"the query does not run after {MAX_RESTARTS} restarts: {error!r}")
+        self._checker.check(options)
+
+    def _metadata_may_lag(self) -> bool:
+        """Return whether brokers may not have the topics yet that were created at the begin of the history."""
+        return self._cluster.settings.metadata_lag > 0 or any(event.kind in _LAGGING for event in self._plan.events)
+
+    def _all_topics_exist(self, options: Mapping[str, str]) -> bool:
+        for topic in selected_topics(options):
+            found = self._cluster.topics.get(topic)
+            partitions = json.loads(options["assign"]).get(topic, ()) if "assign" in options else ()
+            if found is None or any(each >= len(found.partitions) for each in partitions):
+                return False
+        return True
+
+    def _has_no_lag(self, options: Mapping[str, str]) -> bool:
+        return self._world.now > self._last_append and not self._checker.lag(options)
+
+
+def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:
+    return {**options, "startingOffsets": "earliest"}

@@ -1,0 +1,402 @@
+"""The producers under faults: acknowledged records once and in order, transactions as a whole, and fencing."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from tests.simulation.cluster.coordinator_events import draw_coordinator_event
+from tests.simulation.cluster.transactions import TransactionCoordinator
+from tests.simulation.drawing import draw_events, draw_transactional_cluster
+from tests.simulation.environment import Environment
+from tests.simulation.errors import ViolationError
+from tests.simulation.faults import CRASHES, PAUSES
+from tests.simulation.history import Event, Plan
+from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.errors import KafkaDirectError, OutcomeUnknownError, ProducerFencedError
+from pyspark_kafka_direct.producer.async_producer import AsyncProducer
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+from pyspark_kafka_direct.records import create_encoder
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from tests.simulation.history import Size
+    from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scheduler import World
+
+    from pyspark_kafka_direct.producer.async_producer import RecordMetadata
+    from pyspark_kafka_direct.records import EncodedBatch
+
+NAME = "producers"
+SHRINKABLE = {"sends": 1, "transactions": 1}
+_TOPIC = "flights"
+_TRANSACTIONAL_ID = "id"
+_SAFE_EVENTS = (
+    "expand_topic",
+    "elect_leader",
+    "lose_leader",
+    "stick_follower",
+    "stop_broker",
+    "isolate_broker",
+    "stick_image",
+    "pause_broker",
+)
+_SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
+_LIVENESS_SECONDS = 400.0
+
+
+def draw(rng: random.Random, size: Size) -> Plan:
+    long = size == "long"
+    scale = 15 if long else 1
+    partitions = rng.randint(1, 3)
+    seconds = rng.choice((0.3, 3.0, 20.0)) * (10 if long else 1)
+    mode = rng.choice(("idempotent", "idempotent", "transactional", "fencing"))
+    sends = rng.randint(3, 20) * scale
+    transactions = rng.randint(1, 4) * scale
+    parameters = {
+        **draw_transactional_cluster(rng),
+        "mode": mode,
+        "partitions": partitions,
+        "threads": rng.randint(1, 2),
+        "sends": sends,
+        "send_list": [
+            [rng.randrange(partitions), round(rng.choice((0.0, 0.0, seconds / sends, 1.0)) * rng.random(), 3)]
+            for _ in range(sends)
+        ],
+        "transactions": transactions,
+        "transaction_list": [
+            [
+                [rng.randrange(partitions) for _ in range(rng.randint(1, 3))],
+                rng.random() < 0.75,
+                round(rng.choice((0.0, 0.0, 0.01, seconds / transactions)) * rng.random(), 3),
+            ]
+            for _ in range(transactions)
+        ],
+        "producers": 2 if mode == "fencing" else 1,
+        "second_at": round(seconds * rng.random() * rng.choice((0.02, 1.0)), 3),
+        "linger": rng.choice((0.0, 0.0, 0.02)),
+        "batch_bytes": rng.choice((150, 16_384)),
+        "max_in_flight": rng.choice((1, 5, 5)),
+        "request_timeout_ms": rng.choice((1_000, 30_000)),
+        "delivery_timeout_ms": rng.choice((2_000, 10_000, 120_000)),
+        "transaction_timeout_ms": rng.choice((20_000, 60_000)),
+    }
+    requests = 300 if long else 30
+    topics = {_TOPIC: partitions}
+    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=_SAFE_EVENTS)
+    if rng.random() < 0.25:
+        kind = "move_transaction_coordinators"
+        events += (Event(kind, rng.random() * seconds, args=draw_coordinator_event(rng, kind, "", seconds)),)
+    for _ in range(rng.choice((0, 0, 1)) * scale):
+        events += (Event(rng.choice(CRASHES), request=rng.randrange(requests)),)
+    for _ in range(rng.choice((0, 0, 1)) * scale):
+        events += (Event(PAUSES[0], request=rng.randrange(requests), args={"seconds": rng.choice((0.02, 1.0, 30.0))}),)
+    return Plan(NAME, parameters, events, quiet_after=seconds)
+
+
+def run(world: World, plan: Plan) -> None:
+    environment = Environment(world, plan)
+    environment.cluster.create_topic(_TOPIC, plan.parameters["partitions"])
+    if plan.parameters["mode"] == "idempotent":
+        _IdempotentRun(environment).run()
+    else:
+        _TransactionalRun(environment).run()
+
+
+def _visible(environment: Environment, isolation: int) -> list[list[tuple[int, bytes | None]]]:
+    """Return offsets and values of the records in each partition at the end."""
+    count = len(environment.cluster.topics[_TOPIC].partitions)
+    return [environment.oracle.records((_TOPIC, index), 0, 1 << 60, isolation) for index in range(count)]
+
+
+def _settings(parameters: Mapping[str, Any]) -> ProducerSettings:
+    return ProducerSettings(
+        batch_bytes=parameters["batch_bytes"],
+        max_in_flight=parameters["max_in_flight"],
+        delivery_timeout_ms=parameters["delivery_timeout_ms"],
+    )
+
+
+class _Send:
+    """One record and what its future returned."""
+
+    __slots__ = ("completed_at", "completions", "future", "partition", "sent_at", "thread", "value")
+
+    def __init__(self, value: bytes, partition: int, thread: int, sent_at: float) -> None:
+        self.value = value
+        self.partition = partition
+        self.thread = thread
+        self.sent_at = sent_at
+        self.completed_at = 0.0
+        self.completions = 0
+        self.future: Future[RecordMetadata] | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        assert self.future is not None
+        return Future.exception(self.future, 0)  # the future's own method waits, which only tasks can
+
+
+class _IdempotentRun:
+    """Threads that send records with an ``AsyncProducer``."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._parameters = environment.plan.parameters
+        self._process = environment.process("writer")
+        self._sends: list[_Send] = []
+        self._paused = sum(each.args["seconds"] for each in environment.plan.events if each.kind in PAUSES)
+
+    def run(self) -> None:
+        environment = self._environment
+        client = environment.client(self._process, request_timeout_ms=self._parameters["request_timeout_ms"])
+        producer = AsyncProducer(client, _settings(self._parameters), linger=self._parameters["linger"])
+        threads = [
+            self._process.spawn(f"thread {number}", partial(self._send_all, producer, number))
+            for number in range(self._parameters["threads"])
+        ]
+        environment.world.run(threads)
+        if not self._process.dead:
+            environment.world.run([self._process.spawn("close", partial(self._finish, producer))])
+        environment.raise_errors()
+        environment.heal()
+        environment.world.run_for(100.0)  # late requests arrive
+        self._check()
+
+    def _send_all(self, producer: AsyncProducer, thread: int) -> None:
+        threads = self._parameters["threads"]
+        for number, (index, pause) in enumerate(self._parameters["send_list"][: self._parameters["sends"]]):
+            if number % threads == thread:
+                self._process.sleep(pause)
+                self._send(producer, index, thread)
+
+    def _send(self, producer: AsyncProducer, index: int, thread: int) -> _Send:
+        world = self._environment.world
+        send = _Send(b"r-%d" % len(self._sends), index, thread, world.now)
+        self._sends.append(send)
+        with world.operation():
+            send.future = producer.send(_TOPIC, None, send.value, partition=index)
+        send.future.add_done_callback(partial(self._completed, send))
+        return send
+
+    def _completed(self, send: _Send, _: Future[RecordMetadata]) -> None:
+        send.completions += 1
+        send.completed_at = self._environment.world.now
+
+    def _finish(self, producer: AsyncProducer) -> None:
+        environment = self._environment
+        self._process.sleep(max(0.0, environment.quiet_at - environment.world.now) + 100.0)
+        send = self._send(producer, 0, 0)
+        producer.flush(300.0)
+        if send.error is not None:
+            raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error
+        producer.close(10.0)
+
+    def _check(self) -> None:
+        partitions = _visible(self._environment, READ_UNCOMMITTED)
+        positions: dict[bytes | None, list[tuple[int, int]]] = {}
+        for index, records in enumerate(partitions):
+            for offset, value in records:
+                positions.setdefault(value, []).append((index, offset))
+        for send in self._sends:
+            self._check_send(send, positions.get(send.value, []))
+        for index, records in enumerate(partitions):
+            self._check_order(index, [value for _, value in records])
+
+    def _check_send(self, send: _Send, found: list[tuple[int, int]]) -> None:
+        name = send.value.decode()
+        if len(found) > 1:
+            raise ViolationError(f"a record was written {len(found)} times: {name} at {found}")
+        if self._process.dead and not send.completions:
+            return
+        if send.completions != 1:
+            raise ViolationError(f"the future of a record was completed {send.completions} times: {name}")
+        assert send.future is not None
+        limit = (self._parameters["delivery_timeout_ms"] + self._parameters["request_timeout_ms"]) / 1000
+        passed = send.completed_at - send.sent_at
+        if passed > limit + _SLACK + self._paused:
+            stalls = any(event.kind == "stall_connect" for event in self._environment.plan.events)
+            cause = "while connects stall" if stalls else "without a stalled connect"
+            raise ViolationError(f"a record is completed late {cause}: {name} after {passed:.2f} s, not {limit:.2f} s")
+        if send.error is None:
+            metadata = Future.result(send.future, 0)
+            if found != [(metadata.partition, metadata.offset)] and not (found and metadata.offset == -1):
+                raise ViolationError(f"an acknowledged record is not at its offset: {name}, {metadata}, {found}")
+        elif found and "were not written" in str(send.error):
+            raise ViolationError(f"a record was written although its error denies it: {name}: {send.error}")
+
+    def _check_order(self, index: int, values: list[bytes | None]) -> None:
+        sent = [send for send in self._sends if send.partition == index and send.value in values]
+        for thread in range(self._parameters["threads"]):
+            of_thread = [send for send in sent if send.thread == thread]
+            acknowledged = [values.index(send.value) for send in of_thread if send.completions and not send.error]
+            if acknowledged != sorted(acknowledged):
+                raise ViolationError(f"acknowledged records of partition {index} are in another order: {values}")
+            everything = [values.index(send.value) for send in of_thread]
+            if everything != sorted(everything):
+                raise ViolationError(f"a record that was reported as failed follows a newer one: {index}, {values}")
+
+
+class _Transaction:
+    """One transaction and how it ended for its producer."""
+
+    __slots__ = ("end_began_at", "identity", "outcome", "producer", "rows")
+
+    def __init__(self, producer: int, rows: list[tuple[bytes, int]], identity: tuple[int, int]) -> None:
+        self.producer = producer
+        self.rows = rows
+        self.identity = identity  # the producer id and epoch
+        self.end_began_at = 0.0
+        self.outcome = "open"  # committed, aborted, fenced or unknown
+
+
+class _TransactionalRun:
+    """Producers of one transactional id; the second one starts later and fences the first one."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._parameters = environment.plan.parameters
+        self._transactions: list[_Transaction] = []
+        self._initializations: list[tuple[float, int, tuple[int, int]]] = []  # times, producers, ids and epochs
+
+    def run(self) -> None:
+        environment, world = self._environment, self._environment.world
+        processes = [environment.process(f"producer-{number}") for number in range(self._parameters["producers"])]
+        world.run(
+            [process.spawn("run", partial(self._run, number, process)) for number, process in enumerate(processes)]
+        )
+        environment.raise_errors()
+        environment.heal()
+        world.run_for(100.0 + self._parameters["transaction_timeout_ms"] / 1000)  # open transactions end
+        self._check()
+
+    def _run(self, number: int, process: SimulatedProcess) -> None:
+        process.sleep(number * self._parameters["second_at"])
+        client = self._environment.client(process, request_timeout_ms=self._parameters["request_timeout_ms"])
+        transactions = self._parameters["transaction_list"][: self._parameters["transactions"]]
+        producer = self._new_producer(client)
+        is_ready, last_failures = False, 0
+        # One of the last two must succeed, unless a producer that started later has fenced this one. A late request of
+        # an earlier transaction may fail the first of them (OUT_OF_ORDER_SEQUENCE_NUMBER before KIP-890).
+        for rows, commits, pause in [*transactions, [[0], True, -1.0], [[0], True, -1.0]]:
+            if pause < 0:
+                process.sleep(max(0.0, self._environment.quiet_at - self._environment.world.now) + 100.0)
+            try:
+                if not is_ready:
+                    producer = self._new_producer(client)
+                    producer.init_transactions()
+                    self._initializations.append((self._environment.world.now, number, _identity(producer)))
+                    is_ready = True
+                with self._environment.world.operation():
+                    transaction = self._begin(number, rows, _identity(producer))
+                    self._write(producer, transaction, process, commits, max(pause, 0.0))
+                is_ready = commits or self._environment.cluster.settings.transaction_version >= 2
+            except ProducerFencedError:
+                break
+            except KafkaDirectError as error:
+                last_failures += pause < 0
+                if last_failures > 1:
+                    raise ViolationError(f"a transaction fails though no fault is left: {error!r}") from error
+                producer.close()
+                is_ready = False
+        producer.close()
+
+    def _new_producer(self, client: Any) -> TransactionalProducer:
+        timeout_ms = self._parameters["transaction_timeout_ms"]
+        return TransactionalProducer(client, _TRANSACTIONAL_ID, timeout_ms, _settings(self._parameters))
+
+    def _begin(self, producer: int, rows: list[int], identity: tuple[int, int]) -> _Transaction:
+        values = [(b"t-%d-%d" % (len(self._transactions), row), index) for row, index in enumerate(rows)]
+        transaction = _Transaction(producer, values, identity)
+        self._transactions.append(transaction)
+        return transaction
+
+    def _write(
+        self, producer: TransactionalProducer, transaction: _Transaction, process: Any, commits: bool, pause: float
+    ) -> None:
+        world = self._environment.world
+        try:
+            for value, index in transaction.rows:
+                producer.send(_TOPIC, _encoded(value, index))
+            producer.flush()
+            process.sleep(pause)
+            transaction.end_began_at = world.now
+            if commits:
+                producer.commit()
+                transaction.outcome = "committed"
+            else:
+                producer.abort()
+                transaction.outcome = "aborted"
+        except ProducerFencedError as error:
+            # The response to an earlier try of EndTxn may be lost.
+            transaction.outcome = "unknown" if "not confirmed" in str(error) else "fenced"
+            raise
+        except OutcomeUnknownError:
+            transaction.outcome = "unknown" if commits else "aborted"
+            raise
+        except KafkaDirectError:
+            if transaction.outcome == "open":
+                transaction.outcome = "aborted"
+                with contextlib.suppress(KafkaDirectError):
+                    producer.abort()
+            raise
+
+    def _check(self) -> None:
+        partitions = [[value for _, value in each] for each in _visible(self._environment, READ_COMMITTED)]
+        for transaction in self._transactions:
+            self._check_transaction(transaction, partitions)
+        order = [
+            value for each in sorted(self._transactions, key=lambda each: each.end_began_at) for value, _ in each.rows
+        ]
+        for index, values in enumerate(partitions):
+            ranks = [order.index(value) for value in values if value in order]
+            if self._parameters["producers"] == 1 and ranks != sorted(ranks):
+                raise ViolationError(f"the records of partition {index} are in another order: {values}")
+        if TransactionCoordinator.of(self._environment.cluster).ongoing:
+            raise ViolationError("a transaction is open at the end")
+        for index in range(len(partitions)):
+            truth = self._environment.oracle.truth((_TOPIC, index))
+            if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
+                raise ViolationError(f"a hanging transaction blocks readers of partition {index}")
+
+    def _check_transaction(self, transaction: _Transaction, partitions: list[list[bytes | None]]) -> None:
+        counts = [partitions[index].count(value) for value, index in transaction.rows]
+        described = f"{transaction.rows[0][0]!r} of producer {transaction.producer}, {transaction.outcome}: {counts}"
+        if max(counts) > 1:
+            raise ViolationError(f"records of a transaction are duplicated: {described}")
+        if len(set(counts)) > 1:
+            raise ViolationError(f"a transaction is visible in part: {described}")
+        if transaction.outcome == "committed" and 0 in counts:
+            raise ViolationError(f"a committed transaction is lost: {described}")
+        if transaction.outcome in ("aborted", "fenced") and 1 in counts:
+            raise ViolationError(f"a transaction that was not committed is visible: {described}")
+        if 1 in counts and any(
+            at < transaction.end_began_at and identity > transaction.identity
+            for at, producer, identity in self._initializations
+            if producer != transaction.producer
+        ):
+            raise ViolationError(f"a fenced producer has committed: {described}")
+
+
+def _identity(producer: TransactionalProducer) -> tuple[int, int]:
+    identity = producer.producer_id_and_epoch
+    assert identity is not None
+    return identity.id, identity.epoch
+
+
+def _encoded(value: bytes, index: int) -> EncodedBatch:
+    columns = {
+        "value": pa.array([value], pa.binary()),
+        "partition": pa.array([index], pa.int32()),
+        "timestamp": pa.array([1_700_000_000_000], pa.int64()),
+    }
+    encoder = create_encoder(topic=_TOPIC, partitions=index + 1, batch_bytes=16_384, max_record_bytes=16_384)
+    (batch,) = (*encoder.add(pa.record_batch(columns)), *encoder.flush())
+    return batch

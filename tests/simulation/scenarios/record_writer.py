@@ -1,0 +1,76 @@
+"""Appends the batches that ``drawing`` has drawn to the topics of a history; each record has a value of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.simulation.environment import Environment
+
+
+class RecordWriter:
+    """Writes to topics that exist; values are topic, generation, partition and number of the record.
+
+    When the faults stop, it ends all transactions.
+    """
+
+    def __init__(self, environment: Environment, topics: Sequence[str]) -> None:
+        self._environment = environment
+        self._world = environment.world
+        self._cluster = environment.cluster
+        self._topics = tuple(topics)
+        self._records = 0
+        self._sequences: dict[tuple[str, int, int, int], int] = {}
+        self._open: dict[tuple[str, int, int], int] = {}  # producer ids of open transactions, with generations
+        self._world.at(environment.quiet_at, self._end_transactions)
+
+    def schedule(self, batches: Sequence[Mapping[str, Any]], since: float) -> None:
+        """Append batches some seconds after a time."""
+        for batch in batches:
+            self._world.at(since + batch["at"], self.append, batch)
+
+    def append(self, batch: Mapping[str, Any]) -> None:
+        name = self._topics[(batch["partition"] + batch["records"]) % len(self._topics)]
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            return
+        partition = batch["partition"] % len(topic.partitions)
+        values = []
+        for _ in range(batch["records"]):
+            self._records += 1
+            values.append(b"%s/%d/%d/%d" % (name.encode(), topic.generation, partition, self._records))
+        keys = [b"k%d" % (each % batch["keys"]) for each in range(len(values))] if batch["keys"] else None
+        if batch["transaction"] is None:
+            self._cluster.append((name, partition), values, keys=keys)
+            return
+        producer_id = 900 + batch["producer"]
+        key = (name, topic.generation, partition, producer_id)
+        sequence = self._sequences.get(key, 0)
+        producer = (producer_id, 0, sequence)
+        if self._cluster.append((name, partition), values, keys=keys, producer=producer, transactional=True) is None:
+            return
+        self._sequences[key] = sequence + len(values)
+        self._open[name, partition, producer_id] = topic.generation
+        if batch["transaction"] != "open":
+            self._end_transaction(name, partition, producer_id, commit=batch["transaction"] == "commit")
+
+    def _end_transaction(self, name: str, partition: int, producer_id: int, *, commit: bool) -> None:
+        topic = self._cluster.topics.get(name)
+        generation = self._open.get((name, partition, producer_id))
+        if topic is None or topic.generation != generation:
+            self._open.pop((name, partition, producer_id), None)
+        elif self._cluster.append_marker((name, partition), producer_id, 0, commit=commit) is not None:
+            del self._open[name, partition, producer_id]
+
+    def _end_transactions(self) -> None:
+        """End all open transactions, also those whose marker was truncated."""
+        for topic in self._cluster.topics.values():
+            for partition in topic.partitions:
+                log = partition.leader_log
+                for producer_id, entry in () if log is None else sorted(log.producers.items()):
+                    if entry.first_open_offset is not None:
+                        self._cluster.append_marker((topic.name, partition.index), producer_id, 0, commit=True)
+        if self._world.now < self._environment.quiet_at + 30.0:
+            self._world.after(1.0, self._end_transactions)

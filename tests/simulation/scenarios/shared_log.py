@@ -1,0 +1,130 @@
+"""Shared logs and tables: a read to the end is complete, and each callback is called once and in order.
+
+Several processes open the same compacted topic, each as a log or as a table, and use it from several threads. A process
+may be killed and started again, and a log may be stopped while others wait for it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.drawing import draw_cluster, draw_events, draw_log
+from tests.simulation.environment import Environment
+from tests.simulation.history import Plan
+from tests.simulation.scenarios.shared_log_member import LogMember
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.simulation.history import Size
+    from tests.simulation.scheduler import Task, World
+
+NAME = "shared_log"
+SHRINKABLE = {"steps": 1, "log": (), "append_list": (), "members": (), "kills": ()}
+_TOPIC = "settings"
+_STEPS = ("send", "send", "send", "read_to_end", "read_to_end", "read_to_end", "wait_for", "flush")
+
+
+def draw(rng: random.Random, size: Size) -> Plan:
+    long = size == "long"
+    partitions = rng.randint(1, 3)
+    seconds = rng.choice((0.5, 2.0, 8.0)) * (10 if long else 1)
+    steps = rng.randint(20, 40) if long else rng.randint(1, 4)
+    members = [_draw_member(rng, seconds, steps) for _ in range(rng.randint(2, 4) if long else rng.choice((1, 1, 2)))]
+    keys = rng.choice((1, 3))
+    log = [{**each, "keys": keys} for each in draw_log(rng, batches=rng.randint(0, 40 if long else 5))]
+    appends = [
+        {**each, "keys": keys, "at": round(rng.random() * seconds, 3)}
+        for each in draw_log(rng, batches=rng.choice((0, 2, 40 if long else 4)))
+    ]
+    parameters = {
+        **draw_cluster(rng),
+        "partitions": partitions,
+        "log": log,
+        "append_list": sorted(appends, key=lambda each: each["at"]),
+        "steps": steps,
+        "members": members,
+        "kills": [_draw_kill(rng, seconds) for _ in range(rng.choice((0, 0, 0, 1, 3 if long else 1)))],
+    }
+    requests = 1500 if long else 60
+    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
+    return Plan(NAME, parameters, events, quiet_after=seconds)
+
+
+def run(world: World, plan: Plan) -> None:
+    environment = Environment(world, plan)
+    parameters = plan.parameters
+    partitions = parameters["partitions"]
+    environment.cluster.create_topic(_TOPIC, partitions, configs={"cleanup.policy": "compact"})
+    environment.write_log(_TOPIC, partitions, parameters["log"], partition_keys=True)
+    for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
+        append = partial(environment.write_log, first_number=number, partition_keys=True)
+        world.at(environment.started_at + batch["at"], append, _TOPIC, partitions, [batch])
+    tasks: list[Task] = []
+    members: list[LogMember] = []
+    for number, values in enumerate(parameters["members"]):
+        members.append(_start(environment, tasks, f"member-{number}", values))
+    for kill in parameters["kills"]:
+        world.at(environment.started_at + kill["at"], _kill, environment, tasks, members, kill["member"])
+    world.run(tasks)
+    environment.raise_errors()
+    for member in members:
+        member.raise_violations()
+    environment.check_released([member.process for member in members])
+
+
+def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:
+    return {
+        "at": round(rng.choice((0.0, 0.3)) * rng.random() * seconds, 3),
+        "table": rng.random() < 0.4,
+        "committed": rng.random() < 0.6,
+        "reread": rng.random() < 0.3,  # what on_reset returns
+        "fails_at": rng.choice((None, None, None, rng.randint(1, 20))),  # the call of on_record that raises an error
+        "start_timeout": rng.choice((4.0, 300.0)),
+        "stop_at": round(rng.random() * seconds, 3) if rng.random() < 0.2 else None,
+        "stop_timeout": rng.choice((0.3, 5.0, 30.0)),
+        "linger": rng.choice((0.0, 0.0, 0.05)),
+        "fetch_wait_ms": rng.choice((500, 3_000, 5_000)),
+        "fetch_bytes": rng.choice((150, 4_194_304)),
+        "in_flight": rng.choice((1, 5)),
+        "threads": [
+            [_draw_step(rng, 2 * seconds / steps) for _ in range(steps)] for _ in range(rng.choice((1, 2, 2, 3)))
+        ],
+    }
+
+
+def _draw_step(rng: random.Random, pause: float) -> dict[str, Any]:
+    return {
+        "kind": rng.choice(_STEPS),
+        "pause": round(rng.choice((0.0, 0.2, 1.0)) * rng.random() * pause, 3),
+        "records": rng.choice((1, 1, 3, 10)),
+        "keys": rng.choice((1, 3)),
+        "tombstones": rng.random() < 0.15,
+        "timeout": rng.choice((0.1, 2.0, 10.0)),
+        "again": rng.random() < 0.2,  # the callback of a read to the end starts another one
+        "as_future": rng.random() < 0.3,
+    }
+
+
+def _draw_kill(rng: random.Random, seconds: float) -> dict[str, Any]:
+    return {"at": round(rng.random() * seconds, 3), "member": rng.randrange(4)}
+
+
+def _start(environment: Environment, tasks: list[Task], name: str, values: dict[str, Any]) -> LogMember:
+    member = LogMember(environment, _TOPIC, name, values)
+    tasks.append(member.process.spawn("main", member.run))
+    return member
+
+
+def _kill(environment: Environment, tasks: list[Task], members: list[LogMember], number: int) -> None:
+    """Kill a process and start another one in its place."""
+    if not members:
+        return
+    number %= len(members)
+    member = members[number]
+    if not member.ended:
+        environment.world.trace("kill", member.name)
+        member.process.kill()
+        member.raise_violations()
+        members[number] = _start(environment, tasks, f"{member.name}+", {**member.values, "at": 0.0})

@@ -1,0 +1,347 @@
+"""What a shared log has delivered, and what it must have delivered when a read to its end completes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.errors import ViolationError
+from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+
+from pyspark_kafka_direct.errors import KafkaDirectError, TopicRecreatedError, TruncatedError
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.simulation.environment import Environment
+    from tests.simulation.oracle import Entry, PartitionTruth
+
+    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.log import LogRecord
+
+_FAR = 1 << 62
+
+
+class Sent(NamedTuple):
+    """A record that a log has sent."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class VisibleEnds(NamedTuple):
+    """The records of a topic that were acknowledged at a time: those before an offset of each partition."""
+
+    at: float
+    generation: int
+    ends: Mapping[int, int]
+    is_metadata_old: bool
+    """Whether a broker acts on metadata in which a leader or the topic id is another one."""
+
+
+class TopicTruth:
+    """What the oracle says about a topic, as a log with an isolation level has to see it."""
+
+    def __init__(self, environment: Environment, topic: str, isolation: IsolationLevel) -> None:
+        self.environment = environment
+        self.topic = topic
+        self.isolation = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
+
+    @property
+    def now(self) -> float:
+        return self.environment.world.now
+
+    @property
+    def exists(self) -> bool:
+        return self.topic in self.environment.cluster.topics
+
+    @property
+    def was_recreated(self) -> bool:
+        return self.environment.oracle.generations.get(self.topic, 0) > 1
+
+    @property
+    def detects_truncations(self) -> bool:
+        return self.environment.cluster.settings.leader_epochs and self.environment.cluster.settings.topic_ids
+
+    @property
+    def may_have_lost_records(self) -> bool:
+        """Whether the topic was recreated or truncated, which a log notices with a delay."""
+        generation = self.environment.oracle.generations[self.topic]
+        return self.was_recreated or any(len(truth.epochs) > 1 for _, truth in self.partitions(generation))
+
+    def visible_ends(self) -> VisibleEnds:
+        if not self.exists:
+            return VisibleEnds(self.now, 0, {}, is_metadata_old=False)
+        generation = self.environment.oracle.generations[self.topic]
+        ends = {index: _acknowledged_end(truth) for index, truth in self.partitions(generation)}
+        return VisibleEnds(self.now, generation, ends, is_metadata_old=self._is_metadata_old())
+
+    def partitions(self, generation: int) -> Iterator[tuple[int, PartitionTruth]]:
+        truths = self.environment.oracle.truths
+        index = 0
+        while (self.topic, generation, index) in truths:
+            yield index, truths[self.topic, generation, index]
+            index += 1
+
+    def required(self, visible: VisibleEnds) -> Iterator[tuple[int, Entry]]:
+        """Return the records that were visible then and that no event has removed since."""
+        if not self.exists or self.environment.oracle.generations[self.topic] != visible.generation:
+            return
+        for index, truth in self.partitions(visible.generation):
+            end = visible.ends.get(index, 0)
+            for lost in truth.truncations():
+                if lost.at >= visible.at:
+                    end = min(end, lost.first)
+            for entry in truth.records(0, end, self.isolation, self.now):
+                if entry.appended_at <= visible.at:
+                    yield index, entry
+
+    def undecided(self, visible: VisibleEnds) -> Iterator[tuple[int, int]]:
+        """Return the offsets that were visible then whose transactions are still open."""
+        if self.exists and self.environment.oracle.generations[self.topic] == visible.generation:
+            for index, truth in self.partitions(visible.generation):
+                start = truth.log_start()
+                if truth.truncations():
+                    continue
+                for offset, outcome in truth.outcomes(truth.epoch()).items():
+                    if outcome is None and start <= offset < visible.ends.get(index, 0):
+                        yield index, offset
+
+    def was_appended(self, partition: int, offset: int, value: bytes | None) -> bool:
+        """Whether a partition of any generation ever had this value at an offset."""
+        for generation in range(1, self.environment.oracle.generations[self.topic] + 1):
+            truth = self.environment.oracle.truths.get((self.topic, generation, partition))
+            for batches in () if truth is None else truth.batches.values():
+                for batch, _ in batches:
+                    if batch.base_offset <= offset <= batch.last_offset and offset in batch.offsets:
+                        index = batch.offsets.index(offset)
+                        if batch.values[index] == value and batch.commit is None:
+                            return True
+        return False
+
+    def was_committed(self, partition: int, offset: int, value: bytes | None) -> bool:
+        """Whether some log of the partition had this value as a committed record."""
+        for generation in range(1, self.environment.oracle.generations[self.topic] + 1):
+            truth = self.environment.oracle.truths.get((self.topic, generation, partition))
+            for started in () if truth is None else truth.epochs:
+                assert truth is not None
+                entry = _entry_at(truth, started.epoch, offset)
+                if (
+                    entry is not None
+                    and entry.value == value
+                    and (not entry.is_transactional or truth.outcomes(started.epoch).get(offset))
+                ):
+                    return True
+        return False
+
+    def count_in_log(self, value: bytes) -> int:
+        """Return how many records of the newest log have a value."""
+        generation = self.environment.oracle.generations[self.topic]
+        return sum(
+            entry.value == value
+            for _, truth in self.partitions(generation)
+            for entry in truth.path(truth.epoch())
+            if entry.commit is None
+        )
+
+    def is_in_several_partitions(self, key: bytes) -> bool:
+        found = 0
+        for _, truth in self.partitions(self.environment.oracle.generations[self.topic]):
+            found += any(entry.key == key for entry in truth.path(truth.epoch()))
+        return found > 1
+
+    def _is_metadata_old(self) -> bool:
+        newest = self.environment.cluster.image.topics.get(self.topic)
+        for broker in self.environment.cluster.brokers.values():
+            known = broker.image.topics.get(self.topic)
+            if known is None or newest is None or known.topic is not newest.topic:
+                return True
+            if [each.epoch for each in known.partitions] != [each.epoch for each in newest.partitions]:
+                return True
+        return False
+
+
+class View:
+    """What one log passed to its callbacks; violations are collected, because callbacks must not raise them."""
+
+    def __init__(self, truth: TopicTruth) -> None:
+        self.truth = truth
+        self.opened_at = truth.now
+        self.positions: Callable[[], Mapping[TopicPartition, int]] = dict  # of the log
+        self.delivered: dict[int, dict[int, bytes | None]] = {}  # by partition and offset, since the last reset
+        self.violations: list[str] = []
+        self.reset_at = self.opened_at
+        self.resets = 0
+        self._next: dict[int, int] = {}
+        self._all: dict[tuple[int, int, bytes | None], None] = {}
+
+    def deliver(self, record: LogRecord) -> None:
+        partition, offset = record.partition, record.offset
+        if offset < self._next.get(partition, 0):
+            self.violations.append(
+                f"a record is delivered twice or out of order: offset {offset} of partition {partition} "
+                f"after {self._next[partition] - 1}"
+            )
+        self._next[partition] = offset + 1
+        self.delivered.setdefault(partition, {})[offset] = record.value
+        self._all[partition, offset, record.value] = None
+
+    def reset(self, error: KafkaDirectError, *, reread: bool) -> None:
+        self.reset_at = self.truth.now
+        self.resets += 1
+        self._check_reset(error)
+        if reread or not isinstance(error, TruncatedError):
+            self._next.clear()
+            self.delivered.clear()
+            return
+        assert error.partition is not None
+        first = 0 if error.truncated_to is None else error.truncated_to
+        self._next[error.partition] = first
+        kept = self.delivered.get(error.partition, {})
+        self.delivered[error.partition] = {offset: value for offset, value in kept.items() if offset < first}
+
+    def check_complete(self, visible: VisibleEnds) -> None:
+        """Check that everything that was visible before a read to the end has been delivered."""
+        for index, entry in self.truth.required(visible):
+            value = self.delivered.get(index, {}).get(entry.offset, b"missing")
+            if value != entry.value and not self.may_be_replaced(index, entry.offset):
+                self.violations.append(
+                    f"read_to_end completed early{self.cause_of(index, visible)}: offset {entry.offset} of partition "
+                    f"{index} was visible {self.truth.now - visible.at:.3f} s before, and {value!r} was delivered"
+                )
+                return
+        if self.truth.isolation == READ_COMMITTED:
+            self.check_decided(visible)
+
+    def check_decided(self, visible: VisibleEnds) -> None:
+        for index, offset in self.truth.undecided(visible):
+            self.violations.append(
+                f"read_to_end completed early{self.cause_of(index, visible)}: the transaction of offset {offset} of "
+                f"partition {index} is open"
+            )
+            return
+
+    def cause_of(self, partition: int, visible: VisibleEnds) -> str:
+        """Return what distinguishes the known causes of an early completion."""
+        if not self._is_read(partition):
+            return " in a partition that was added"
+        if visible.is_metadata_old:
+            return " while a broker has old metadata"
+        return ""
+
+    def may_be_replaced(self, partition: int, offset: int) -> bool:
+        """Whether a truncation that the log cannot know of, or has not noticed, put another record there."""
+        if not self.truth.detects_truncations and self.truth.was_recreated:
+            return True
+        truth = self.truth.environment.oracle.truth((self.truth.topic, partition))
+        return any(
+            lost.at >= self.opened_at
+            and lost.first <= offset
+            and (self._position(partition) > offset or not self.truth.detects_truncations)
+            for lost in truth.truncations()
+        )
+
+    def check_delivered(self) -> None:
+        """Check that everything that was ever delivered was a record of the topic, and committed if it has to be."""
+        for partition, offset, value in self._all:
+            if not self.truth.was_appended(partition, offset, value):
+                self.violations.append(
+                    f"a record is delivered that never was: {value!r} at offset {offset} of partition {partition}"
+                )
+            elif self.truth.isolation == READ_COMMITTED and not self.truth.was_committed(partition, offset, value):
+                self.violations.append(
+                    f"a record is delivered that was not committed: offset {offset} of partition {partition}"
+                )
+
+    def check_equal(self, visible: VisibleEnds) -> None:
+        """Check, after the faults have stopped, that the log has what the topic had, and nothing that was truncated."""
+        generation = self.truth.environment.oracle.generations[self.truth.topic]
+        for index, truth in self.truth.partitions(generation):
+            delivered = self.delivered.get(index, {})
+            added = "" if self._is_read(index) else " in a partition that was added"
+            if not self.truth.detects_truncations and (self.truth.was_recreated or truth.truncations()):
+                continue
+            for entry in truth.records(0, visible.ends.get(index, 0), self.truth.isolation, self.truth.now):
+                if delivered.get(entry.offset, b"missing") != entry.value:
+                    self.violations.append(
+                        f"a record is missing at the end{added}: offset {entry.offset} of partition {index}, "
+                        f"{delivered.get(entry.offset)!r} instead of {entry.value!r}"
+                    )
+                    break
+            path = {entry.offset: entry.value for entry in truth.path(truth.epoch())}
+            for offset, value in delivered.items():
+                if offset not in path or path[offset] != value:
+                    self.violations.append(
+                        f"a record that was lost was not taken back: offset {offset} of partition {index}"
+                    )
+                    break
+
+    def _position(self, partition: int) -> int:
+        return self.positions().get(TopicPartition(self.truth.topic, partition), 0)
+
+    def _is_read(self, partition: int) -> bool:
+        return TopicPartition(self.truth.topic, partition) in self.positions()
+
+    def _check_reset(self, error: KafkaDirectError) -> None:
+        oracle = self.truth.environment.oracle
+        if isinstance(error, TopicRecreatedError):
+            if not self.truth.was_recreated:
+                self.violations.append(f"the topic was not recreated, but on_reset is called: {error!r}")
+        elif not self.truth.was_recreated and error.partition is not None:
+            truncations = oracle.truth((self.truth.topic, error.partition)).truncations()
+            if not truncations and not self._has_lost_unacknowledged(error.partition):
+                self.violations.append(f"nothing was truncated, but on_reset is called: {error!r}")
+
+    def _has_lost_unacknowledged(self, partition: int) -> bool:
+        truth = self.truth.environment.oracle.truth((self.truth.topic, partition))
+        return any(truth.path_end(each.parent) > each.start for each in truth.epochs if each.parent >= 0)
+
+
+def check_table(
+    values: Mapping[bytes, bytes], view: View, visible: VisibleEnds, *, cause: str = "read_to_end completed early"
+) -> None:
+    """Check that a table has, of each key, the newest value that was visible, or a later one."""
+    newest: dict[bytes, tuple[int, Entry]] = {}
+    for index, entry in view.truth.required(visible):
+        if entry.key is not None:
+            newest[entry.key] = (index, entry)
+    for key, (index, entry) in newest.items():
+        found = values.get(key)
+        if found == entry.value or view.may_be_replaced(index, entry.offset):
+            continue
+        truth = view.truth.environment.oracle.truth((view.truth.topic, index))
+        later = [
+            each.value
+            for started in truth.epochs
+            for each in truth.path(started.epoch)
+            if each.key == key and each.offset > entry.offset
+        ]
+        if found not in later:
+            known = view.cause_of(index, visible)
+            if not known and view.truth.is_in_several_partitions(key):
+                known = " for a key in several partitions"
+            view.violations.append(
+                f"{cause}{known}: the table has {found!r} for {key!r}, not {entry.value!r} of "
+                f"offset {entry.offset} of partition {index}"
+            )
+            return
+
+
+def raise_first(violations: list[str]) -> None:
+    if violations:
+        raise ViolationError(violations[0])
+
+
+def _acknowledged_end(truth: PartitionTruth) -> int:
+    """Return the offset before which all records of the newest log were visible at some time."""
+    starts = {each.epoch: each for each in truth.epochs}
+    epoch, limit, end = truth.epoch(), _FAR, 0
+    while epoch in starts:
+        end = max(end, min(truth.visible.get(epoch, 0), limit))
+        limit = min(limit, starts[epoch].start)
+        epoch = starts[epoch].parent
+    return end
+
+
+def _entry_at(truth: PartitionTruth, epoch: int, offset: int) -> Entry | None:
+    return next((each for each in truth.path(epoch) if each.offset == offset and each.commit is None), None)

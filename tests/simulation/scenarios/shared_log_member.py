@@ -1,0 +1,390 @@
+"""A process that opens a shared log or a table, uses it from several threads, and checks what it promises."""
+
+from __future__ import annotations
+
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.scenarios.shared_log_checks import Sent, TopicTruth, View, check_table, raise_first
+
+from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
+from pyspark_kafka_direct.errors import (
+    BrokerTimeoutError,
+    DataLossError,
+    IllegalLogStateError,
+    KafkaDirectError,
+    TopicNotFoundError,
+)
+from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
+from pyspark_kafka_direct.log.log_clients import LogClients
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from tests.simulation.environment import Environment
+    from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scenarios.shared_log_checks import VisibleEnds
+
+    from pyspark_kafka_direct.log import LogRecord
+    from pyspark_kafka_direct.producer.async_producer import RecordMetadata
+
+_START_SLACK = 6.0  # seconds: the stop after a failed start, the request for its message, and the connects on the way
+_STOP_SLACK = 1.0  # seconds for callbacks of what a stop fails
+_QUIET_READ_SECONDS = 90.0  # a request that got no response ends after request.timeout.ms
+_DETECTION_SECONDS = 12.0  # a log notices truncations with its next fetches
+_REQUEST_SECONDS = 31.0  # request.timeout.ms, and some time
+_QUIET_STOP_SECONDS = 30.0
+_QUIET_TRIES = 8
+_PERMITTED = (DataLossError, TopicNotFoundError, BrokerTimeoutError)  # after the faults, for what began before
+_IN_FLIGHT_SECONDS = 5.0  # a response may be as old
+_THREAD_END_SECONDS = 0.01  # between the report that a thread ends and its end
+
+
+class _CallbackError(Exception):
+    """What a callback of a history raises."""
+
+
+class LogMember:
+    """One process with one log or table at a time."""
+
+    def __init__(self, environment: Environment, topic: str, name: str, values: Mapping[str, Any]) -> None:
+        self.environment = environment
+        self.topic = topic
+        self.name = name
+        self.values = dict(values)
+        self.process: SimulatedProcess = environment.process(name)
+        self.ended = False
+        self._truth = TopicTruth(environment, topic, "read_committed" if values["committed"] else "read_uncommitted")
+        self._violations: list[str] = []
+        self._opened = 0
+        self._sent_count = 0
+        self._new_session()
+
+    def raise_violations(self) -> None:
+        raise_first(self._violations + self.view.violations)
+
+    def run(self) -> None:
+        """Open the log, run all threads, and check the log after the faults have stopped."""
+        self.process.sleep(self.values["at"])
+        if not self._open():
+            self.ended = True
+            return
+        steps = self.environment.plan.parameters["steps"]
+        remaining = [self.process.spawn(f"thread {n}", partial(self._use, steps, n)) for n in self._thread_numbers()]
+        if self.values["stop_at"] is not None:
+            remaining.append(self.process.spawn("stopper", self._stop_early))
+        while any(not task.greenlet.dead for task in remaining):
+            self.process.sleep(0.1)
+        self.process.sleep(max(0.0, self.environment.quiet_at - self.environment.world.now) + 0.1)
+        if self._is_stopped:
+            self._check_ended()
+            self._new_session()
+            if not self._open():
+                self.ended = True
+                return
+        self._check_quiet()
+        self._stop(_QUIET_STOP_SECONDS)
+        self.process.sleep(_THREAD_END_SECONDS)
+        self._check_ended()
+        self._check_threads()
+        self.ended = True
+
+    def _thread_numbers(self) -> range:
+        return range(len(self.values["threads"]))
+
+    # Opening and stopping.
+
+    def _new_session(self) -> None:
+        self.view = View(self._truth)
+        self._is_stopped = False
+        self._delivered = 0
+        self._reads: list[Future[None]] = []
+        self._sends: list[_Send] = []
+
+    def _open(self) -> bool:
+        """Open the log; after failures again, as long as there may be faults. Return whether it is open."""
+        while True:
+            quiet, started = self.environment.is_quiet, self.environment.world.now
+            visible = self._truth.visible_ends()
+            self._opened += 1
+            self._build()
+            try:
+                with self.environment.world.operation():
+                    self._log.start()
+            except (KafkaDirectError, _CallbackError) as error:
+                self._check_time("start()", started, self._start_timeout(quiet=quiet) + _START_SLACK)
+                if isinstance(error, IllegalLogStateError):
+                    raise
+                if quiet and isinstance(error, TopicNotFoundError) and not self._truth.exists:
+                    return False
+                if quiet and not isinstance(error, (_CallbackError, DataLossError)):
+                    self._violations.append(f"start() fails though no fault is left: {error!r}")
+                    return False
+                self._new_session()
+                self.process.sleep(0.5)
+                continue
+            self._check_complete(visible)
+            return True
+
+    def _build(self) -> None:
+        values = self.values
+        clients = LogClients(
+            self.environment.client(self.process),
+            FetchSettings(
+                "read_committed" if values["committed"] else "read_uncommitted",
+                fetch_max_wait_ms=values["fetch_wait_ms"],
+                max_partition_fetch_bytes=values["fetch_bytes"],
+            ),
+            produce=ProducerSettings(max_in_flight=values["in_flight"]),
+        )
+        timeout = self._start_timeout(quiet=self.environment.is_quiet)
+        self._table: KafkaTable | None = None
+        if values["table"]:
+            self._table = KafkaTable(self.topic, clients, start_timeout=timeout)
+            self._log = self._table.log
+        else:
+            self._log = KafkaBasedLog(
+                self.topic,
+                clients,
+                on_record=self._on_record,
+                on_reset=self._on_reset,
+                start_timeout=timeout,
+            )
+        log = self._log
+        self.view.positions = lambda: log.positions
+
+    def _start_timeout(self, *, quiet: bool) -> float:
+        return _QUIET_READ_SECONDS if quiet else float(self.values["start_timeout"])
+
+    def _stop_early(self) -> None:
+        self.process.sleep(max(0.0, self.environment.started_at + self.values["stop_at"] - self.environment.world.now))
+        self._is_stopped = True
+        self._stop(self.values["stop_timeout"])
+
+    def _stop(self, timeout: float) -> None:
+        started = self.environment.world.now
+        with self.environment.world.operation():
+            self._log.stop(timeout)
+        self._check_time(f"stop({timeout:g})", started, timeout + _STOP_SLACK)
+        for read in self._reads:
+            if not read.done():
+                self._violations.append("a read to the end is pending after stop()")
+
+    # Callbacks.
+
+    def _on_record(self, record: LogRecord) -> None:
+        self.view.deliver(record)
+        self._delivered += 1
+        if self._delivered == self.values["fails_at"] and self._opened == 1:
+            raise _CallbackError
+
+    def _on_reset(self, error: KafkaDirectError) -> bool:
+        self.view.reset(error, reread=self.values["reread"])
+        return bool(self.values["reread"])
+
+    # Steps.
+
+    def _use(self, steps: int, number: int) -> None:
+        for step in self.values["threads"][number][:steps]:
+            self.process.sleep(step["pause"])
+            started = self.environment.world.now
+            try:
+                with self.environment.world.operation():
+                    getattr(self, f"_{step['kind']}")(step)
+            except IllegalLogStateError:
+                if not self._is_stopped:
+                    raise
+                return
+            except RuntimeError:
+                if not self._is_stopped:  # a send while the producer is closed
+                    raise
+                return
+            except KafkaDirectError as error:
+                began_quiet = started > self.environment.quiet_at + _IN_FLIGHT_SECONDS
+                if began_quiet and not isinstance(error, _PERMITTED):
+                    raise
+
+    def _send(self, step: Mapping[str, Any]) -> None:
+        for number in range(step["records"]):
+            self._sent_count += 1
+            key = b"s%d" % (number % step["keys"])
+            value = None if step["tombstones"] and number == 0 else b"%s-%d" % (self.name.encode(), self._sent_count)
+            send = _Send(self, Sent(key, value))
+            if step["as_future"] or self._table is not None:
+                assert value is None or self._table is None or key
+                if self._table is not None:
+                    future = self._table.delete(key) if value is None else self._table.put(key, value)
+                else:
+                    future = self._log.send_with_receipt(key, value)
+                self._sends.append(send)
+                future.add_done_callback(send.on_future)
+            else:
+                self._log.send(key, value, send.on_done)
+                self._sends.append(send)
+
+    def _read_to_end(self, step: Mapping[str, Any]) -> None:
+        future = self._start_read(again=step["again"])
+        with suppress(FutureTimeoutError, _CallbackError):
+            future.result(step["timeout"])
+
+    def _wait_for(self, step: Mapping[str, Any]) -> None:
+        done = [each for each in self._sends if each.metadata is not None]
+        if not done:
+            return
+        send = done[-1]
+        metadata = send.metadata
+        assert metadata is not None
+        visible, started = self._truth.visible_ends(), self.environment.world.now
+        try:
+            self._log.wait_for(metadata, step["timeout"])
+        except ValueError:
+            if metadata.partition < self.environment.plan.parameters["partitions"] and not self._truth.was_recreated:
+                raise
+            return  # of a partition that was added
+        except _CallbackError:
+            return
+        finally:
+            self._check_time("wait_for()", started, step["timeout"] + _STOP_SLACK)
+        ends = {metadata.partition: metadata.offset + 1}
+        if self._table is None and not self._truth.was_recreated:
+            for index, entry in self._truth.required(visible._replace(ends=ends)):
+                if entry.offset == metadata.offset and entry.offset not in self.view.delivered.get(index, {}):
+                    self.view.violations.append(
+                        f"wait_for returned before offset {entry.offset} of partition {index} was delivered"
+                    )
+
+    def _flush(self, step: Mapping[str, Any]) -> None:
+        sends, started = list(self._sends), self.environment.world.now
+        try:
+            self._log.flush(step["timeout"])
+        finally:
+            self._check_time("flush()", started, step["timeout"] + _STOP_SLACK)
+        if any(not each.calls for each in sends):
+            self._violations.append("flush() returned before a callback of send() was called")
+
+    def _start_read(self, *, again: bool = False) -> Future[None]:
+        visible = self._truth.visible_ends()
+        sends = list(self._sends)
+        calls: list[BaseException | None] = []
+
+        def on_end(error: BaseException | None) -> None:
+            calls.append(error)
+            if len(calls) > 1:
+                self._violations.append("a callback of read_to_end is called twice")
+            if error is None:
+                self._check_complete(visible)
+                if any(not each.calls for each in sends):
+                    self._violations.append("read_to_end completed before a callback of an earlier send()")
+            if again and not self._is_stopped and not isinstance(error, IllegalLogStateError):
+                self._reads.append(self._log.read_to_end())
+
+        future = self._log.read_to_end(on_end)
+        self._reads.append(future)
+        return future
+
+    # Checks.
+
+    def _check_complete(self, visible: VisibleEnds) -> None:
+        if self._table is not None:
+            check_table(self._table.snapshot(), self.view, visible)
+        else:
+            self.view.check_complete(visible)
+
+    def _check_quiet(self) -> None:
+        """Check that reads to the end succeed, and that the log then equals the topic."""
+        visible = self._truth.visible_ends()
+        if not self._read_when_quiet():
+            return
+        if self._truth.may_have_lost_records:
+            self.process.sleep(_DETECTION_SECONDS)
+            visible = self._truth.visible_ends()
+            if not self._read_when_quiet():
+                return
+        if self._table is None:
+            self.view.check_equal(visible)
+        elif self._truth.detects_truncations or not self._truth.was_recreated:
+            check_table(self._table.snapshot(), self.view, visible, cause="the table is wrong at the end")
+
+    def _read_when_quiet(self) -> bool:
+        error: BaseException | None = None
+        for _ in range(_QUIET_TRIES):
+            future = self._start_read()
+            try:
+                future.result(_QUIET_READ_SECONDS)
+            except FutureTimeoutError:
+                self._violations.append(
+                    f"read_to_end takes more than {_QUIET_READ_SECONDS:.0f} s though no fault is left: "
+                    f"{self._log._worker.last_error!r}"
+                )
+                return False
+            except TopicNotFoundError as raised:
+                if not self._truth.exists:
+                    return False
+                error = raised
+            except (KafkaDirectError, _CallbackError) as raised:
+                error = raised
+            else:
+                return True
+            self.process.sleep(1.0)
+        self._violations.append(f"read_to_end fails though no fault is left: {error!r}")
+        return False
+
+    def _check_ended(self) -> None:
+        """Check what has to hold of a log that was stopped."""
+        self.view.check_delivered()
+        for send in self._sends:
+            if send.calls != 1:
+                self._violations.append(f"a callback of send() is called {send.calls} times")
+            send.check_outcome(self._truth)
+
+    def _check_threads(self) -> None:
+        """Check that no thread remains, but for requests in the background, which end with their timeout."""
+        if self._threads():
+            self.process.sleep(_REQUEST_SECONDS)
+        if alive := self._threads():
+            self._violations.append(f"threads remain after stop(): {alive}")
+
+    def _threads(self) -> list[str]:
+        world = self.environment.world
+        return [
+            task.name
+            for task in world.tasks
+            if task.process is self.process and not task.greenlet.dead and task is not world.current
+        ]
+
+    def _check_time(self, name: str, since: float, seconds: float) -> None:
+        passed = self.environment.world.now - since
+        if passed > seconds:
+            self._violations.append(f"{name} takes {passed:.2f} s, and its timeout is over after {seconds:.2f} s")
+
+
+class _Send:
+    """A record that was sent, and what its callback got."""
+
+    def __init__(self, member: LogMember, record: Sent) -> None:
+        self._member = member
+        self.record = record
+        self.calls = 0
+        self.metadata: RecordMetadata | None = None
+        self.error: BaseException | None = None
+
+    def on_future(self, future: Future[RecordMetadata]) -> None:
+        error = future.exception()
+        self.on_done(None if error is not None else future.result(), error)
+
+    def on_done(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        self.calls += 1
+        self.metadata, self.error = metadata, error
+
+    def check_outcome(self, truth: TopicTruth) -> None:
+        value = self.record.value
+        violations = self._member.view.violations
+        if self.metadata is not None and not truth.was_appended(self.metadata.partition, self.metadata.offset, value):
+            violations.append(f"a record was acknowledged that is not at its offset: {self.metadata}")
+        if value is not None and truth.exists and (count := truth.count_in_log(value)) > 1:
+            violations.append(f"a record was written {count} times")
+        if value is not None and "were not written" in str(self.error) and truth.exists and truth.count_in_log(value):
+            violations.append(f"a record was written, and the error is: {self.error!r}")

@@ -1,0 +1,271 @@
+"""A stand-in for Spark that runs a query with the exactly-once sink: drivers, tasks, executors and the commit log."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
+from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask, WriteTaskContext
+from pyspark_kafka_direct.errors import KafkaDirectError, TransactionStateError
+from pyspark_kafka_direct.spark.write_schema import WriteSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.simulation.environment import Environment
+    from tests.simulation.process import SimulatedProcess
+
+    from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage
+
+TARGET: Final = "target"
+STATE_TOPIC: Final = "sink-state"
+STAGING_TOPIC: Final = "staging"
+_TASK_ATTEMPTS = 4  # spark.task.maxFailures
+_MAX_RUNS = 60
+
+
+class ConcurrentRunError(Exception):
+    """Another run has written the batch's entry of the commit log, so Spark ends this one."""
+
+
+class SinkQuery:
+    """A streaming query with its checkpoint, which outlives its drivers.
+
+    Args:
+        environment: The environment.
+        name: The name, which each row contains.
+        parameters: ``batches``, a sequence of the partitions of each batch's rows; ``parallelism`` of each run in turn;
+            ``prefix``; ``staged``, whether rows go to a staging topic; ``restart_seconds``; ``pauses``, seconds before
+            steps of batches as ``[run, batch, step, seconds]``; ``speculated`` batches; the settings of timeouts.
+    """
+
+    def __init__(self, environment: Environment, name: str, parameters: Mapping[str, Any]) -> None:
+        self.environment = environment
+        self.name = name
+        self.parameters = parameters
+        self.id = str(UUID(int=0x5EED_0000 + sum(name.encode()), version=4))
+        self.batches: Sequence[Sequence[int]] = parameters["batches"][: parameters["batch_count"]]
+        self.commit_log: dict[int, str] = {}  # run ids by batch
+        self.drivers: list[SinkDriver] = []
+        self.rejection: TransactionStateError | None = None  # that no restart resolves
+        self.notes: list[str] = []  # violations that matter less than lost and duplicated rows
+        self.executors: list[SimulatedProcess] = []
+        self._executor_number = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.rejection is not None or len(self.commit_log) == len(self.batches)
+
+    def rows(self, batch: int) -> list[tuple[bytes, int]]:
+        """Return the values and partitions of a batch's rows."""
+        return [
+            (b"%s-%d-%d" % (self.name.encode(), batch, row), partition)
+            for row, partition in enumerate(self.batches[batch])
+        ]
+
+    def start_driver(self) -> None:
+        """Start a driver process; others may run already."""
+        if self.is_done:
+            return
+        if len(self.drivers) >= _MAX_RUNS:
+            self.notes.append(f"query {self.name} was started {_MAX_RUNS} times and is not done")
+            return
+        driver = SinkDriver(self, len(self.drivers))
+        self.drivers.append(driver)
+        driver.process.spawn("query", driver.run)
+
+    def driver_ended(self, driver: SinkDriver) -> None:
+        """Restart the query, unless a newer driver runs."""
+        if driver is self.drivers[-1] and not self.is_done:
+            self.environment.world.after(self.parameters["restart_seconds"], self._restart_after, driver)
+
+    def paused(self, process: SimulatedProcess) -> None:
+        """Replace a driver that hangs; the old one wakes up later."""
+        if self.drivers and process is self.drivers[-1].process:
+            self.environment.world.after(self.parameters["restart_seconds"], self.start_driver)
+
+    def executor(self, slot: int) -> SimulatedProcess:
+        """Return an executor that lives."""
+        living = [each for each in self.executors if not each.dead]
+        while len(living) <= slot:
+            self._executor_number += 1
+            process = self.environment.process(f"{self.name}-executor-{self._executor_number}")
+            self.executors.append(process)
+            living.append(process)
+        return living[slot]
+
+    def _restart_after(self, driver: SinkDriver) -> None:
+        if driver is self.drivers[-1]:
+            self.start_driver()
+
+
+class SinkDriver:
+    """One run of the query."""
+
+    def __init__(self, query: SinkQuery, number: int) -> None:
+        self.query = query
+        self.number = number
+        self.run_id = str(UUID(int=(sum(query.name.encode()) << 32) + number + 1, version=4))
+        self.process = query.environment.process(f"{query.name}-driver-{number}")
+        self.started_at = query.environment.world.now
+        parameters = query.parameters
+        prefix = parameters["prefix"]
+        connection = query.environment.settings(
+            request_timeout_ms=parameters["request_timeout_ms"], default_api_timeout_ms=parameters["api_timeout_ms"]
+        )
+        produce = ProducerSettings(
+            batch_bytes=parameters["batch_bytes"], delivery_timeout_ms=parameters["delivery_timeout_ms"]
+        )
+        location = f"topic:{STAGING_TOPIC}" if parameters["staged"] else None
+        staging = StagingConfig(f"{prefix}.sink", 0 if parameters["staged"] else 1 << 20, location)
+        self._task = StagingWriteTask(
+            connection=connection,
+            produce=produce,
+            schema=WriteSchema(value=0, partition=1),
+            topic=TARGET,
+            stamp=False,
+            staging=staging,
+            job=None,
+        )
+        self._committer = ExactlyOnceCommitter(
+            connection=connection,
+            produce=produce,
+            staging=staging,
+            prefix=prefix,
+            topic=TARGET,
+            sink_state_topic=STATE_TOPIC,
+            timeout_ms=parameters["transaction_timeout_ms"],
+            reset_token=None,
+            checkpoint=None,
+        )
+
+    @property
+    def is_newest(self) -> bool:
+        return self is self.query.drivers[-1]
+
+    def run(self) -> None:
+        """Run batches until all are committed, or until one fails; the query then restarts."""
+        world = self.query.environment.world
+        batch = len(self.query.commit_log)
+        try:
+            while batch < len(self.query.batches):
+                with world.operation():
+                    self._run_batch(batch)
+                batch += 1
+        except ConcurrentRunError as error:
+            world.trace("run ended", self.process.name, str(error))
+        except KafkaDirectError as error:
+            world.trace("run failed", self.process.name, batch, type(error).__name__, str(error)[:160])
+            self._check_failure(batch, error)
+        finally:  # also if the process dies
+            self.query.driver_ended(self)
+
+    def _run_batch(self, batch: int) -> None:
+        pool = self.query.environment.pool(self.process)
+        self._pause(batch, "plan")
+        self._committer.prepare(pool)
+        self._pause(batch, "tasks")
+        messages = self._run_tasks(batch)
+        self._pause(batch, "commit")
+        try:
+            self._committer.commit(messages, batch, pool)
+        except KafkaDirectError:
+            self._committer.abort(messages, pool)
+            raise
+        self._pause(batch, "commit log")
+        if batch in self.query.commit_log:
+            raise ConcurrentRunError(f"batch {batch} has an entry in the commit log")
+        self.query.commit_log[batch] = self.run_id
+        self.query.environment.world.trace("batch committed", self.process.name, batch)
+
+    def _pause(self, batch: int, step: str) -> None:
+        for run, paused_batch, paused_step, seconds in self.query.parameters["pauses"]:
+            if (run, paused_batch, paused_step) == (self.number, batch, step):
+                self.query.environment.world.trace("paused", self.process.name, batch, step, seconds)
+                self.query.paused(self.process)
+                self.process.sleep(seconds)
+
+    def _run_tasks(self, batch: int) -> list[StagedCommitMessage]:
+        rows = self.query.rows(batch)
+        parallelism = self.query.parameters["parallelism"]
+        count = parallelism[self.number % len(parallelism)]
+        size = -(-len(rows) // count) or 1
+        tasks = [
+            _TaskSet(self, batch, index, rows[index * size : (index + 1) * size], self._task) for index in range(count)
+        ]
+        for task in tasks:
+            task.start_attempt()
+            if batch in self.query.parameters["speculated"]:
+                task.start_attempt()
+        return [task.result(self.process) for task in tasks]
+
+    def _check_failure(self, batch: int, error: KafkaDirectError) -> None:
+        query = self.query
+        if isinstance(error, TransactionStateError):
+            if "Another query uses this" in str(error):
+                query.rejection = error
+            elif self.is_newest and "fenced it and sent" in str(error):
+                query.notes.append(f"the newest run is superseded by an older one: {error}")
+        elif self.is_newest and self.started_at > query.environment.quiet_at + 200:
+            query.notes.append(f"batch {batch} fails though no fault is left: {error!r}")
+
+
+class _TaskSet:
+    """The attempts of one task; the first that succeeds counts."""
+
+    def __init__(
+        self, driver: SinkDriver, batch: int, index: int, rows: Sequence[tuple[bytes, int]], task: StagingWriteTask
+    ) -> None:
+        self._driver = driver
+        self._batch = batch
+        self._index = index
+        self._rows = rows
+        self._task = task
+        self._attempts = 0
+        self._running = 0
+        self._last_error: KafkaDirectError | None = None
+        self._result: Future[StagedCommitMessage] = Future()
+
+    def start_attempt(self) -> None:
+        attempt = self._attempts
+        self._attempts += 1
+        self._running += 1
+        executor = self._driver.query.executor((self._index + attempt) % 2)
+        executor.spawn(f"task {self._batch}.{self._index}.{attempt}", partial(self._run_attempt, executor, attempt))
+
+    def result(self, process: SimulatedProcess) -> StagedCommitMessage:
+        process.wait_for_future(self._result, None)
+        return self._result.result(0)
+
+    def _run_attempt(self, executor: SimulatedProcess, attempt: int) -> None:
+        driver = self._driver
+        context = WriteTaskContext(
+            self._index, attempt, query_id=driver.query.id, batch_id=self._batch, run_id=driver.run_id
+        )
+        values = pa.array([value for value, _ in self._rows], pa.binary())
+        partitions = pa.array([partition for _, partition in self._rows], pa.int32())
+        rows = pa.RecordBatch.from_arrays([values, partitions], ["value", "partition"])
+        try:
+            message = self._task.write(iter([rows]), context, driver.query.environment.pool(executor))
+            if not self._result.done():
+                self._result.set_result(message)
+        except KafkaDirectError as error:
+            self._last_error = error
+        finally:  # also if the executor dies
+            self._running -= 1
+            self._attempt_ended()
+
+    def _attempt_ended(self) -> None:
+        if self._result.done() or self._running or self._driver.process.dead:
+            return
+        if self._attempts < _TASK_ATTEMPTS:
+            self._driver.query.environment.world.after(0.1, self.start_attempt)
+        else:
+            error = self._last_error or KafkaDirectError("all executors of a task were lost")
+            self._result.set_exception(error)

@@ -1,0 +1,156 @@
+"""A stand-in for Spark's task scheduler: executors that read ranges, retries and speculative copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.consumer.range_reader import read_range
+from pyspark_kafka_direct.consumer.range_request import ReadCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from tests.simulation.environment import Environment
+    from tests.simulation.process import SimulatedProcess
+
+    from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
+    from pyspark_kafka_direct.offsets import OffsetRange
+
+MAX_FAILURES = 4  # spark.task.maxFailures
+_POLL_SECONDS = 1.0
+
+
+class TaskLostError(Exception):
+    """The executors of a task died."""
+
+
+class TaskRead(NamedTuple):
+    """The result of a task."""
+
+    offsets: OffsetRange
+    topic_id: UUID | None
+    started_at: float
+    ended_at: float
+    rows: tuple[tuple[int, bytes | None], ...]  # offset and value
+    counts: ReadCounts
+
+
+class _Attempt:
+    """One run of a task in an executor."""
+
+    def __init__(self, task: int, executor: SimulatedProcess) -> None:
+        self.task = task
+        self.executor = executor
+        self.result: TaskRead | None = None
+        self.error: Exception | None = None
+        self.ended = False
+
+
+class TaskScheduler:
+    """Runs the tasks of a query; an executor runs one at a time."""
+
+    def __init__(self, environment: Environment, name: str) -> None:
+        self._environment = environment
+        self._world = environment.world
+        self._name = name
+        self._rng = environment.world.rng(f"tasks of {name}")
+        self._executors: list[SimulatedProcess] = []
+        self._started = 0
+        self._slots: int = environment.plan.parameters["executors"]
+        self._speculation: float = environment.plan.parameters["speculation"]
+
+    def run(
+        self,
+        driver: SimulatedProcess,
+        reader: KafkaPartitionReader,
+        partitions: Sequence[KafkaInputPartition],
+        on_start: Callable[[], None],
+    ) -> list[TaskRead]:
+        """Run a task for each partition; raise the error of a task that failed too often."""
+        tasks = dict(enumerate(partitions))
+        failures = dict.fromkeys(tasks, 0)
+        pending = list(tasks)
+        speculative = [each for each in pending if self._rng.random() < self._speculation]
+        running: list[_Attempt] = []
+        results: dict[int, TaskRead] = {}
+        while len(results) < len(tasks):
+            for executor in self._idle_executors(running):
+                if not pending and not speculative:
+                    break
+                number = (pending or speculative).pop(0)
+                if number in results:
+                    continue
+                running.append(self._start(driver, executor, reader, partitions[number], number, failures[number]))
+                on_start()
+            self._world.block("the tasks of a batch", _POLL_SECONDS)
+            for attempt in tuple(running):
+                if not attempt.ended and not attempt.executor.dead:
+                    continue
+                running.remove(attempt)
+                number = attempt.task
+                if attempt.result is not None:
+                    results.setdefault(number, attempt.result)
+                elif number not in results:
+                    failures[number] += 1
+                    if failures[number] >= MAX_FAILURES:
+                        raise attempt.error or TaskLostError("a task lost its executor too often")
+                    if number not in pending and all(each.task != number for each in running):
+                        pending.append(number)
+        for attempt in running:  # the slower copies
+            attempt.executor.kill()
+        return [results[number] for number in tasks]
+
+    def kill(self) -> None:
+        for executor in self._executors:
+            executor.kill()
+
+    def _idle_executors(self, running: Sequence[_Attempt]) -> list[SimulatedProcess]:
+        self._executors = [each for each in self._executors if not each.dead]
+        while len(self._executors) < self._slots:
+            self._started += 1
+            self._executors.append(self._environment.process(f"executor-{self._name}-{self._started}"))
+        busy = [attempt.executor for attempt in running]
+        return [each for each in self._executors if each not in busy]
+
+    def _start(
+        self,
+        driver: SimulatedProcess,
+        executor: SimulatedProcess,
+        reader: KafkaPartitionReader,
+        partition: KafkaInputPartition,
+        number: int,
+        failures: int,
+    ) -> _Attempt:
+        attempt = _Attempt(number, executor)
+        waiting = self._world.current
+
+        def run() -> None:
+            try:
+                attempt.result = self._read(executor, reader, partition, retried=failures > 0)
+            except Exception as error:
+                attempt.error = error
+            finally:
+                attempt.ended = True
+                if not driver.dead:
+                    self._world.wake(waiting)
+
+        executor.spawn(f"task {number}", run)
+        return attempt
+
+    def _read(
+        self, executor: SimulatedProcess, reader: KafkaPartitionReader, partition: KafkaInputPartition, *, retried: bool
+    ) -> TaskRead:
+        """Read a range as ``KafkaPartitionReader.read`` does, with the executor's pool."""
+        pool = self._environment.pool(executor)
+        if retried:
+            pool.clear()
+        task = partition.task
+        counts = ReadCounts()
+        rows: list[tuple[int, bytes | None]] = []
+        started_at = self._world.now
+        with self._world.operation():
+            settings, fetch, request = reader.task_reader.prepare(task, reader.schema.columns)
+            for batch in read_range(settings, fetch, request, counts, pool=pool):
+                rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        return TaskRead(task.offsets, task.topic_id, started_at, self._world.now, tuple(rows), counts)

@@ -1,0 +1,118 @@
+"""The encoders and decoders by ``kio`` and by the package's message tables give the same."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.simulation import kio_codec
+from tests.simulation.wire import APIS, FETCH
+from tests.unit.protocol.message_values import plain, values
+
+from pyspark_kafka_direct.protocol import messages
+from pyspark_kafka_direct.protocol.codec import compile_reader, compile_writer
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.protocol.schema import ApiMessageType, StructSpec
+
+EVERY = [
+    pytest.param(api, version, id=f"{api.name}-{version}")
+    for api in APIS.values()
+    for version in range(api.versions.lowest, api.versions.highest + 1)
+]
+EXAMPLES = settings(max_examples=5)
+
+
+def encode_by_tables(api: ApiMessageType, of: StructSpec, version: int, given: dict[str, Any]) -> bytes:
+    out = bytearray()
+    compile_writer(of, version, flexible=api.is_flexible(version))(out, given)
+    return bytes(out)
+
+
+def decode_by_tables(api: ApiMessageType, of: StructSpec, version: int, body: bytes) -> Any:
+    decoded: list[Any] = []
+    assert compile_reader(of, version, flexible=api.is_flexible(version))(body, 0, decoded) == len(body)
+    return decoded[0]
+
+
+def drop_some(values: Any, source: random.Random) -> Any:
+    """Return values without some fields, at every depth; all messages have their records."""
+    if isinstance(values, dict):
+        return {
+            name: drop_some(each, source) for name, each in values.items() if name == "records" or source.random() < 0.7
+        }
+    return [drop_some(each, source) for each in values] if isinstance(values, list) else values
+
+
+@pytest.mark.parametrize(("api", "version"), EVERY)
+def test_both_encode_the_same(api: ApiMessageType, version: int) -> None:
+    @EXAMPLES
+    @given(values(api.request, version), values(api.response, version))
+    def check(request: dict[str, Any], response: dict[str, Any]) -> None:
+        assert kio_codec.encode_request(api, version, request) == encode_by_tables(api, api.request, version, request)
+        assert kio_codec.encode_body(api, version, response) == encode_by_tables(api, api.response, version, response)
+
+    check()
+
+
+@pytest.mark.parametrize(("api", "version"), EVERY)
+def test_both_have_the_same_defaults(api: ApiMessageType, version: int) -> None:
+    @EXAMPLES
+    @given(values(api.request, version), values(api.response, version), st.integers(0, 1 << 30))
+    def check(request: dict[str, Any], response: dict[str, Any], seed: int) -> None:
+        source = random.Random(seed)
+        request, response = drop_some(request, source), drop_some(response, source)
+        assert kio_codec.encode_request(api, version, request) == encode_by_tables(api, api.request, version, request)
+        assert kio_codec.encode_body(api, version, response) == encode_by_tables(api, api.response, version, response)
+
+    check()
+
+
+@pytest.mark.parametrize(("api", "version"), EVERY)
+def test_both_decode_the_same(api: ApiMessageType, version: int) -> None:
+    @EXAMPLES
+    @given(values(api.request, version), values(api.response, version))
+    def check(request: dict[str, Any], response: dict[str, Any]) -> None:
+        body = encode_by_tables(api, api.request, version, request)
+        decoded = kio_codec.decode_body(api, version, body)
+        assert isinstance(decoded, api.request.value_class)
+        assert repr(decoded) == repr(decode_by_tables(api, api.request, version, body))
+        body = encode_by_tables(api, api.response, version, response)
+        decoded = kio_codec.decode_response(api, version, body)
+        assert repr(decoded) == repr(decode_by_tables(api, api.response, version, body))
+
+    check()
+
+
+def test_named_tuples_are_values_too() -> None:
+    request = kio_codec.decode_body(FETCH, 12, kio_codec.encode_request(FETCH, 12, {"topics": [{"topic": "t"}]}))
+    assert kio_codec.encode_request(FETCH, 12, request) == kio_codec.encode_request(FETCH, 12, plain(request))
+
+
+def test_unknown_field_names_are_rejected() -> None:
+    with pytest.raises(ValueError, match="Topic has no field nam"):
+        kio_codec.encode_request(messages.METADATA, 9, {"topics": [{"nam": "t"}]})
+
+
+def test_only_ignorable_fields_are_dropped() -> None:
+    with pytest.raises(ValueError, match="has no field include_topic_authorized_operations"):
+        kio_codec.encode_request(messages.METADATA, 7, {"include_topic_authorized_operations": True})
+    assert kio_codec.encode_request(FETCH, 12, {"topics": [{"topic": "t", "topic_id": UUID(int=7)}]})
+
+
+def test_a_fetch_takes_less_than_two_milliseconds() -> None:
+    partitions = [{"partition": each, "fetch_offset": 7, "partition_max_bytes": 1 << 20} for each in range(4)]
+    request = kio_codec.encode_request(FETCH, 12, {"topics": [{"topic": "t", "partitions": partitions}]})
+    responses = [{"topic": "t", "partitions": [{"partition_index": each, "records": bytes(2000)} for each in range(4)]}]
+    durations = []
+    for _ in range(20):
+        started = time.perf_counter()
+        kio_codec.decode_body(FETCH, 12, request)
+        kio_codec.encode_body(FETCH, 12, {"responses": responses})
+        durations.append(time.perf_counter() - started)
+    assert min(durations) < 0.002

@@ -1,0 +1,87 @@
+"""Streaming queries that die at each step, without other faults; and bugs that a history of a few seeds must find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.simulation.errors import ViolationError
+from tests.simulation.history import Event, Plan
+from tests.simulation.planted_micro_batches import BUGS
+from tests.simulation.runner import run_seed
+from tests.simulation.scenarios import micro_batches
+from tests.simulation.scenarios.spark_stand_in import STEPS
+from tests.simulation.scheduler import World
+
+STARTS = ("earliest", "latest", '{"flights": {"0": 3, "1": -2}}')
+
+
+def plan(*, start: str = "earliest", crashes: Any = (), events: Any = (), legacy: bool = False, **options: str) -> Plan:
+    """Return a history of two runs and a final one, with records that are appended in between."""
+    run = {
+        "trigger": "processing time",
+        "triggers": 5,
+        "interval": 0.2,
+        "pause": 0.0,
+        "skip_loss": False,
+        "options": {"subscribe": "flights", "startingOffsets": start, "failOnDataLoss": "true", **options},
+    }
+    batch = {"records": 5, "keys": 0, "producer": 0, "transaction": None}
+    log = [{**batch, "partition": number} for number in range(4)]
+    appends = [{**batch, "partition": number, "at": 0.3 + 0.2 * number} for number in range(6)]
+    parameters = {
+        "brokers": 2,
+        "cluster": {},
+        "partitions": {"flights": 2},
+        "log": log,
+        "append_list": appends,
+        "appends": len(appends),
+        "late_list": appends[:1],
+        "late": 1,
+        "run_list": [run, run],
+        "runs": 2,
+        "crash_list": crashes,
+        "crashes": len(crashes),
+        "executors": 2,
+        "speculation": 0.0,
+        "legacy": legacy,
+        "committed": [0],
+    }
+    return Plan(micro_batches.NAME, parameters, events, quiet_after=4.0)
+
+
+def run(history: Plan) -> None:
+    world = World(1)
+    try:
+        micro_batches.run(world, history)
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_that_dies_at_each_step(step: str, start: str, legacy: bool) -> None:
+    for count in range(3):
+        run(plan(start=start, crashes=[{"run": 0, "step": step, "count": count}], legacy=legacy))
+
+
+@pytest.mark.parametrize("kind", ["crash_before_request", "crash_after_request"])
+@pytest.mark.parametrize("start", STARTS)
+def test_a_process_that_dies_at_each_request(start: str, kind: str) -> None:
+    for request in range(0, 40, 1 if start == "earliest" else 5):
+        run(plan(start=start, events=[Event(kind, request=request)], commitGroupId="lag", maxOffsetsPerTrigger="4"))
+
+
+def test_both_processes_of_a_run_die() -> None:
+    for first in range(4, 30, 3):
+        crashes = [Event("crash_after_request", request=request) for request in (first, first + 5)]
+        run(plan(events=crashes, maxOffsetsPerTrigger="3"))
+
+
+@pytest.mark.parametrize("name", ["replanned until latest", "commits ahead", "idle forever", "lower end not reported"])
+def test_planted_bugs_are_found_soon(name: str) -> None:
+    bug = next(each for each in BUGS if each.name == name)
+    with bug.planted():
+        failures = (run_seed(seed, micro_batches.NAME, "short").failure for seed in range(1, 60))
+        assert any(failure is not None and ViolationError.__name__ in failure.kind for failure in failures)

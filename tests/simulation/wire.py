@@ -1,0 +1,221 @@
+"""The bytes of requests and responses on the side of a broker, by the package's message tables or by ``kio``."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark_kafka_direct.protocol import messages
+from pyspark_kafka_direct.protocol.codec import compile_reader, compile_writer
+from pyspark_kafka_direct.protocol.schema import (
+    ApiMessageType,
+    ArrayType,
+    StructSpec,
+    array,
+    message_type,
+    scalar,
+    tagged_struct,
+)
+from pyspark_kafka_direct.protocol.schema import struct as record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The package's codec of Fetch has no table (protocol/fetch_codec.py). After FetchRequest.json and FetchResponse.json.
+FETCH: Final = message_type(
+    "Fetch",
+    1,
+    "4-17",
+    12,
+    request=record(
+        "FetchRequest",
+        scalar("replica_id", "int32", "0-14", default=-1, ignorable=True),
+        scalar("max_wait_ms", "int32"),
+        scalar("min_bytes", "int32"),
+        scalar("max_bytes", "int32", "3+", default=0x7FFF_FFFF, ignorable=True),
+        scalar("isolation_level", "int8", "4+"),
+        scalar("session_id", "int32", "7+", ignorable=True),
+        scalar("session_epoch", "int32", "7+", default=-1, ignorable=True),
+        array(
+            "topics",
+            record(
+                "FetchTopic",
+                scalar("topic", "string", "0-12", ignorable=True),
+                scalar("topic_id", "uuid", "13+", ignorable=True),
+                array(
+                    "partitions",
+                    record(
+                        "FetchPartition",
+                        scalar("partition", "int32"),
+                        scalar("current_leader_epoch", "int32", "9+", default=-1, ignorable=True),
+                        scalar("fetch_offset", "int64"),
+                        scalar("last_fetched_epoch", "int32", "12+", default=-1),
+                        scalar("log_start_offset", "int64", "5+", default=-1, ignorable=True),
+                        scalar("partition_max_bytes", "int32"),
+                    ),
+                ),
+            ),
+        ),
+        array(
+            "forgotten_topics_data",
+            record(
+                "ForgottenTopic",
+                scalar("topic", "string", "7-12", ignorable=True),
+                scalar("topic_id", "uuid", "13+", ignorable=True),
+                array("partitions", "int32", "7+"),
+            ),
+            "7+",
+        ),
+        scalar("rack_id", "string", "11+", ignorable=True),
+    ),
+    response=record(
+        "FetchResponse",
+        scalar("throttle_time_ms", "int32", "1+", ignorable=True),
+        scalar("error_code", "int16", "7+", ignorable=True),
+        scalar("session_id", "int32", "7+"),
+        array(
+            "responses",
+            record(
+                "FetchableTopicResponse",
+                scalar("topic", "string", "0-12", ignorable=True),
+                scalar("topic_id", "uuid", "13+", ignorable=True),
+                array(
+                    "partitions",
+                    record(
+                        "PartitionData",
+                        scalar("partition_index", "int32"),
+                        scalar("error_code", "int16"),
+                        scalar("high_watermark", "int64"),
+                        scalar("last_stable_offset", "int64", "4+", default=-1, ignorable=True),
+                        scalar("log_start_offset", "int64", "5+", default=-1, ignorable=True),
+                        tagged_struct(
+                            "diverging_epoch",
+                            record(
+                                "EpochEndOffset",
+                                scalar("epoch", "int32", "12+", default=-1),
+                                scalar("end_offset", "int64", "12+", default=-1),
+                            ),
+                            "12+",
+                            tag=0,
+                        ),
+                        tagged_struct(
+                            "current_leader",
+                            record(
+                                "LeaderIdAndEpoch",
+                                scalar("leader_id", "int32", "12+", default=-1),
+                                scalar("leader_epoch", "int32", "12+", default=-1),
+                            ),
+                            "12+",
+                            tag=1,
+                        ),
+                        array(
+                            "aborted_transactions",
+                            record(
+                                "AbortedTransaction",
+                                scalar("producer_id", "int64", "4+"),
+                                scalar("first_offset", "int64", "4+"),
+                            ),
+                            "4+",
+                            nullable="4+",
+                            ignorable=True,
+                        ),
+                        scalar("preferred_read_replica", "int32", "11+", default=-1, ignorable=True),
+                        scalar("records", "records", nullable="0+"),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+APIS: Final[Mapping[int, ApiMessageType]] = {
+    api.key: api
+    for api in (
+        FETCH,
+        *(value for value in vars(messages).values() if isinstance(value, ApiMessageType)),
+    )
+}
+_HEADER = struct.Struct(">ihhih")  # size, API key, API version, correlation id, length of the client id
+_RESPONSE_HEADER = struct.Struct(">ii")
+
+
+class ReceivedRequest(NamedTuple):
+    """A request as a broker receives it."""
+
+    api: str
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    values: Any  # a named tuple with the fields of all versions
+
+
+def api_of_frame(frame: bytes) -> str:
+    """Return the name of a request from its bytes."""
+    return APIS[struct.unpack_from(">h", frame, 4)[0]].name
+
+
+def decode_request(frame: bytes, codec: str = "tables") -> ReceivedRequest:
+    """Decode a whole frame, with its size."""
+    _, key, version, correlation_id, length = _HEADER.unpack_from(frame)
+    position = _HEADER.size + max(length, 0)
+    client_id = frame[_HEADER.size : position].decode()
+    api = APIS[key]
+    if not api.versions.has(version):  # only ApiVersions is sent before the versions are negotiated
+        return ReceivedRequest(api.name, key, version, correlation_id, client_id, None)
+    if api.is_flexible(version):
+        assert frame[position] == 0, "the package sends no tags in request headers"
+        position += 1
+    if codec == "kio":
+        from tests.simulation.kio_codec import decode_body
+
+        return ReceivedRequest(
+            api.name, key, version, correlation_id, client_id, decode_body(api, version, frame[position:])
+        )
+    decoded: list[Any] = []
+    end = _request_reader(key, version)(frame, position, decoded)
+    assert end == len(frame), f"{len(frame) - end} bytes remain after a {api.name} request"
+    return ReceivedRequest(api.name, key, version, correlation_id, client_id, decoded[0])
+
+
+def encode_response(request: ReceivedRequest, values: Mapping[str, Any], codec: str = "tables") -> bytes:
+    """Encode a response with its size and header."""
+    api = APIS[request.key]
+    version = request.version
+    flexible = api.is_flexible(version)
+    out = bytearray(b"\0" if flexible and not api.is_version_request else b"")
+    if codec == "kio":
+        from tests.simulation.kio_codec import encode_body
+
+        out += encode_body(api, version, values)
+    else:
+        _response_writer(request.key, version)(out, values)
+    return _RESPONSE_HEADER.pack(len(out) + 4, request.correlation_id) + out
+
+
+@cache
+def _request_reader(key: int, version: int) -> Any:
+    api = APIS[key]
+    return compile_reader(api.request, version, flexible=api.is_flexible(version))
+
+
+@cache
+def _response_writer(key: int, version: int) -> Any:
+    api = APIS[key]
+    return compile_writer(_all_ignorable(api.response), version, flexible=api.is_flexible(version))
+
+
+def _all_ignorable(spec: StructSpec) -> StructSpec:
+    """Return a struct whose fields are dropped where a version lacks them: brokers fill the fields of all versions."""
+    fields = (replace(each, ignorable=True, type=_ignorable_type(each.type)) for each in spec.fields)
+    return replace(spec, fields=tuple(fields))
+
+
+def _ignorable_type(field_type: Any) -> Any:
+    if isinstance(field_type, StructSpec):
+        return _all_ignorable(field_type)
+    if isinstance(field_type, ArrayType) and isinstance(field_type.of, StructSpec):
+        return ArrayType(_all_ignorable(field_type.of))
+    return field_type

@@ -1,0 +1,72 @@
+"""Data loss that planners skip, as the monitor and Prometheus show it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.monitor import LossTotal, Monitor
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.spark.loss_counts import LossCounter
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from pathlib import Path
+
+    import pytest
+
+    from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+EXPIRED = (DataLossCause.AGED_OUT, {A0: 40})
+DELETED = (DataLossCause.DELETED, {A0: 0, A1: 0})
+
+
+def test_losses_of_all_planners_are_summed(tmp_path: Path) -> None:
+    monitor = Monitor(shared_folder=tmp_path)
+    assert not monitor.losses
+    first, second = LossCounter(SYSTEM, lambda: tmp_path), LossCounter(SYSTEM, lambda: tmp_path)
+    first.add(*EXPIRED)
+    first.add(*EXPIRED)
+    second.add(*EXPIRED)
+    second.add(*DELETED)
+    assert monitor.losses == (
+        LossTotal("a", 0, "aged_out", 3, 120),
+        LossTotal("a", 0, "deleted", 1, 0),
+        LossTotal("a", 1, "deleted", 1, 0),
+    )
+
+
+def test_prometheus_shows_losses_once_for_the_sessions_of_an_application(tmp_path: Path) -> None:
+    LossCounter(SYSTEM, lambda: tmp_path).add(*EXPIRED)
+    registry = CollectorRegistry()
+    collectors: MutableMapping[CollectorRegistry, LagCollector] = {}
+    for _ in range(2):
+        Monitor(shared_folder=tmp_path, collectors=collectors).register_metrics(registry)
+    Monitor(collectors=collectors).register_metrics(registry)  # Spark Connect has no folder
+    labels = {"topic": "a", "partition": "0", "cause": "aged_out"}
+    assert registry.get_sample_value("kafka_direct_skipped_offsets_total", labels) == 40
+    assert registry.get_sample_value("kafka_direct_data_losses_total", labels) == 1
+
+
+def test_losses_before_enable_are_saved_with_the_next_one(tmp_path: Path) -> None:
+    folders = [None, tmp_path]
+    counter = LossCounter(SYSTEM, lambda: folders.pop(0))
+    counter.add(*EXPIRED)
+    assert list(tmp_path.iterdir()) == []
+    counter.add(*EXPIRED)
+    assert Monitor(shared_folder=tmp_path).losses == (LossTotal("a", 0, "aged_out", 2, 80),)
+
+
+def test_a_file_that_cannot_be_written_or_read_fails_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        LossCounter(SYSTEM, lambda: tmp_path / "missing").add(*EXPIRED)
+    assert "cannot save the count of skipped offsets" in caplog.text
+    (tmp_path / "broken.losses").write_text("[[1, 2]]")
+    LossCounter(SYSTEM, lambda: tmp_path).add(*EXPIRED)
+    assert [loss.offsets for loss in Monitor(shared_folder=tmp_path).losses] == [40]
+    assert "broken.losses" in caplog.text
