@@ -268,7 +268,8 @@ class ClusterClient:
         # By timestamp: the first offset whose record has this timestamp or a later one, or -1 if there is none.
         request = ListOffsetsRequest(isolation_level, self.settings.request_timeout_ms)
         ordered_positions = dict(sorted(positions.items()))  # callers pass sets, whose order differs between processes
-        return call_leaders(self, request, ordered_positions, self._retry(deadline or self.deadline()))
+        offsets = call_leaders(self, request, ordered_positions, self._retry(deadline or self.deadline()))
+        return {partition: offsets[partition] for partition in positions}
 
     def local_log_start(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> int | None:
         """Return the first offset on the leader's own disk, not in tiered storage (KIP-405); None if it is unknown."""
