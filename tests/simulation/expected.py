@@ -28,8 +28,6 @@ class ExpectedFailure(NamedTuple):
 
 
 _LOGS: Final = "KafkaBasedLog and KafkaTable: never early, never stale, fast to write"
-_UNKNOWN: Final = "A simulated Kafka cluster: failures that are not analysed yet"
-_COORDINATOR: Final = "Errors of a coordinator that is moving are transient"
 _SINK_ISSUE: Final = "Exactly-once sink and producer: ordered by tickets, safe in backlogs, spread over partitions"
 
 EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
@@ -43,11 +41,6 @@ EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
     ExpectedFailure("shared_log", "*: read_to_end completed early while a broker has old metadata*", _LOGS, ()),
     # Not analysed yet; it appears in one of some thousand histories.
     ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
-    # Found last, and not analysed yet: seeds 631 and 838.
-    ExpectedFailure("range_reads", "*: planning fails, and no fault explains it: BrokerTimeoutError*", _UNKNOWN, ()),
-    ExpectedFailure("micro_batches", "*: batch n ends without (..., n), which it starts with*", _UNKNOWN, ()),
-    # At the deadline an error of a coordinator that is moving is raised as a ProtocolError, not as a transient one.
-    ExpectedFailure("connections", "connections: ProtocolError: *COORDINATOR*", _COORDINATOR, ()),
     # A zombie whose run never wrote renews the record, and its healthy successor is rejected.
     ExpectedFailure(
         "exactly_once",

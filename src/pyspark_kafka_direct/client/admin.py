@@ -13,7 +13,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.protocol.messages import CREATE_TOPICS, DESCRIBE_CONFIGS
 
 if TYPE_CHECKING:
@@ -147,11 +147,7 @@ def _describe_configs(
 def _response_error(code: int, operation: str, topic: str | None, broker: str, detail: str | None) -> KafkaDirectError:
     """Return the error for a code: a transient one if a retry or another broker may succeed."""
     error = error_for(code, operation, topic=topic, broker=broker, detail=detail)
-    if isinstance(error, ProtocolError):
-        # Before Kafka 2.8 only the controller creates topics (NOT_CONTROLLER): another broker may be the controller.
-        error_type = TransientBrokerError if error_code_info(code).retriable else BrokerError
-        return error_type(error.message, topic=topic, broker=broker)
-    return error
+    return BrokerError(error.message, topic=topic, broker=broker) if isinstance(error, ProtocolError) else error
 
 
 def _call_any_broker(cluster: ClusterClient, call: Callable[[Connection, Deadline], _T], deadline: Deadline) -> _T:

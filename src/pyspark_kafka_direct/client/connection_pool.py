@@ -199,7 +199,8 @@ class ConnectionPool:
         pause = with_jitter(min(backoff_ms, settings.reconnect_backoff_max_ms) / 1000, self.system)
         remaining = failures.last_at + pause - self.system.monotonic()
         if remaining > 0:
-            self.system.sleep(min(remaining, deadline.remaining()))
+            # Half of the time remains: a connect without time would fail, and prolong the backoff of a healthy broker.
+            self.system.sleep(min(remaining, deadline.remaining() / 2))
 
 
 def _after_fork() -> None:

@@ -21,6 +21,7 @@ from pyspark_kafka_direct.errors import (
     ProducerFencedError,
     ProtocolError,
     TopicNotFoundError,
+    TransientBrokerError,
     UnsupportedBrokerError,
     printable,
 )
@@ -203,11 +204,18 @@ def error_for(
     message += "."
     if info.advice:
         message += f" {info.advice}"
-    error_type = _EXCEPTIONS.get(code, BrokerUnreachableError if info.refresh_metadata else ProtocolError)
-    error = error_type(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    error = _error_type(info)(message, topic=topic, partition=partition, offset=offset, broker=broker)
     if isinstance(error, ProducerFencedError):
         error.may_be_expired = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return error
+
+
+def _error_type(info: ErrorCodeInfo) -> type[KafkaDirectError]:
+    if info.code in _EXCEPTIONS:
+        return _EXCEPTIONS[info.code]
+    if info.refresh_metadata:
+        return BrokerUnreachableError
+    return TransientBrokerError if info.retriable else ProtocolError
 
 
 _INVALID_METADATA = frozenset(
@@ -281,8 +289,10 @@ _EXCEPTIONS: dict[int, type[KafkaDirectError]] = {
     ErrorCode.TRANSACTION_ABORTABLE: BrokerError,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: BrokerError,
     ErrorCode.UNKNOWN_PRODUCER_ID: BrokerError,
-    ErrorCode.CONCURRENT_TRANSACTIONS: BrokerError,
+    # The coordinator cannot be reached either while it moves.
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: BrokerUnreachableError,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: BrokerUnreachableError,
+    ErrorCode.NOT_COORDINATOR: BrokerUnreachableError,
 }
 
 _ADVICE: dict[int, str] = {
@@ -326,6 +336,8 @@ _ADVICE: dict[int, str] = {
     ),
     ErrorCode.CONCURRENT_TRANSACTIONS: "An earlier transaction of the transactional id has not ended yet.",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator has moved and is loading its state.",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is moving or down, or its internal topic has no leader.",
+    ErrorCode.NOT_COORDINATOR: "The coordinator moved, and the new one was not found in time.",
     ErrorCode.TRANSACTION_ABORTABLE: "The transaction can no longer be committed; a new one may succeed.",
     ErrorCode.KAFKA_STORAGE_ERROR: "A log directory of the broker failed; check the broker's disk and log.",
     ErrorCode.LISTENER_NOT_FOUND: "The leader has no listener with the name of the bootstrap server's listener.",

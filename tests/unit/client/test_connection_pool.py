@@ -248,6 +248,20 @@ def test_reconnects_to_failed_broker_back_off(brokers: Brokers) -> None:
     pool.close()
 
 
+def test_backoff_leaves_time_to_connect(brokers: Brokers) -> None:
+    """Otherwise a short deadline ends in the backoff, and the next one too, though the broker is up again."""
+    system = FakeTimeSystem()
+    pool = ConnectionPool(system)
+    settings = replace(SETTINGS, reconnect_backoff_ms=10_000, reconnect_backoff_max_ms=10_000)
+    brokers.down = True
+    with pytest.raises(BrokerUnreachableError):
+        acquire(pool, settings)
+    brokers.down = False
+    pool.release(pool.acquire(settings, "broker", 9092, Deadline.after(2, system=system)))
+    assert brokers.timeouts[-1] == 1.0
+    pool.close()
+
+
 def test_connect_timeout_closes_idle_connections_of_broker(pool: ConnectionPool, brokers: Brokers) -> None:
     """They look open, but each would time out in turn."""
     mine, elsewhere = acquire(pool), acquire(pool, host="elsewhere")

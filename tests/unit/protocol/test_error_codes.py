@@ -18,6 +18,7 @@ from pyspark_kafka_direct.errors import (
     ProducerFencedError,
     ProtocolError,
     TopicNotFoundError,
+    TransientBrokerError,
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
@@ -67,6 +68,11 @@ def test_invalid_metadata_is_always_retriable() -> None:
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, BrokerUnreachableError),
         (ErrorCode.LEADER_NOT_AVAILABLE, BrokerUnreachableError),
         (ErrorCode.REQUEST_TIMED_OUT, BrokerTimeoutError),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, BrokerUnreachableError),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, BrokerUnreachableError),
+        (ErrorCode.NOT_COORDINATOR, BrokerUnreachableError),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, TransientBrokerError),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, TransientBrokerError),
         (ErrorCode.SASL_AUTHENTICATION_FAILED, AuthenticationError),
         (ErrorCode.UNSUPPORTED_VERSION, UnsupportedBrokerError),
         (ErrorCode.INVALID_PRODUCER_EPOCH, ProducerFencedError),
@@ -92,6 +98,16 @@ def test_every_code_has_an_exception() -> None:
     for code in ErrorCode:
         error = error_for(code, "testing")
         assert isinstance(error, (BrokerError, TopicNotFoundError)) or code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_an_error_is_transient_if_its_code_is_retriable() -> None:
+    for code in ErrorCode:
+        error = error_for(code, "testing")
+        if not isinstance(error, TopicNotFoundError) and code not in (
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.REBOOTSTRAP_REQUIRED,  # with other brokers
+        ):
+            assert isinstance(error, TransientBrokerError) == error_code_info(code).retriable, code.name
 
 
 def test_error_has_message_of_the_broker() -> None:
