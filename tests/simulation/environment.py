@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
 from tests.simulation.cluster.events import apply_event, heal
@@ -75,9 +74,12 @@ class Environment:
     def client(self, process: SimulatedProcess, **changes: Any) -> ClusterClient:
         return ClusterClient(self.settings(**changes), pool=self.pool(process))
 
-    def generation(self, topic: str, topic_id: UUID | None) -> int:
-        """Return the generation of a topic with an id; without an id, the newest one."""
-        return self.cluster.generations_by_id.get(topic_id or UUID(int=0), self.oracle.generations[topic])
+    def oldest_generation(self, topic: str, index: int) -> int:
+        """Return the oldest generation of a partition that a broker may report."""
+        images = [broker.image.topics.get(topic) for broker in self.cluster.brokers.values()]
+        known = {image.topic.generation for image in images if image is not None}
+        found = [number for number in known if (topic, number, index) in self.oracle.truths]
+        return min(found, default=self.oracle.generations[topic])
 
     def write_log(
         self,

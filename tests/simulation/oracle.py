@@ -370,6 +370,21 @@ class Oracle:
         ]
         return reasons
 
+    def was_deposed(self, topic: str, since: float, until: float) -> bool:
+        """Return whether a deposed leader of a partition may have responded in a time."""
+        return any(
+            started.epoch > 0 and started.at <= until and truth.served_until(started.epoch) >= since
+            for (name, _, _), truth in self.truths.items()
+            if name == topic
+            for started in truth.epochs
+        )
+
+    def replaced_from(self, partition: TopicAndIndex, end: int, *, at: float, generation: int) -> int:
+        """Return where records begin that replaced those of a former leader in a log that reaches an end again."""
+        truth = self.truth(partition, generation)
+        lost = truth.truncations(at) if truth.high_watermark(at) >= end else ()
+        return min((each.first for each in lost), default=end)
+
     def check_range(
         self,
         partition: TopicAndIndex,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.drawing import (
     GROUP_APIS,
     READ_APIS,
@@ -209,6 +210,8 @@ class _Calls:
                 self._acknowledged[TopicPartition(group, partition.partition)] = offset
             case "committed":
                 acknowledged = self._acknowledged.get(TopicPartition(group, partition.partition), -1)
+                if self._has_outdated_coordinator(group):
+                    acknowledged = -1  # no client can tell that offsets are outdated
                 found = ConsumerGroup(client, group).committed([partition])
                 # Brokers delete the committed offsets of a deleted topic.
                 # A request that arrives late replaces the offset of a later commit.
@@ -216,6 +219,12 @@ class _Calls:
                 first = min(acknowledged, 1) if is_late else acknowledged
                 if found.get(partition, -1) < first and not self._environment.oracle.deleted_at:
                     raise ViolationError(f"offset {acknowledged} was committed, but {found.get(partition)} is returned")
+
+    def _has_outdated_coordinator(self, group: str) -> bool:
+        """Return whether an isolated broker still returns the offsets that a group had before."""
+        cluster = self._environment.cluster
+        coordinator = GroupCoordinator.of(cluster)
+        return any(coordinator.is_outdated_coordinator(group, broker) for broker in cluster.brokers.values())
 
     def _check_offset(self, name: str, offset: int, partition: TopicPartition) -> None:
         """Check that an offset was reported by some leader at some time."""
