@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     [
         # The backoff before a reconnect left no time to connect, and each such connect prolonged it.
         pytest.param("range_reads", 631, "long", id="backoff-without-time-to-connect"),
+        # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.
+        pytest.param("range_reads", 210005, "long", id="epoch-of-a-deleted-topic"),
         # Without topic ids a log waited forever for the partitions that a recreated topic lacks.
         pytest.param("shared_log", 217, "short", id="recreated-with-fewer-partitions-1"),
         pytest.param("shared_log", 351, "short", id="recreated-with-fewer-partitions-2"),

@@ -199,7 +199,7 @@ class _Calls:
                 client.local_log_start(partition)
             case "confirm":
                 missing = client.confirm_missing({partition: None})
-                if missing and not self._environment.oracle.deleted_at:
+                if missing and not self._environment.oracle.deleted_at and self._is_known(partition):
                     raise ViolationError(f"{partition} exists, but it counts as missing")
             case "create_topic":
                 create_topic(client, f"created-{number}", 1, {})
@@ -219,6 +219,11 @@ class _Calls:
                 first = min(acknowledged, 1) if is_late else acknowledged
                 if found.get(partition, -1) < first and not self._environment.oracle.deleted_at:
                     raise ViolationError(f"offset {acknowledged} was committed, but {found.get(partition)} is returned")
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        """Return whether a broker has a partition in its metadata, and could say so."""
+        brokers = self._environment.cluster.brokers.values()
+        return any(broker.is_up and broker.image.partition(*partition) is not None for broker in brokers)
 
     def _has_outdated_coordinator(self, group: str) -> bool:
         """Return whether an isolated broker still returns the offsets that a group had before."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.cluster.cluster import SimulatedCluster
     from tests.simulation.oracle import Oracle
-    from tests.simulation.scenarios.record_truth import PartitionTruth, RecordTruth, Version
-    from tests.simulation.scenarios.spark_stand_in import BatchRead, Checkpoint, InitialOffset, MicroBatchExecution
+    from tests.simulation.scenarios.record_truth import RecordTruth, Version
+    from tests.simulation.scenarios.spark_stand_in import BatchRead, Checkpoint, MicroBatchExecution
     from tests.simulation.scenarios.spark_tasks import TaskRead
 
 _START = "(start)"  # the prefix of the keys with which the end of a first batch records the batch's start
@@ -62,7 +62,9 @@ class SinkChecker:
         reports: list[Report],
         *,
         look_seconds: float,
+        may_hide_partitions: bool,
     ) -> None:
+        self._may_hide_partitions = may_hide_partitions
         self._look_seconds = look_seconds
         self._truth = truth
         self._oracle = oracle
@@ -182,6 +184,9 @@ class SinkChecker:
         if any(event.topic == topic and event.time <= report.time for event in self._truth.events):
             return True
         runs = self._runs[: report.run + 1]
+        # No broker that has an added partition may be reachable.
+        if self._may_hide_partitions and self._truth.has_new_partitions and "deleted" in report.text:
+            return True
         # Without topic ids nothing tells a deposed leader from that of a recreated topic.
         if not self._cluster.settings.topic_ids and self._oracle.was_deposed(topic, runs[-1].started_at, report.time):
             return True
@@ -239,7 +244,9 @@ class SinkChecker:
             truths = self._truth.of(topic, index)
             if "startingTimestamp" in options:
                 timestamp = int(options["startingTimestamp"])
-                bound = max((_first_at(truth, timestamp, initial) for truth in truths), default=0)
+                bound = max(
+                    (truth.first_at(timestamp, initial.asked_at, initial.returned_at) for truth in truths), default=0
+                )
             elif options.get("startingOffsets") == "earliest":
                 bound = max((offset for truth in truths for _, offset in truth.starts), default=0)
             elif "{" in options.get("startingOffsets", ""):
@@ -406,7 +413,7 @@ class SinkChecker:
         seen = generation > 1 and self._was_recreation_seen(topic, generation)
         for batch, end in enumerate(() if seen else self._ends):
             # The log was truncated or the topic recreated, and grew again before anyone looked.
-            if end.get(partition, 0) > version.offset and self._checkpoint.offsets[batch].time <= version.appended_at:
+            if end.get(partition, 0) > version.offset and self._checkpoint.offsets[batch].time < version.readable_at:
                 return
         raise ViolationError(
             f"offset {version.offset} of {topic}-{index} (topic {generation}) is missing: {version.value!r}, "
@@ -486,14 +493,3 @@ def _generation(value: bytes | None) -> int:
 def _range_of(read: BatchRead, partition: tuple[str, int]) -> tuple[int, int] | None:
     tasks = [each for each in read.reads if (each.offsets.topic, each.offsets.partition) == partition]
     return (tasks[0].offsets.from_offset, tasks[-1].offsets.until_offset) if tasks else None
-
-
-def _first_at(truth: PartitionTruth, timestamp: int, initial: InitialOffset) -> int:
-    """Return the highest offset that a timestamp could mean: that of the first record from then on, or the end."""
-    offsets = [
-        version.offset
-        for versions in truth.versions.values()
-        for version in versions
-        if version.timestamp >= timestamp and version.is_readable(initial.asked_at, math.inf) and not version.is_control
-    ]
-    return min(offsets, default=max(truth.end, truth.max_watermark(initial.returned_at)))

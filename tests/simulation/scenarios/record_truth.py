@@ -103,6 +103,16 @@ class PartitionTruth:
     def max_watermark(self, until: float) -> int:
         return max((offset for time, offset in self.watermarks if time <= until), default=0)
 
+    def first_at(self, timestamp: int, asked_at: float, returned_at: float) -> int:
+        """Return the highest offset that a timestamp could mean: that of the first record from then on, or the end."""
+        offsets = [
+            version.offset
+            for versions in self.versions.values()
+            for version in versions
+            if version.timestamp >= timestamp and version.is_readable(asked_at, math.inf) and not version.is_control
+        ]
+        return min(offsets, default=max(self.end, self.max_watermark(returned_at)))
+
     def append(self, batch: StoredBatch, now: float) -> None:
         deposed = batch.epoch < self.epoch
         if batch.commit is not None and not deposed:

@@ -223,7 +223,7 @@ def test_use_next_broker_changes_the_broker(broker: FakeBroker, other: FakeBroke
 
 
 def test_merge_selects_highest_epoch_per_partition() -> None:
-    def topic(topic_id: UUID, *epochs: int) -> TopicMetadata:
+    def topic(topic_id: UUID | None, *epochs: int) -> TopicMetadata:
         return TopicMetadata(
             TOPIC, topic_id, False, {number: PartitionMetadata(number, 1, epoch) for number, epoch in enumerate(epochs)}
         )
@@ -238,6 +238,7 @@ def test_merge_selects_highest_epoch_per_partition() -> None:
     assert epochs(merge_by_leader_epoch(topic(TOPIC_ID, 9), topic(UUID(int=8), 0), EpochFloors())) == [
         0
     ]  # recreated: epochs restart at 0
+    assert epochs(merge_by_leader_epoch(topic(None, 9), topic(None, 0), EpochFloors())) == [0]  # maybe recreated
 
 
 def test_refresh_brokers_requests_no_topic(broker: FakeBroker) -> None:
