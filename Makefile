@@ -81,7 +81,7 @@ SIMULATED = $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(SCENARIO),--scena
 
 .PHONY: simulation
 simulation: $(VENV)
-	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first 1 --keep-going $(SIMULATED)
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first tree --keep-going $(SIMULATED)
 
 # shard-spark is the shard, shard-spark-2-3 its second part of three.
 part = $(word $(1),$(subst -, ,$*))

@@ -120,6 +120,20 @@ class _Planned:
         self.at = at
 
 
+class _TimedCounts(ReadCounts):
+    """Remembers when records were received last; a caller sees them later, in a batch of many rows."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self.received_at = world.now
+
+    def add_fetch(self, broker: str | None, size: int) -> None:
+        super().add_fetch(broker, size)
+        if size:
+            self.received_at = self._world.now
+
+
 class _Read:
     """Plans one range, waits, and reads it; after the faults have stopped it must succeed."""
 
@@ -212,7 +226,7 @@ class _Read:
             poll_timeout=read["poll_timeout"],
             max_rows=read["max_rows"],
         )
-        counts = ReadCounts()
+        counts = _TimedCounts(environment.world)
         pool, settings = environment.pool(self.process), environment.settings(**_timeouts(environment.plan))
         started = progress = environment.world.now
         rows: list[tuple[int, bytes | None]] = []
@@ -229,8 +243,7 @@ class _Read:
                         if number == read["stop_after"]:
                             break
         except KafkaDirectError as error:
-            seconds = read["poll_timeout"] * (1 if not read["count"] else counts.fetches + 1)
-            self._check_time(progress, seconds, error)
+            self._check_time(max(progress, counts.received_at), read["poll_timeout"], error)
             raise
         self._check_rows(planned, request, rows, counted, counts, started)
 
