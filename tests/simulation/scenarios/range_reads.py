@@ -108,11 +108,18 @@ def _timeouts(plan: Plan) -> dict[str, int]:
 
 
 class _Planned:
-    """The range of a read, as a driver plans it."""
+    """The range of a read, as a driver plans it; a broker that lags may return offsets of an older generation."""
 
     def __init__(
-        self, offsets: OffsetRange, topic_id: UUID | None, leader: PartitionLeader | None, generation: int, at: float
+        self,
+        offsets: OffsetRange,
+        topic_id: UUID | None,
+        leader: PartitionLeader | None,
+        generation: int,
+        oldest_generation: int,
+        at: float,
     ) -> None:
+        self.oldest_generation = oldest_generation
         self.offsets = offsets
         self.topic_id = topic_id
         self.leader = leader
@@ -178,7 +185,7 @@ class _Read:
         read = self._read_parameters
         while True:
             quiet, started = self.environment.is_quiet, self.environment.world.now
-            generation = self.environment.oldest_generation(*self._partition)  # without topic ids
+            oldest = self.environment.oldest_generation(*self._partition)
             try:
                 with self.environment.world.operation():
                     topics = client.topics([_TOPIC])
@@ -209,7 +216,8 @@ class _Read:
             OffsetRange(_TOPIC, read["partition"], first, last),
             topic_id if read["has_topic_id"] else None,
             leader if read["has_leader"] else None,
-            generation if topic_id is None else self.environment.cluster.generations_by_id[topic_id],
+            oldest if topic_id is None else self.environment.cluster.generations_by_id[topic_id],
+            oldest,
             self.environment.world.now,
         )
 
@@ -293,7 +301,7 @@ class _Read:
         if not read["fail_on_data_loss"]:
             raise ViolationError(f"failOnDataLoss is false, but the read fails: {error!r}") from error
         offsets = planned.offsets
-        if not self.environment.oracle.loss_reasons(
+        if planned.oldest_generation == planned.generation and not self.environment.oracle.loss_reasons(
             self._partition,
             offsets.from_offset,
             offsets.until_offset,
