@@ -243,10 +243,8 @@ class SinkChecker:
         for (topic, index), offset in start.items():
             truths = self._truth.of(topic, index)
             if "startingTimestamp" in options:
-                timestamp = int(options["startingTimestamp"])
-                bound = max(
-                    (truth.first_at(timestamp, initial.asked_at, initial.returned_at) for truth in truths), default=0
-                )
+                times = int(options["startingTimestamp"]), initial.asked_at, initial.returned_at
+                bound = max((truth.first_at(*times) for truth in truths), default=0)
             elif options.get("startingOffsets") == "earliest":
                 bound = max((offset for truth in truths for _, offset in truth.starts), default=0)
             elif "{" in options.get("startingOffsets", ""):
@@ -398,10 +396,16 @@ class SinkChecker:
                     if version.value in rows or (committed and version.committed is not True):
                         continue
                     if truth.deleted_at == math.inf and version.gone_at == math.inf:
-                        if is_selected(options, topic, index):
+                        place = (topic, index), version.offset
+                        if is_selected(options, topic, index) and not self._is_older(rows, place, generation):
                             self._check_missing(topic, generation, index, version)
                     else:
                         self._check_gone(topic, generation, index, version)
+
+    def _is_older(self, rows: Mapping[bytes, _Row], place: tuple[tuple[str, int], int], generation: int) -> bool:
+        """Return whether an outdated broker returned the deleted topic's record, which only topic ids can tell."""
+        older = ((each.partition, each.offset) for each in rows.values() if each.generation < generation)
+        return generation > 1 and not self._cluster.settings.topic_ids and place in older
 
     def _check_missing(self, topic: str, generation: int, index: int, version: Version) -> None:
         """Check why a record that exists until the end is not in the sink."""
