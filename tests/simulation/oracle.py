@@ -83,7 +83,7 @@ class PartitionTruth:
         self.applied: dict[int, list[tuple[float, int]]] = {}  # by replica: when it applied which leader epoch
         self.visible: dict[int, int] = {}  # by epoch: the highest high watermark of its leader
         self.starts: list[LogStart] = []
-        self.compacted: dict[int, float] = {}  # offsets and times
+        self.compacted: dict[Entry, float] = {}  # with times; an earlier leader's log may have another record there
         self._paths: dict[int, list[Entry]] = {}
 
     # Questions.
@@ -154,7 +154,7 @@ class PartitionTruth:
             if (
                 entry.commit is None
                 and entry.appended_at <= at
-                and (entry.offset not in self.compacted or self.compacted[entry.offset] > at)
+                and self.compacted.get(entry, _NEVER) > at
                 and (isolation != READ_COMMITTED or not entry.is_transactional or outcomes.get(entry.offset))
             ):
                 found.append(entry)
@@ -289,9 +289,11 @@ class Oracle:
         self.truths[topic, generation, index].starts.append(LogStart(offset, now, reason))
 
     def compacted(self, topic: str, generation: int, index: int, offsets: Sequence[int], now: float) -> None:
-        times = self.truths[topic, generation, index].compacted
-        for offset in offsets:
-            times.setdefault(offset, now)
+        truth = self.truths[topic, generation, index]
+        removed = set(offsets)
+        for entry in truth.path(truth.epoch()):
+            if entry.offset in removed:
+                truth.compacted.setdefault(entry, now)
 
     # Questions.
 
@@ -324,10 +326,10 @@ class Oracle:
         for each in truth.starts:
             if offset < each.offset and each.at <= at:
                 return f"{each.reason} raised the log start offset to {each.offset}"
-        if truth.compacted.get(offset, _NEVER) <= at:
-            return "it was compacted away"
         epoch = truth.epoch(at)
         entry = next((each for each in truth.path(epoch) if each.offset == offset and each.appended_at <= at), None)
+        if entry is not None and truth.compacted.get(entry, _NEVER) <= at:
+            return "it was compacted away"
         if entry is None:
             for lost in truth.truncations(at):
                 if lost.first <= offset < lost.end:

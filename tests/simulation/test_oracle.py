@@ -17,9 +17,9 @@ class Writer:
         self.oracle.topic_created("t", 1, 1, 0.0)
         self.elect(0, 0)
 
-    def elect(self, epoch: int, start: int, now: float = 0.0) -> None:
+    def elect(self, epoch: int, start: int, now: float = 0.0, parent: int | None = None) -> None:
         self.epoch, self.end = epoch, start
-        self.oracle.epoch_started("t", 1, 0, epoch, start, start, now, parent=epoch - 1)
+        self.oracle.epoch_started("t", 1, 0, epoch, start, start, now, parent=epoch - 1 if parent is None else parent)
 
     def append(self, *values: bytes, producer: int = -1, now: float = 1.0) -> None:
         batch = encode_batch(values, producer_id=producer, producer_epoch=0, transactional=producer >= 0)
@@ -84,6 +84,17 @@ def test_deleted_and_compacted_records_may_be_missing() -> None:
     assert writer.check([*READ], 3) == []  # they were there when the read started
     assert writer.oracle.loss_reasons(PARTITION, 0, 3) == ["retention raised the log start offset to 1"]
     assert writer.oracle.loss_reasons(PARTITION, 1, 3) == []
+
+
+def test_compaction_removes_the_records_of_the_current_log_only() -> None:
+    writer = Writer()
+    writer.append(b"a", b"b", b"c")
+    writer.elect(1, 1, now=6.0)
+    writer.append(b"x", b"y", now=7.0)
+    writer.oracle.compacted("t", 1, 0, [1], 8.0)
+    writer.elect(2, 3, now=9.0, parent=0)  # a replica of the deposed leader is elected
+
+    assert [offset for offset, _ in writer.oracle.records(PARTITION, 0, 3, READ_UNCOMMITTED)] == [0, 1, 2]
 
 
 def test_a_read_is_of_one_epochs_log() -> None:

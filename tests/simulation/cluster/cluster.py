@@ -64,6 +64,7 @@ class SimulatedCluster:
         self.controller_id = 1
         self.brokers = {broker_id: SimulatedBroker(self, broker_id) for broker_id in range(1, brokers + 1)}
         self.topics: dict[str, SimulatedTopic] = {}  # that exist now
+        self.absent_topics: dict[str, int] = {}  # deleted ones that are created again later, with numbers of partitions
         self.unauthorized: dict[str, tuple[float, int]] = {}  # by topic: until when, and the error code
         self.image = ClusterImage(0, {}, {}, tuple(self.brokers))
         self.generations_by_id: dict[UUID, int] = {}  # of all topics that ever existed

@@ -29,7 +29,7 @@ def apply_event(cluster: SimulatedCluster, kind: str, args: Mapping[str, Any]) -
 
 
 def heal(cluster: SimulatedCluster) -> None:
-    """End all faults at once: brokers are up and have the newest image, and every partition gets a leader."""
+    """End all faults at once: brokers are up, partitions get leaders, recreated topics exist; all images are new."""
     now = cluster.world.now
     cluster.unauthorized.clear()
     for broker in cluster.brokers.values():
@@ -39,6 +39,8 @@ def heal(cluster: SimulatedCluster) -> None:
         broker.down = False
         if broker.paused:
             _resume_broker(cluster, broker)
+    for topic in sorted(cluster.absent_topics):
+        _create_absent_topic(cluster, topic)
     for broker in cluster.brokers.values():
         broker.apply_image(cluster.image)
         cluster.unfence(broker.id)
@@ -66,10 +68,11 @@ def delete_topic(cluster: SimulatedCluster, topic: str) -> None:
 def recreate_topic(cluster: SimulatedCluster, topic: str, partitions: int = 1, seconds: float = 0.0) -> None:
     """Delete a topic and create it some seconds later."""
     if cluster.delete_topic(topic):
+        cluster.absent_topics[topic] = partitions
         if seconds > 0:
-            cluster.world.after(seconds, cluster.create_topic, topic, partitions)
+            cluster.world.after(seconds, _create_absent_topic, cluster, topic)
         else:
-            cluster.create_topic(topic, partitions)
+            _create_absent_topic(cluster, topic)
 
 
 def expand_topic(cluster: SimulatedCluster, topic: str, count: int = 1) -> None:
@@ -83,6 +86,12 @@ def deny_topic(cluster: SimulatedCluster, topic: str, seconds: float, error_code
     """Respond with an authorization error for a while."""
     cluster.unauthorized[topic] = (cluster.world.now + seconds, error_code)
     cluster.world.after(seconds, cluster.notify)
+
+
+def _create_absent_topic(cluster: SimulatedCluster, topic: str) -> None:
+    partitions = cluster.absent_topics.pop(topic, None)
+    if partitions is not None:
+        cluster.create_topic(topic, partitions)
 
 
 # Elections.

@@ -173,7 +173,7 @@ class ReplicaLog:
         index = bisect_left(self._ends, offset)
         found: list[StoredBatch] = []
         size = 0
-        while index < len(self.batches):
+        while offset < limit and index < len(self.batches):
             batch = self.batches[index]
             if batch.base_offset >= limit:
                 break
