@@ -199,16 +199,16 @@ class LogMember:
                 if not self._is_stopped:
                     raise
                 return
-            except RuntimeError:
-                if not self._is_stopped:  # a send while the producer is closed
-                    raise
-                return
             except KafkaDirectError as error:
                 began_quiet = started > self.environment.quiet_at + _IN_FLIGHT_SECONDS
                 # Without topic ids a recreated topic is one that was truncated, when its end is requested next.
                 is_late_truncation = isinstance(error, TruncatedError) and not self._truth.detects_truncations
                 if began_quiet and not is_late_truncation and not isinstance(error, _PERMITTED):
                     raise
+            except RuntimeError:
+                if not self._is_stopped:  # a send while the producer is closed
+                    raise
+                return
 
     def _send(self, step: Mapping[str, Any]) -> None:
         for number in range(step["records"]):
