@@ -24,7 +24,7 @@ from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPar
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
     from uuid import UUID
 
     from tests.simulation.history import Size
@@ -45,7 +45,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
     cluster = draw_cluster(rng)
     partitions = rng.randint(1, 3)
     seconds = rng.choice((1.0, 5.0, 30.0)) * (4 if long else 1)
-    reads = [_draw_read(rng, seconds, partitions) for _ in range(rng.randint(40, 80) if long else rng.randint(1, 3))]
+    requests = 1500 if long else 50
+    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
+    times = [event.at for event in events if event.at is not None]
+    reads = [
+        _draw_read(rng, seconds, partitions, times) for _ in range(rng.randint(40, 80) if long else rng.randint(1, 3))
+    ]
     fetch_bytes = rng.choice((150, 400, 4_194_304))
     batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
     parameters = {
@@ -61,8 +66,6 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "request_timeout_ms": rng.choice((1_000, 30_000)),
         "fetch_bytes": fetch_bytes,
     }
-    requests = 1500 if long else 50
-    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -82,10 +85,20 @@ def run(world: World, plan: Plan) -> None:
     environment.check_released(processes)
 
 
-def _draw_read(rng: random.Random, seconds: float, partitions: int) -> dict[str, Any]:
+def _draw_read(rng: random.Random, seconds: float, partitions: int, times: Sequence[float]) -> dict[str, Any]:
+    at = rng.random() * seconds
+    wait = rng.choice((0.0, 0.01, 1.0, 20.0)) * rng.random()
+    pause = rng.choice((0.0, 1.0, 20.0)) * rng.random()
+    if times and rng.random() < 0.5:  # planned, and perhaps begun, before an event of the cluster
+        event = rng.choice(times)
+        at = max(0.0, event - rng.choice((0.01, 0.1, 1.0)) * rng.random())
+        passed = event - at + rng.choice((0.01, 0.1, 1.0, 10.0)) * rng.random()
+        wait, pause = rng.choice(((passed, 0.0), (0.0, passed)))
     return {
-        "at": round(rng.random() * seconds, 3),
-        "wait": round(rng.choice((0.0, 0.01, 1.0, 20.0)) * rng.random(), 3),  # between plan and read
+        "at": round(at, 3),
+        "wait": round(wait, 3),  # between plan and read
+        "pause": round(pause, 3),  # after a batch, as a query that is slower than the broker
+        "pause_after": rng.choice((0, 1, 1, 2)),  # Arrow batches; 0: no pause
         "partition": rng.randrange(partitions),
         "from": rng.choice((0.0, 0.0, rng.random())),
         "until": rng.choice((1.0, 1.0, rng.random())),
@@ -247,9 +260,11 @@ class _Read:
                 with closing(cast("Generator[Any]", batches)):
                     for number, batch in enumerate(batches, 1):
                         rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
-                        progress = environment.world.now
                         if number == read["stop_after"]:
                             break
+                        if number == read["pause_after"]:
+                            self.process.sleep(read["pause"])
+                        progress = environment.world.now
         except KafkaDirectError as error:
             self._check_time(max(progress, counts.received_at), read["poll_timeout"], error)
             raise
