@@ -222,8 +222,8 @@ class _IdempotentRun:
         limit = (self._parameters["delivery_timeout_ms"] + self._parameters["request_timeout_ms"]) / 1000
         passed = send.completed_at - send.sent_at
         if passed > limit + _SLACK + self._paused:
-            stalls = any(event.kind == "stall_connect" for event in self._environment.plan.events)
-            cause = "while connects stall" if stalls else "without a stalled connect"
+            stalls = any("stall" in event.kind for event in self._environment.plan.events)
+            cause = "while requests stall" if stalls else "without a stall"
             raise ViolationError(f"a record is completed late {cause}: {name} after {passed:.2f} s, not {limit:.2f} s")
         if send.error is None:
             metadata = Future.result(send.future, 0)
@@ -366,6 +366,11 @@ class _TransactionalRun:
             if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
                 raise ViolationError(f"a hanging transaction blocks readers of partition {index}")
 
+    def _may_end_late(self) -> bool:
+        """Whether an EndTxn may arrive in the next transaction of its epoch, which KIP-890 prevents."""
+        is_late = any(event.kind.startswith("late_") for event in self._environment.plan.events)
+        return is_late and self._environment.cluster.settings.transaction_version < 2
+
     def _check_transaction(self, transaction: _Transaction, partitions: list[list[bytes | None]]) -> None:
         counts = [partitions[index].count(value) for value, index in transaction.rows]
         described = f"{transaction.rows[0][0]!r} of producer {transaction.producer}, {transaction.outcome}: {counts}"
@@ -376,7 +381,8 @@ class _TransactionalRun:
         if transaction.outcome == "committed" and 0 in counts:
             raise ViolationError(f"a committed transaction is lost: {described}")
         if transaction.outcome in ("aborted", "fenced") and 1 in counts:
-            raise ViolationError(f"a transaction that was not committed is visible: {described}")
+            cause = " after a late EndTxn" if self._may_end_late() else ""
+            raise ViolationError(f"a transaction that was not committed is visible{cause}: {described}")
         if 1 in counts and any(
             at < transaction.end_began_at and identity > transaction.identity
             for at, producer, identity in self._initializations

@@ -55,6 +55,8 @@ class RecordWriter:
         self._open[name, partition, producer_id] = topic.generation
         if batch["transaction"] != "open":
             self._end_transaction(name, partition, producer_id, commit=batch["transaction"] == "commit")
+        elif self._world.now > self._environment.quiet_at:
+            self._world.after(1.0, self._end_transactions)
 
     def _end_transaction(self, name: str, partition: int, producer_id: int, *, commit: bool) -> None:
         topic = self._cluster.topics.get(name)
