@@ -412,9 +412,11 @@ class Oracle:
         newest = truth.epoch(ended_at)
         found = _check_path(truth, newest, start, limit, returned, isolation, started_at, ended_at)
         if found:
-            # A deposed leader may have served the read, if its log reaches the end of the range.
+            # A deposed leader may have served the read, if it did not know its successor when the read began, and its
+            # log reaches the end of the range.
             for each in truth.epochs:
-                if each.epoch < newest and truth.path_end(each.epoch) >= limit:
+                was_served = truth.served_until(each.epoch + 1) >= started_at
+                if each.epoch < newest and was_served and truth.path_end(each.epoch) >= limit:
                     served = _check_path(truth, each.epoch, start, limit, returned, isolation, started_at, ended_at)
                     if not served:
                         found = []

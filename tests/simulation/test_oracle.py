@@ -99,6 +99,7 @@ def test_compaction_removes_the_records_of_the_current_log_only() -> None:
 
 def test_a_read_is_of_one_epochs_log() -> None:
     writer = Writer()
+    writer.oracle.epoch_applied("t", 1, 0, 1, 0, 0.0)
     writer.append(b"a", b"b", b"c")
     writer.elect(1, 1, now=6.0)
     writer.append(b"x", b"y", now=7.0)
@@ -122,6 +123,18 @@ def test_a_truncation_counts_while_a_replica_serves_the_old_log() -> None:
     writer.oracle.epoch_applied("t", 1, 0, 2, 1, 8.0)
     assert writer.oracle.loss_reasons(PARTITION, 0, 2, since=7.0)
     assert not writer.oracle.loss_reasons(PARTITION, 0, 2, since=9.0)
+
+
+def test_a_read_after_all_replicas_know_the_truncation_returns_the_new_log() -> None:
+    writer = Writer()
+    writer.oracle.epoch_applied("t", 1, 0, 1, 0, 0.0)
+    writer.append(b"a", b"b", b"c")
+    writer.elect(1, 1, now=6.0)
+    writer.append(b"x", b"y", now=6.5)
+    writer.oracle.epoch_applied("t", 1, 0, 1, 1, 7.0)
+
+    assert writer.check([*READ], 3, since=7.0) == []
+    assert writer.check([*READ], 3, since=8.0) != []
 
 
 def test_a_leader_elected_again_before_it_truncated_keeps_its_records() -> None:
