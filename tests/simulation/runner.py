@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHARES: Final[Mapping[str, int]] = {
     "range_reads": 25,
     "micro_batches": 25,
-    "direct_streams": 0,  # unfinished: drawn when its known failing seeds are explained
+    "direct_streams": 8,
     "connections": 15,
     "exactly_once": 6,
     "producers": 6,

@@ -62,6 +62,7 @@ HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
 _LIFE_SECONDS = 3600.0 * 6
 _TOPICS = ("flights", "trains")
 _LOGGER = logging.getLogger("pyspark_kafka_direct")
+_MAX_BATCHES_OF_LAG = 500  # with the lowest rate
 _REORDERING = {"late_request", "late_stalled_request", "throttle", "pause_broker", "throttle_broker", "isolate_broker"}
 
 
@@ -495,7 +496,7 @@ class _ApplicationHistory(Observer):
         self._is_finishing = True
         interval = self._parameters["interval_ms"] / 1000
         for _ in range(MAX_RESTARTS):
-            life = self._live(LifePlan(40 * interval + 60.0, "graceful", patient=False))
+            life = self._live(LifePlan(_MAX_BATCHES_OF_LAG * interval + 60.0, "graceful", patient=False))
             if not life.ended_cleanly:
                 continue  # a drawn crash
             if not life.errors:
