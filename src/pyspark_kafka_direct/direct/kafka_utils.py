@@ -51,8 +51,9 @@ class KafkaUtils:
     ) -> KafkaRDD:
         """Create an RDD of the records of offset ranges, with one partition per range, in the given order.
 
-        The equivalent of Spark's ``KafkaUtils.createRDD``. The call requests the topic ids and the partition leaders
-        once, so ``PreferBrokers``, which Spark rejects here, works as well.
+        The equivalent of Spark's ``KafkaUtils.createRDD``. The call requests the topic ids and the partition
+        leaders, and asks several brokers about partitions that seem to be missing. So ``PreferBrokers``, which Spark
+        rejects here, works as well.
 
         Args:
             sc: The SparkContext.

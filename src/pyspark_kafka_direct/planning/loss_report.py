@@ -90,6 +90,16 @@ class LossReport:
             "(KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
         )
 
+    def report_left_out(self, partitions: Collection[TopicPartition]) -> None:
+        """Report partitions that exist and are selected, but that were not when this batch was planned."""
+        self._report(
+            DataLossCause.NOT_SELECTED,
+            dict.fromkeys(partitions, 0),
+            f"data loss: {listed(sorted(partitions))} are not part of this batch: they did not exist or were not "
+            "selected when an earlier run planned it. Now they exist and are selected. If the query continues, the "
+            "next batch reads them from their start (KAFKA_DATA_LOSS.PARTITIONS_DELETED)",
+        )
+
     def report_start_not_found(self, partitions: Collection[TopicPartition]) -> None:
         """Report new partitions that were deleted before their log start offset was fetched."""
         self._report(

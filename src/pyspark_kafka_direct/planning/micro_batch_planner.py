@@ -252,9 +252,12 @@ class MicroBatchPlanner:
         is_start_recorded: bool,  # in the checkpoint; otherwise it was resolved again
     ) -> MicroBatchPlan:
         """Plan a batch whose end an earlier run decided."""
-        topic_ids = self._offset_reader.assigned(strict=False).topic_ids
+        assigned = self._offset_reader.assigned(strict=False)
+        topic_ids = assigned.topic_ids
         if is_start_recorded:
-            self._losses.report_missing(start.keys() - end.keys())
+            ended = start.keys() - end.keys()
+            self._losses.report_missing(ended - assigned.partitions)
+            self._losses.report_left_out(ended & assigned.partitions)
         from_offsets = dict(start)
         if is_first_batch:
             # Since the end was logged, log starts may have passed it and partitions may have been created: limit the

@@ -73,6 +73,19 @@ def test_an_existing_partition_that_is_not_selected_any_more(replayed: bool) -> 
     assert "read from their start" in reader.warnings[0]
 
 
+def test_a_partition_that_is_selected_again_after_a_batch_without_it() -> None:
+    """An earlier run planned the batch while the partition was not selected."""
+    start, end = {T0: 4, T1: 4}, {T0: 10}
+    with pytest.raises(DataLossError, match=r"t-1 are not part of this batch.*Now they exist and are selected"):
+        planner(cluster(10, 10), fail=True).plan(start, end)
+    reader = cluster(10, 10)
+    stream = planner(reader, fail=False)
+    assert planned(stream.plan(start, end)) == [("t", 0, 4, 10)]
+    assert "do not exist" not in reader.warnings[0]
+    assert "next batch reads them from their start" in reader.warnings[0]
+    assert planned(stream.plan(end, stream.next_end_offsets(end))) == [("t", 1, 0, 10)]
+
+
 def test_one_partition_may_be_deleted_and_another_not_selected() -> None:
     reader = cluster(10, 10)
     reader.unselected = {T1}
