@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.producer_rows import cluster, read_back
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import suspend, wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
@@ -243,7 +243,7 @@ def test_a_hanging_broker_does_not_block_callers(topics_on: TopicsOn) -> None:
         client = cluster(kafka.bootstrap_servers, pool, request_timeout_ms=1_000)
         producer = AsyncProducer(client, ProducerSettings(delivery_timeout_ms=6_000))
         producer.send(topic, b"k", b"there").result(TIMEOUT)
-        os.kill(kafka.pids[1], signal.SIGSTOP)
+        suspend(kafka.pids[1])
         try:
             start = time.monotonic()
             future = producer.send(topic, b"k", b"v")

@@ -18,7 +18,7 @@ from tests.integration.producer_rows import (
     read_back,
     rows_by_key,
 )
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import suspend, wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -130,7 +130,7 @@ def test_a_paused_broker_only_delays(three: EmbeddedKafka, topics_on: TopicsOn) 
     for batch in encoded[: len(encoded) // 2]:
         producer.send(topic, batch)
     paused_pid = three.pids[2]
-    os.kill(paused_pid, signal.SIGSTOP)
+    suspend(paused_pid)
     try:
         resume_timer = threading.Timer(15, os.kill, (paused_pid, signal.SIGCONT))
         resume_timer.start()

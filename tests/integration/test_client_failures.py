@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
 from confluent_kafka.admin import ResourceType as AclResource
 from tests import kafka_python
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import suspend, wait_until
 from tests.pooled_connections import pooled_connection
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -438,7 +438,7 @@ def test_frozen_broker_delays_only_its_partitions(
     bootstrap = sorted(plain(three).bootstrap_servers, key=lambda address: address[1] != frozen.port)
     reader_settings = replace(plain(three), bootstrap_servers=tuple(bootstrap))
 
-    os.kill(three.pids[frozen.id], signal.SIGSTOP)
+    suspend(three.pids[frozen.id])
     try:
         with within(HANG, "planning partitions of other leaders"):
             assert planner.topics([topic])

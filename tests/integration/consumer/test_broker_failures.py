@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from tests.integration.waiting import suspend
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
@@ -162,7 +163,7 @@ def test_unresponsive_broker(own_kafka: EmbeddedKafka, bench: Workbench, topic: 
     long_timeout = bench.open(bench.request(topic, 0, COUNT), **ONE_BATCH)
     offsets = next(long_timeout).column("offset").to_pylist()
     short_timeout = bench.request(topic, 0, COUNT, poll_timeout=3)
-    os.kill(own_kafka.pids[1], signal.SIGSTOP)
+    suspend(own_kafka.pids[1])
     try:
         with pytest.raises(BrokerTimeoutError, match=r"3 s.*stuck.*the limit is kafkaConsumer\.pollTimeoutMs"):
             bench.run(short_timeout)

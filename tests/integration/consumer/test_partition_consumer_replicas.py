@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.consumer.leader_moves import NODES, move
 from tests.integration.consumer.polling_consumer import PollingConsumer
+from tests.integration.waiting import suspend
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.system import SYSTEM
@@ -97,7 +98,7 @@ def test_unresponsive_broker_does_not_delay_others(cluster: EmbeddedKafka, bench
         for partition in range(2):
             bench.write(topic, [b"before"], partition=partition)
         consumer.until(lambda: set(consumer.partition_consumer.positions.values()) == {1})
-        os.kill(cluster.pids[unresponsive], signal.SIGSTOP)
+        suspend(cluster.pids[unresponsive])
         try:
             bench.write(topic, [b"during"], partition=1)
             started = time.monotonic()

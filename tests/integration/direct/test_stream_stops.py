@@ -21,7 +21,7 @@ from tests.integration.direct.streaming_contexts import (
     streaming,
 )
 from tests.integration.stream_queries import produce
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import suspend, wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -54,7 +54,7 @@ def test_a_stop_does_not_wait_for_an_unresponsive_broker(spark: SparkSession, to
             stream.foreachRDD(handle)
             ssc.start()
             batches.wait_for_more(3)
-            os.kill(kafka.pids[1], signal.SIGSTOP)
+            suspend(kafka.pids[1])
             try:
                 planning = PlanningTime()
                 wait_until(lambda: planning.seconds() > 3, "a batch that waits for the broker", DEADLINE)

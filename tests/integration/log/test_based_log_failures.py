@@ -29,7 +29,7 @@ from tests.integration.log.log_helpers import (
     wait_result,
 )
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import suspend, wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import (
@@ -81,7 +81,7 @@ def topic(bench: Workbench) -> str:
 def frozen(kafka: EmbeddedKafka) -> Iterator[None]:
     """Suspend the broker: connections stay open, and it does not respond."""
     pid = kafka.pids[1]
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     try:
         yield
     finally:
