@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,18 @@ def test_the_partition_is_chosen_by_column_then_key_then_batch(
     write(frame, topic=loose, kafka_partitioner_ignore_keys="true", kafka_batch_size="50")
     assert {each.partition for each in read(loose)} == {0, 1, 2, 3}
     assert place in range(4)
+
+
+def test_small_writes_without_keys_use_all_partitions(
+    spark: SparkSession, write: Callable[..., None], read: Callable[[str], list[Consumed]], make_topic: MakeTopic
+) -> None:
+    topic = make_topic(6)
+    frame = spark.range(0, 2000, 1, 1).selectExpr("concat('row ', id, repeat('x', 90)) AS value")
+    for _ in range(12):
+        write(frame, topic=topic)
+    counts = Counter(each.partition for each in read(topic))
+    assert set(counts) == set(range(6))
+    assert min(counts.values()) > 2000  # of 4000 on average; partitions of the JVM sink get 3100 to 4900
 
 
 def test_the_order_of_a_task_is_kept_in_each_partition(

@@ -66,6 +66,9 @@ pub struct Encoder {
     open_bytes: usize,
     full: Vec<EncodedBatch>,
     sticky_partition: i32,
+    /// Encoded keys, values and headers of the sticky partition since it changed. Timestamps do not count, so a task
+    /// that runs again chooses the same partitions.
+    sticky_bytes: usize,
     rows: u64,
     compressor: Compressor,
     compression_buffer: Vec<u8>,
@@ -73,6 +76,8 @@ pub struct Encoder {
     spare_buffers: Vec<Vec<u8>>,
 }
 
+/// After this many bytes, rows without a key go to the next partition: `batch.size` of the Java client (KIP-794).
+const MAX_STICKY_BYTES: usize = 16 << 10;
 const MAX_SPARE_BUFFERS: usize = 4;
 /// Larger buffers of unusual batches are freed.
 const MAX_RETAINED_BYTES: usize = 16 << 20;
@@ -85,6 +90,7 @@ impl Encoder {
         Ok(Encoder {
             compressor: Compressor::new(settings.codec, settings.level).map_err(|error| failure(error, 0))?,
             sticky_partition: settings.first_sticky,
+            sticky_bytes: 0,
             open: Vec::new(),
             open_bytes: 0,
             full: Vec::new(),
@@ -136,15 +142,8 @@ impl Encoder {
     #[inline(always)]
     fn add_row(&mut self, row: &Row<'_>) -> Result<(), EncodeError> {
         let explicit_partition = self.partition(row)?;
-        let mut partition = explicit_partition.unwrap_or(self.sticky_partition);
-        let mut layout = self.layout(partition, row)?;
-        if explicit_partition.is_none() && layout.is_none() {
-            self.close(partition)?;
-            self.next_sticky_partition();
-            partition = self.sticky_partition;
-            layout = self.layout(partition, row)?;
-        }
-        let layout = match layout {
+        let partition = explicit_partition.unwrap_or(self.sticky_partition);
+        let layout = match self.layout(partition, row)? {
             Some(layout) => layout,
             None => {
                 self.close(partition)?;
@@ -162,9 +161,9 @@ impl Encoder {
         self.open_bytes += layout.size;
         if batch.uncompressed_bytes() >= self.settings.batch_bytes {
             self.close(partition)?;
-            if explicit_partition.is_none() {
-                self.next_sticky_partition();
-            }
+        }
+        if explicit_partition.is_none() {
+            self.count_sticky(row.size());
         }
         Ok(())
     }
@@ -211,8 +210,13 @@ impl Encoder {
         Ok(())
     }
 
-    fn next_sticky_partition(&mut self) {
-        self.sticky_partition = (self.sticky_partition + 1) % self.settings.partitions;
+    #[inline(always)]
+    fn count_sticky(&mut self, bytes: usize) {
+        self.sticky_bytes += bytes;
+        if self.sticky_bytes >= self.settings.batch_bytes.min(MAX_STICKY_BYTES) {
+            self.sticky_bytes = 0;
+            self.sticky_partition = (self.sticky_partition + 1) % self.settings.partitions;
+        }
     }
 }
 

@@ -139,6 +139,19 @@ fn rows_that_cannot_be_encoded() {
 }
 
 #[test]
+fn rows_without_a_key_change_partitions() {
+    // Content of 1 KiB: the value, and a byte each for the key and the headers, and two for the value's length.
+    let record = Record { value: Some(vec![1; 1020]), ..Record::default() };
+    let mut encoder = Encoder::new(EncoderSettings { first_sticky: 1, ..SETTINGS }).expect("good settings");
+    assert_eq!(encoder.add(&arrow(&vec![record; 40], None)), Ok(vec![]));
+    let batches = encoder.flush().expect("enough memory");
+    assert_eq!(
+        batches.iter().map(|batch| (batch.partition, batch.records)).collect::<Vec<_>>(),
+        [(0, 8), (1, 16), (2, 16)]
+    );
+}
+
+#[test]
 fn producer_state_and_split() {
     let mut random = Random::new(5);
     for codec in 0..=4 {

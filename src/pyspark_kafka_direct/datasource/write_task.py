@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
     from pyspark_kafka_direct.spark.write_schema import WriteSchema
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWriteJob:
+    """The identity of a batch write."""
+
+    id: str  # the option jobId, or a random string
+    from_option: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,12 @@ class WriteTaskContext:
             None if query_id is None else group,
         )
 
+    def first_sticky_partition(self, job: BatchWriteJob | None) -> int:
+        """Return the first partition for rows without a key, before the modulo; retries of the task return the same."""
+        # Batches start anywhere, and the tasks of a batch with consecutive partitions, so small batches fill all.
+        batch = f"{self.query_id}/{self.batch_id}" if job is None or self.query_id is not None else job.id
+        return int.from_bytes(hashlib.sha256(batch.encode()).digest()[:4]) + self.partition
+
     def stamp(self) -> dict[str, bytes]:
         """Return the headers of the option ``stampBatch``."""
         from pyspark_kafka_direct.spark.write_rows import stamp_headers
@@ -82,6 +97,7 @@ class KafkaWriteTask:
     schema: WriteSchema
     topic: str | None  # None: rows name their topics
     stamp: bool  # add the headers of stampBatch
+    job: BatchWriteJob | None  # None in a stream
 
     def write(
         self,
@@ -104,7 +120,13 @@ class KafkaWriteTask:
         from pyspark_kafka_direct.spark.write_rows import split_rows, to_producer_rows
 
         stamp = task.stamp() if self.stamp else None
-        row_writer = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky_partition=task.partition)
+        row_writer = RowWriter(
+            cluster,
+            self.produce,
+            send,
+            topic=self.topic,
+            first_sticky_partition=task.first_sticky_partition(self.job),
+        )
         for batch in batches:
             now_ms = int(cluster.pool.system.wall_time() * 1000)
             for rows in split_rows(batch):
@@ -161,14 +183,6 @@ class StagingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchWriteJob:
-    """The identity of an exactly-once batch write."""
-
-    id: str  # the option jobId, or a random string
-    from_option: bool
-
-
-@dataclass(frozen=True, slots=True)
 class StagedCommitMessage(WriterCommitMessage):
     """The commit message of a task that has staged its rows."""
 
@@ -180,7 +194,6 @@ class StagedCommitMessage(WriterCommitMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingWriteTask(KafkaWriteTask):
     staging: StagingConfig
-    job: BatchWriteJob | None  # None in a stream
 
     def write(
         self,

@@ -112,28 +112,28 @@ def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | Non
     """Return the writer of a frame; ``checkpoint`` is set if ``foreachBatch`` writes it."""
     from pyspark_kafka_direct.client.connection_pool import POOL
 
-    options_of_task = _task_options(options, schema)
+    job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
+    options_of_task = _task_options(options, schema, job)
     if options.delivery_guarantee == "at-least-once":
         return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task))
-    job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
     committer = _exactly_once_committer(options, checkpoint)
     staging = dataclasses.replace(committer.staging, probe=committer.prepare())
-    return ExactlyOnceBatchWriter(StagingWriteTask(**options_of_task, staging=staging, job=job), committer)
+    return ExactlyOnceBatchWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
 
 
 def stream_writer(
     options: SinkOptions, schema: StructType, checkpoint: str | None, *, starting: bool
 ) -> DataSourceStreamArrowWriter:
     """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
-    options_of_task = _task_options(options, schema)
+    options_of_task = _task_options(options, schema, None)
     if options.delivery_guarantee == "at-least-once":
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task))
     committer = _exactly_once_committer(options, checkpoint)
     staging = dataclasses.replace(committer.staging, probe=committer.prepare() if starting else None)
-    return ExactlyOnceStreamWriter(StagingWriteTask(**options_of_task, staging=staging, job=None), committer)
+    return ExactlyOnceStreamWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
 
 
-def _task_options(options: SinkOptions, schema: StructType) -> dict[str, Any]:
+def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob | None) -> dict[str, Any]:
     """Return the common arguments of write tasks."""
     return {
         "connection": options.connection,
@@ -141,6 +141,7 @@ def _task_options(options: SinkOptions, schema: StructType) -> dict[str, Any]:
         "schema": resolve_write_schema(schema, options.topic),
         "topic": options.topic,
         "stamp": options.stamp_batch,
+        "job": job,
     }
 
 

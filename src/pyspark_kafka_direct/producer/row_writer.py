@@ -37,8 +37,8 @@ class RowWriter:
         send: Callable[[str, EncodedBatch], None],  # receives a topic and a record batch
         *,
         topic: str | None = None,  # None: the rows have a `topic` column
-        # Rows without keys go to one partition until its batch is full, then to the next (KIP-480). This is the first
-        # one, modulo the number of partitions; tasks should differ in it.
+        # Rows without keys go to one partition for 16 KiB, then to the next (KIP-480, KIP-794). This is the first one,
+        # modulo the number of partitions; batches and tasks should differ in it.
         first_sticky_partition: int = 0,
     ) -> None:
         self._cluster = cluster

@@ -24,6 +24,9 @@ MAX_BATCH_BYTES = (1 << 31) - 1
 MAX_TOPIC_LENGTH = 249
 """Kafka's limit, in characters."""
 
+MAX_STICKY_BYTES = 16 << 10
+"""After this many bytes, rows without a key go to the next partition: ``batch.size`` of the Java client (KIP-794)."""
+
 
 class AbortedTransaction(NamedTuple):
     """An entry of a fetch response's list of aborted transactions (KIP-98)."""
@@ -144,7 +147,7 @@ class RecordEncoder(Protocol):
         columns are ignored.
 
         The partition column chooses a row's partition; else murmur2 of the key, as in the Java client; rows without a
-        key (or with ``ignore_keys``) go to one partition until its batch is full, then to the next one.
+        key (or with ``ignore_keys``) go to one partition for 16 KiB (or ``batch_bytes``), then to the next one.
 
         A ColumnError or RecordTooLargeError names the row, counted from 0 over all calls; the encoder is unusable
         afterwards.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import struct
 import subprocess
@@ -318,27 +319,37 @@ def test_batch_is_full_when_the_next_record_does_not_fit(implementation: str) ->
 
 
 @both
-def test_rows_without_key_use_one_partition_until_its_batch_is_full(implementation: str) -> None:
-    encoder = make_encoder(implementation, partitions=3, batch_bytes=30, first_sticky_partition=4)
-    order = [batch.partition for batch in encoder.add(arrow([Row(b"abc")] * 12))]
-    assert order == [1, 2, 0, 1]
-    encoder.add(arrow([Row(b"abc")]))
-    assert [batch.partition for batch in encoder.flush()] == [2]
-    # A batch that was flushed before it was full does not change the sticky partition.
-    assert [batch.partition for batch in encoder.add(arrow([Row(b"abc")] * 3))] == [2]
-    # Neither does one filled by rows with an explicit partition.
-    assert [batch.partition for batch in encoder.add(arrow([Row(b"abc"), *[Row(b"abc", partition=0)] * 2]))] == [0]
-    encoder.add(arrow([Row(b"abc")]))
-    assert [batch.partition for batch in encoder.flush()] == [0]
+def test_rows_without_key_move_to_the_next_partition_after_16_kib(implementation: str) -> None:
+    encoder = make_encoder(implementation, partitions=3, first_sticky_partition=4)
+    kib = Row(b"v" * 1020)  # and four bytes of lengths: key, value and the number of headers
+    assert encoder.add(arrow([kib] * 40)) == []
+    assert [(batch.partition, batch.records) for batch in encoder.flush()] == [(0, 8), (1, 16), (2, 16)]
+    # Neither a flush nor rows with a partition count.
+    encoder.add(arrow([*[Row(b"v" * 1020, partition=1)] * 20, *[kib] * 9]))
+    assert [(batch.partition, batch.records) for batch in encoder.flush()] == [(0, 8), (1, 21)]
 
 
 @both
-def test_row_that_does_not_fit_uses_the_next_partition(implementation: str) -> None:
-    encoder = make_encoder(implementation, partitions=2, batch_bytes=30)
-    encoder.add(arrow([Row(b"abc"), Row(b"abc", partition=1), Row(b"abc", partition=1)]))
-    # Twenty more bytes fit neither partition.
-    assert [batch.partition for batch in encoder.add(arrow([Row(b"v" * 18)]))] == [0, 1]
-    assert [batch.partition for batch in encoder.flush()] == [1]
+def test_small_batches_of_rows_without_key_alternate(implementation: str) -> None:
+    encoder = make_encoder(implementation, partitions=3, batch_bytes=30, first_sticky_partition=1)
+    ten = Row(b"1234567")  # without offset, timestamp and length; the whole record has 14 bytes
+    order = [(batch.partition, batch.records) for batch in encoder.add(arrow([ten] * 12))]
+    assert order == [(1, 2), (2, 2), (0, 2), (1, 2)]
+
+
+@both
+def test_timestamps_do_not_influence_the_partition(implementation: str) -> None:
+    encoders = [make_encoder(implementation, partitions=5, batch_bytes=100) for _ in range(2)]
+    rows = [Row(b"v" * (number % 7)) for number in range(200)]
+    partitions = []
+    for encoder, step in zip(encoders, (0, 1 << 20), strict=True):
+        stepped = [dataclasses.replace(row, timestamp=row.timestamp + step * number) for number, row in enumerate(rows)]
+        batches = [*encoder.add(arrow(stepped)), *encoder.flush()]
+        counts: Counter[int] = Counter()
+        for batch in batches:
+            counts[batch.partition] += batch.records
+        partitions.append(counts)
+    assert partitions[0] == partitions[1]
 
 
 @both

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pyspark_kafka_direct.records.interfaces import EncodedBatch, EncodeRequest, strings_as_binary
+from pyspark_kafka_direct.records.interfaces import MAX_STICKY_BYTES, EncodedBatch, EncodeRequest, strings_as_binary
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
 from pyspark_kafka_direct.records.python.batch_format import Codec
 from pyspark_kafka_direct.records.python.batch_writer import BatchWriter, encode_fields
@@ -29,6 +29,8 @@ class PythonEncoder:
         self._open: dict[int, BatchWriter] = {}
         self._full: list[EncodedBatch] = []
         self._sticky_partition = request.first_sticky_partition % request.partitions
+        # Encoded keys, values and headers. Timestamps do not count, so a rerun task chooses the same partitions.
+        self._sticky_bytes = 0
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> list[EncodedBatch]:
@@ -64,11 +66,6 @@ class PythonEncoder:
         fixed_partition = self._fixed_partition(row)
         partition = self._sticky_partition if fixed_partition is None else fixed_partition
         record = self._encode_for(partition, row.timestamp, content)
-        if record is None and fixed_partition is None:
-            self._close(partition)
-            self._next_sticky_partition()
-            partition = self._sticky_partition
-            record = self._encode_for(partition, row.timestamp, content)
         if record is None:
             self._close(partition)
             record = BatchWriter(self._codec).encode_record(row.timestamp, content)
@@ -80,8 +77,8 @@ class PythonEncoder:
         batch.append(row.timestamp, record)
         if batch.uncompressed_bytes >= self._request.batch_bytes:
             self._close(partition)
-            if fixed_partition is None:
-                self._next_sticky_partition()
+        if fixed_partition is None:
+            self._count_sticky(len(content))
 
     def _fixed_partition(self, row: InputRow) -> int | None:
         """Return the partition that the row's partition column or key determines; None for the sticky partition."""
@@ -105,8 +102,11 @@ class PythonEncoder:
         batch = self._open.pop(partition)
         self._full.append(EncodedBatch(partition, batch.records, batch.uncompressed_bytes, batch.finish()))
 
-    def _next_sticky_partition(self) -> None:
-        self._sticky_partition = (self._sticky_partition + 1) % self._request.partitions
+    def _count_sticky(self, size: int) -> None:
+        self._sticky_bytes += size
+        if self._sticky_bytes >= min(self._request.batch_bytes, MAX_STICKY_BYTES):
+            self._sticky_bytes = 0
+            self._sticky_partition = (self._sticky_partition + 1) % self._request.partitions
 
     def _error(self, kind: str, partition_or_size: int = 0) -> KafkaDirectError:
         return encode_error(kind, self._rows, partition_or_size, self._request)
