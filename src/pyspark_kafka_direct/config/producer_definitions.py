@@ -195,9 +195,10 @@ PRODUCER_OPTIONS: Final = (
         log_reason="a log writes to one topic, which is never idle",
     ),
     *unsupported_producer_options(
-        "records without a key go to one partition until its record batch is full",
+        "rows without a key go to one partition for 16 KiB, or for a smaller batch.size",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",
+        log_reason="records without a key go to one partition until its record batch is full",
     ),
     *unsupported_producer_options(
         "a failed task is rerun with all of its rows",
