@@ -62,10 +62,10 @@ class ClusterClient:
         *,
         retries: int | None = None,
         retry_interval: float | None = None,
-        pool: ConnectionPool = POOL,
+        pool: ConnectionPool | None = None,  # None: that of the process
     ) -> None:
         self.settings = settings
-        self.pool = pool
+        self.pool = pool = POOL if pool is None else pool
         self._retries = retries  # fetchOffset.numRetries; None: as many as fit before the deadline
         self._retry_interval = retry_interval  # seconds (fetchOffset.retryIntervalMs); None: exponential
         self._lock = pool.system.lock()
@@ -129,7 +129,9 @@ class ClusterClient:
         retry = self._retry(deadline or self.deadline())
         while True:
             try:
-                replicas = self.known_replicas(partitions or self._cached_partitions(names))
+                topics = self._known_topics(names)
+                all_partitions = [TopicPartition(name, index) for name in topics for index in topics[name].partitions]
+                replicas = self.known_replicas(partitions or all_partitions)
                 reports_by_topic = ask_witnesses(self, names, retry.deadline, self._broker_shift, replicas)
                 break
             except TransientBrokerError as error:
@@ -231,13 +233,9 @@ class ClusterClient:
 
     def known_replicas(self, partitions: Collection[TopicPartition]) -> set[int]:
         """Return the ids of the partitions' replicas that the cached metadata has, without a request."""
-        replicas: set[int] = set()
-        with self._lock:
-            for topic, index in partitions:
-                cached = self._cached_topics.get(topic)
-                if cached is not None and index in cached.metadata.partitions:
-                    replicas.update(cached.metadata.partitions[index].replicas)
-        return replicas
+        topics = self._known_topics({tp.topic for tp in partitions})
+        known = [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+        return {replica for tp in known for replica in topics[tp.topic].partitions[tp.partition].replicas}
 
     def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         """Return the leaders that the cached metadata has, without a request."""
@@ -253,9 +251,8 @@ class ClusterClient:
 
     def known_topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
         """Return the topic ids that the cached metadata has, without a request."""
-        with self._lock:
-            cached_topics = {name: self._cached_topics[name].metadata for name in names if name in self._cached_topics}
-        return {name: topic.topic_id for name, topic in cached_topics.items() if topic.topic_id is not None}
+        topics = self._known_topics(names)
+        return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id is not None}
 
     def offsets(
         self,
@@ -365,10 +362,10 @@ class ClusterClient:
             else:
                 return topics
 
-    def _cached_partitions(self, names: Collection[str]) -> list[TopicPartition]:
+    def _known_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return the cached metadata, without a request."""
         with self._lock:
-            cached = {name: self._cached_topics[name] for name in names if name in self._cached_topics}
-        return [TopicPartition(name, index) for name, topic in cached.items() for index in topic.metadata.partitions]
+            return {name: self._cached_topics[name].metadata for name in names if name in self._cached_topics}
 
     def _raise_epoch_floor(self, tp: TopicPartition, topic_id: UUID | None, epoch: int) -> None:
         """Raise a floor, and remove cached metadata that is below it; requires the lock."""

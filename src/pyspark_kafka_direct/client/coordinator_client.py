@@ -58,7 +58,7 @@ class BrokerLookup(Protocol):
         """Return the leaders that the cached metadata has, without a request."""
 
     def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
-        """Accept no leader of an epoch lower than that of a committed offset."""
+        """Ask several brokers for the leader if a later leader epoch than is known comes without a topic id."""
 
     def confirm_missing(
         self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None

@@ -108,8 +108,9 @@ def merge_by_leader_epoch(
     # A broker that lags behind may still return a leader that was replaced; Java's Metadata class decides the same way.
     topic_id = received_topic.topic_id
     # Without topic ids a lower epoch may be that of a recreated topic, and the higher one would be kept forever.
-    is_known = topic_id is not None and known_topic is not None and known_topic.topic_id == topic_id
-    known_partitions = known_topic.partitions if known_topic is not None and is_known else {}
+    known_partitions = (
+        {} if known_topic is None or topic_id is None or known_topic.topic_id != topic_id else known_topic.partitions
+    )
     partitions = {}
     for index, received in received_topic.partitions.items():
         known = known_partitions.get(index)

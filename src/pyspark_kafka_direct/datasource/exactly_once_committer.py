@@ -103,11 +103,9 @@ class ExactlyOnceCommitter:
             location.delete([task.staged for task in task_messages])
 
     def _cluster(self, pool: ConnectionPool | None) -> ClusterClient:
-        """Return a client with a pool, by default that of the process."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
-        from pyspark_kafka_direct.client.connection_pool import POOL
 
-        return ClusterClient(self.connection, pool=POOL if pool is None else pool)
+        return ClusterClient(self.connection, pool=pool)
 
     def _exactly_once_options(self) -> ExactlyOnceOptions:
         from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions

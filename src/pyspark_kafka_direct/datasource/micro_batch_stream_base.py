@@ -116,13 +116,12 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
 
     def _open_planner(self) -> PlanningState:
         if self._planning_state is None:
-            from pyspark_kafka_direct.client.connection_pool import POOL
             from pyspark_kafka_direct.datasource.stream_listener_files import backpressure_limit, open_query_committer
             from pyspark_kafka_direct.planning.micro_batch_planner import MicroBatchOptions, MicroBatchPlanner
             from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
             options = self._options
-            offset_reader = KafkaOffsetReader(options, _log, POOL if self._pool is None else self._pool)
+            offset_reader = KafkaOffsetReader(options, _log, self._pool)
             for warning in options.warnings:
                 offset_reader.warn(warning)
             planner_options = MicroBatchOptions(

@@ -49,9 +49,11 @@ class WriteTaskContext:
     run_id: str | None = None  # of the streaming query: Spark sets it as the job group, which foreachBatch may change
 
     @classmethod
-    def current(cls) -> WriteTaskContext:
+    def begin(cls) -> WriteTaskContext:
+        """Begin the task that the process runs, and return its identity."""
         from pyspark import TaskContext
 
+        begin_task()
         context = TaskContext.get()
         if context is None:
             return cls()
@@ -144,15 +146,12 @@ class AtLeastOnceWriteTask(KafkaWriteTask):
     ) -> WrittenCommitMessage:
         """Write all rows; return when the brokers have acknowledged each record."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
-        from pyspark_kafka_direct.client.connection_pool import POOL
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import with_half_buffer
         from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
-        if task is None:
-            begin_task()
-            task = WriteTaskContext.current()
-        cluster = ClusterClient(self.connection, pool=POOL if pool is None else pool)
+        task = task or WriteTaskContext.begin()
+        cluster = ClusterClient(self.connection, pool=pool)
         producer = BatchProducer(cluster, with_half_buffer(self.produce))
         try:
             self.encode(batches, task, cluster, functools.partial(producer.send, more_follows=True))
@@ -203,14 +202,11 @@ class StagingWriteTask(KafkaWriteTask):
     ) -> StagedCommitMessage:
         """Encode and stage all rows; nothing is sent to Kafka."""
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
-        from pyspark_kafka_direct.client.connection_pool import POOL
         from pyspark_kafka_direct.producer.staging import StagingWriter
 
-        if task is None:
-            begin_task()
-            task = WriteTaskContext.current()
+        task = task or WriteTaskContext.begin()
         attempt = resolve_attempt(task, self.job)
-        cluster = ClusterClient(self.connection, pool=POOL if pool is None else pool)
+        cluster = ClusterClient(self.connection, pool=pool)
         location = self.staging.open(cluster, attempt.run)
         if location is not None:
             location.check()

@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.log.log_topic import describe_log_topic
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import Presence, lower_end_offsets, reread_offset, resume_offset
+from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -193,19 +194,17 @@ class LogWorker:
             self._on_topic_recreated(topic)
         starts = dict(self.positions)
         if not starts:
-            starts = self._fetch_log_starts(topic, deadline)
+            requested = dict.fromkeys(topic.partitions, EARLIEST)
+            starts = dict(
+                confirmed_starts(
+                    lambda: self._cluster.offsets(requested, deadline=deadline),
+                    lambda topics: self._cluster.raise_epoch_floors(topics, deadline=deadline),
+                )
+            )
         self._consumer = self._new_consumer(starts)
         self._topic_id = topic.topic_id
         self.positions = starts
         self._progress_at = self._system.monotonic()
-
-    def _fetch_log_starts(self, topic: LogTopic, deadline: Deadline) -> dict[TopicPartition, int]:
-        requested = dict.fromkeys(topic.partitions, EARLIEST)
-        starts = self._cluster.offsets(requested, deadline=deadline)
-        if not any(starts.values()):
-            return starts
-        self._cluster.raise_epoch_floors([self._topic], deadline=deadline)  # a deposed leader may have responded
-        return self._cluster.offsets(requested, deadline=deadline)
 
     def _describe_topic(self, deadline: Deadline) -> LogTopic:
         """Return the topic; another id or fewer partitions than before are accepted once several brokers confirm it."""

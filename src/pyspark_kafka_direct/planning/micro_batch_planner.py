@@ -37,6 +37,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
     OffsetMetadata,
     SnapshotReader,
     are_topic_ids_current,
+    confirmed_starts,
     contradicting_metadata_error,
     topic_ids_by_partition,
 )
@@ -376,7 +377,7 @@ class MicroBatchPlanner:
 
     def _later_log_starts(
         self, from_offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    ) -> Mapping[TopicPartition, int]:
         """Return log starts after the batch's start, to report them; empty if tasks have to fail at such a loss."""
         if self._options.fail_on_data_loss:
             return {}
@@ -384,11 +385,10 @@ class MicroBatchPlanner:
         def fetch_log_starts(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
             return self._offset_reader.offsets(dict.fromkeys(partitions, EARLIEST))
 
-        expired = expired_log_starts(from_offsets, latest, fetch_log_starts)
-        if not expired:
-            return {}
-        self._offset_reader.raise_epoch_floors({tp.topic for tp in expired})  # a deposed leader may have responded
-        return expired_log_starts(from_offsets, latest, fetch_log_starts)
+        def fetch_expired() -> Mapping[TopicPartition, int]:
+            return expired_log_starts(from_offsets, latest, fetch_log_starts)
+
+        return confirmed_starts(fetch_expired, self._offset_reader.raise_epoch_floors)
 
     def _resolve_initial_offsets(self) -> dict[TopicPartition, int]:
         try:

@@ -16,7 +16,7 @@ from pyspark_kafka_direct.planning.data_loss import (
 from pyspark_kafka_direct.planning.hints import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -107,6 +107,21 @@ def are_topic_ids_current(topic_ids: Mapping[str, UUID], lookup: TopicIdLookup) 
     return all(
         topic_ids.get(name, topic_id) == topic_id for name, topic_id in lookup.known_topic_ids(topic_ids).items()
     )
+
+
+def confirmed_starts(
+    fetch_starts: Callable[[], Mapping[TopicPartition, int]], raise_epoch_floors: Callable[[Collection[str]], None]
+) -> Mapping[TopicPartition, int]:
+    """Return where partitions start, from leaders that several brokers confirm if some start after offset 0.
+
+    Retention of a deposed leader may have deleted records that the current leader still has.
+    """
+    starts = fetch_starts()
+    later = {tp.topic for tp, offset in starts.items() if offset != 0}
+    if not later:
+        return starts
+    raise_epoch_floors(later)
+    return fetch_starts()
 
 
 class OffsetHistory:

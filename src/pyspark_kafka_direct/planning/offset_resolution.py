@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.hints import listed
+from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.planning.offset_specs import (
     Earliest,
     GlobalTimestamp,
@@ -133,12 +134,9 @@ def resolve_start_offsets(
     if isinstance(spec, CommittedStart):
         return _committed_offsets(spec, partitions, offset_reader, available_now_ends)
     requested = required_lookups(spec, partitions, "start")
-    listed_offsets = _fetch_starts(offset_reader, requested)
-    later_starts = {tp.topic for tp, offset in listed_offsets.items() if offset != 0}
-    if later_starts:
-        # Retention of a deposed leader may have deleted records that the current leader still has.
-        offset_reader.raise_epoch_floors(later_starts)
-        listed_offsets = _fetch_starts(offset_reader, requested)
+    listed_offsets = dict(
+        confirmed_starts(lambda: _fetch_starts(offset_reader, requested), offset_reader.raise_epoch_floors)
+    )
     at_end = {tp for tp, lookup in requested.items() if lookup == LATEST or listed_offsets.get(tp) == NO_RECORD}
     # Request end offsets last, so that no start lies after its end.
     latest = (

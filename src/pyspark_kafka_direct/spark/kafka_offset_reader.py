@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.consumer.record_size import sample_record_size
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
@@ -40,7 +39,7 @@ class KafkaOffsetReader:
     """Implements the planner's access to the cluster over connections that live as long as the query."""
 
     def __init__(
-        self, options: StreamOptions | ContinuousOptions, log: logging.Logger, pool: ConnectionPool = POOL
+        self, options: StreamOptions | ContinuousOptions, log: logging.Logger, pool: ConnectionPool | None = None
     ) -> None:
         self.cluster: ClusterClient = open_cluster(options, pool)
         self._options = options

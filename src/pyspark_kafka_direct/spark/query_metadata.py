@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.subscription import (
     SelectedPartitions,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.subscription import SubscriptionStrategy
 
 
-def open_cluster(options: ReadOptions, pool: ConnectionPool = POOL) -> ClusterClient:
+def open_cluster(options: ReadOptions, pool: ConnectionPool | None = None) -> ClusterClient:
     """Return a client with the query's number of attempts; it sends no request."""
     attempts, interval = options.offset_fetch_attempts, options.offset_fetch_retry_interval_ms
     return ClusterClient(

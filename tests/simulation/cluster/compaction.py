@@ -41,10 +41,10 @@ def compact(cluster: SimulatedCluster, target: SimulatedPartition, fraction: flo
     if not removed:
         return
     compacted = frozenset((batch.base_offset, batch.epoch) for batch in log.batches if batch.last_offset < limit)
-    gone = frozenset(removed)
+    removed_offsets = frozenset(removed)
     cache: dict[tuple[int, int], StoredBatch | None] = {}
     for replica in target.replicas.values():
-        _compact_replica(replica, compacted, gone, cache)
+        _compact_replica(replica, compacted, removed_offsets, cache)
     topic = target.topic
     cluster.oracle.compacted(topic.name, topic.generation, target.index, removed, cluster.world.now)
     cluster.world.trace("compacted", topic.name, target.index, len(removed))

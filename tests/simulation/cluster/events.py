@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.cluster.broker import SimulatedBroker
     from tests.simulation.cluster.cluster import SimulatedCluster
+    from tests.simulation.cluster.partition_log import ReplicaLog
     from tests.simulation.cluster.topics import SimulatedPartition
 
 
@@ -240,9 +241,7 @@ def expire_records(cluster: SimulatedCluster, topic: str, partition: int, fracti
     target = cluster.partition((topic, partition))
     if target is None or target.leader_log is None:
         return
-    log = target.leader_log
-    limit = log.start + int((log.high_watermark - log.start) * fraction)
-    ends = [batch.last_offset + 1 for batch in log.batches if batch.last_offset < limit]
+    ends = _ends_of_first_batches(target.leader_log, fraction)
     if ends:
         cluster.advance_log_start(target, ends[-1], "retention")
 
@@ -259,9 +258,7 @@ def tier_log(cluster: SimulatedCluster, topic: str, partition: int, fraction: fl
     target = cluster.partition((topic, partition))
     if target is None or target.leader_log is None:
         return
-    log = target.leader_log
-    limit = log.start + int((log.high_watermark - log.start) * fraction)
-    ends = [batch.last_offset + 1 for batch in log.batches if batch.last_offset < limit]
+    ends = _ends_of_first_batches(target.leader_log, fraction)
     for replica in target.replicas.values():
         if ends and ends[-1] <= replica.high_watermark:
             replica.local_start = max(replica.local_start, ends[-1])
@@ -273,6 +270,12 @@ def lose_tiered_storage(cluster: SimulatedCluster, topic: str, partition: int, s
     if target is not None:
         for replica in target.replicas.values():
             replica.remote_until = cluster.world.now + seconds
+
+
+def _ends_of_first_batches(log: ReplicaLog, fraction: float) -> list[int]:
+    """Return the ends of the batches that lie in the first part of the offsets below the high watermark."""
+    limit = log.start + int((log.high_watermark - log.start) * fraction)
+    return [batch.last_offset + 1 for batch in log.batches if batch.last_offset < limit]
 
 
 def draw_event(rng: random.Random, kind: str, topics: Mapping[str, int], seconds: float) -> dict[str, Any]:

@@ -211,7 +211,7 @@ class _Calls:
             case "committed":
                 acknowledged = self._acknowledged.get(TopicPartition(group, partition.partition), -1)
                 if self._has_outdated_coordinator(group):
-                    acknowledged = -1  # no client can tell that offsets are outdated
+                    acknowledged = -1  # no client can see that offsets are outdated
                 found = ConsumerGroup(client, group).committed([partition])
                 # Brokers delete the committed offsets of a deleted topic.
                 # A request that arrives late replaces the offset of a later commit.

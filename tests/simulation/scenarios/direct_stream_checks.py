@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+from tests.simulation.scenarios.record_truth import generation_of
+from tests.simulation.scenarios.spark_tasks import check_task_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,29 +135,8 @@ class ResultChecker:
 
     def check_read(self, stream: int, read: TaskRead, *, fail_on_data_loss: bool) -> None:
         """Check the rows of a task."""
-        generations = {_generation(value) for _, value in read.rows}
-        if len(generations) > 1:
-            raise ViolationError(f"a task returns records of several topics: {read}")
-        if read.counts.lost:
-            if fail_on_data_loss:
-                raise ViolationError(f"failOnDataLoss is true, but a task skips {read.counts.lost} offsets: {read}")
-            return
-        topic, partition = read.offsets.topic, read.offsets.partition
-        newest = self._truth.generations[topic]
-        if not generations and (newest > 1 or self._truth.has_lost(topic, None, math.inf, ("deleted",))):
-            return
-        violations = self._oracle.check_range(
-            (topic, partition),
-            generations.pop() if generations else newest,
-            read.offsets.from_offset,
-            read.offsets.until_offset,
-            read.rows,
-            READ_COMMITTED if self._committed[stream] else READ_UNCOMMITTED,
-            read.started_at,
-            read.ended_at,
-        )
-        if violations:
-            raise ViolationError(f"a task breaks its promise: {violations[0]}\n{violations}\n{read}")
+        isolation = READ_COMMITTED if self._committed[stream] else READ_UNCOMMITTED
+        check_task_read(read, self._oracle, self._truth, isolation, fail_on_data_loss=fail_on_data_loss)
 
     def lag(self, lineage: Lineage, epoch: Epoch) -> list[str]:
         """Return what is missing until the streams have read everything."""
@@ -263,7 +244,7 @@ class ResultChecker:
         reasons = {"truncated"}
         if self._parameters["mode"] != "checkpoint":  # an application that never stored a topic's offsets knows of none
             reasons.add("topic deleted")
-        if version.gone_at < math.inf and (version.gone_at <= epoch.started_at or version.reason in reasons):
+        if version.removed_at < math.inf and (version.removed_at <= epoch.started_at or version.reason in reasons):
             return
         if any(partition[0] in report.text for report in epoch.reports if "data loss" in report.text.lower()):
             return
@@ -280,11 +261,11 @@ class ResultChecker:
         raise ViolationError(
             f"offset {version.offset} of {partition[0]}-{partition[1]} is missing in output {number}: "
             f"{version.value!r}, appended at {version.appended_at:.3f}, readable at {version.readable_at:.3f}, "
-            f"gone at {version.gone_at:.3f} {version.reason}"
+            f"removed at {version.removed_at:.3f} {version.reason}"
         )
 
     def _version_of(self, read: TaskRead, offset: int, value: bytes) -> Version | None:
-        truth = self._truth.partitions.get((read.offsets.topic, _generation(value), read.offsets.partition))
+        truth = self._truth.partitions.get((read.offsets.topic, generation_of(value), read.offsets.partition))
         versions = [] if truth is None else truth.versions.get(offset, [])
         return next((each for each in versions if each.value == value), None)
 
@@ -325,8 +306,3 @@ def contiguous_end(start: int, spans: Sequence[tuple[int, int]]) -> int:
         if first <= start < until:
             start = until
     return start
-
-
-def _generation(value: bytes | None) -> int:
-    assert value is not None
-    return int(value.split(b"/")[1])

@@ -11,6 +11,8 @@ from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.micro_batch_options import GROUP, is_selected, selected_topics
+from tests.simulation.scenarios.record_truth import generation_of
+from tests.simulation.scenarios.spark_tasks import check_task_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +189,7 @@ class SinkChecker:
         # No broker that has an added partition may be reachable.
         if self._may_hide_partitions and self._truth.has_new_partitions and "deleted" in report.text:
             return True
-        # Without topic ids nothing tells a deposed leader from that of a recreated topic.
+        # Without topic ids a deposed leader looks like that of a recreated topic.
         if not self._cluster.settings.topic_ids and self._oracle.was_deposed(topic, runs[-1].started_at, report.time):
             return True
         # A run that replans a batch without a partition that it selects again calls that partition deleted.
@@ -313,29 +315,8 @@ class SinkChecker:
         return read.batch == 0 and partition not in self._first_start() and position == self._ends[0][partition]
 
     def _check_task(self, task: TaskRead, options: Mapping[str, str]) -> None:
-        generations = {_generation(value) for _, value in task.rows}
-        if len(generations) > 1:
-            raise ViolationError(f"a task returns records of several topics: {task}")
-        if task.counts.lost:
-            if options["failOnDataLoss"] == "true":
-                raise ViolationError(f"failOnDataLoss is true, but a task skips {task.counts.lost} offsets: {task}")
-            return
-        topic, partition = task.offsets.topic, task.offsets.partition
-        newest = self._truth.generations[topic]
-        if not generations and (newest > 1 or self._truth.has_lost(topic, None, math.inf, ("deleted",))):
-            return
-        violations = self._oracle.check_range(
-            (topic, partition),
-            generations.pop() if generations else newest,
-            task.offsets.from_offset,
-            task.offsets.until_offset,
-            task.rows,
-            self._isolation(options),
-            task.started_at,
-            task.ended_at,
-        )
-        if violations:
-            raise ViolationError(f"a task breaks its promise: {violations[0]}\n{violations}\n{task}")
+        fail_on_data_loss = options["failOnDataLoss"] == "true"
+        check_task_read(task, self._oracle, self._truth, self._isolation(options), fail_on_data_loss=fail_on_data_loss)
 
     def _check_repeated_reads(self) -> None:
         """Check that a batch that runs again has the same ranges and rows."""
@@ -362,7 +343,7 @@ class SinkChecker:
                 partition = (task.offsets.topic, task.offsets.partition)
                 for offset, value in task.rows:
                     assert value is not None
-                    row = _Row(batch, partition, _generation(value), offset, value)
+                    row = _Row(batch, partition, generation_of(value), offset, value)
                     version = self._version_of(row)
                     if version is None:
                         raise ViolationError(f"the sink has a row that is no record: {row}")
@@ -395,7 +376,7 @@ class SinkChecker:
                         continue
                     if version.value in rows or (committed and version.committed is not True):
                         continue
-                    if truth.deleted_at == math.inf and version.gone_at == math.inf:
+                    if truth.deleted_at == math.inf and version.removed_at == math.inf:
                         place = (topic, index), version.offset
                         if is_selected(options, topic, index) and not self._is_older(rows, place, generation):
                             self._check_missing(topic, generation, index, version)
@@ -403,7 +384,7 @@ class SinkChecker:
                         self._check_gone(topic, generation, index, version)
 
     def _is_older(self, rows: Mapping[bytes, _Row], place: tuple[tuple[str, int], int], generation: int) -> bool:
-        """Return whether an outdated broker returned the deleted topic's record, which only topic ids can tell."""
+        """Return whether an outdated broker returned the deleted topic's record, which only topic ids show."""
         older = ((each.partition, each.offset) for each in rows.values() if each.generation < generation)
         return generation > 1 and not self._cluster.settings.topic_ids and place in older
 
@@ -442,7 +423,7 @@ class SinkChecker:
                 continue
             raise ViolationError(
                 f"offset {version.offset} of {topic}-{index} is missing in batch {batch}, and its loss "
-                f"({version.reason} at {version.gone_at:.3f}) was not reported: {version.value!r}"
+                f"({version.reason} at {version.removed_at:.3f}) was not reported: {version.value!r}"
             )
 
     def _was_recreation_seen(self, topic: str, generation: int) -> bool:
@@ -487,11 +468,6 @@ def _parse(text: str) -> Offsets:
 
 def _selection(options: Mapping[str, str]) -> tuple[str | None, ...]:
     return tuple(options.get(name) for name in ("subscribe", "subscribePattern", "assign"))
-
-
-def _generation(value: bytes | None) -> int:
-    assert value is not None
-    return int(value.split(b"/")[1])
 
 
 def _range_of(read: BatchRead, partition: tuple[str, int]) -> tuple[int, int] | None:

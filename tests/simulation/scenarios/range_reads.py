@@ -295,7 +295,7 @@ class _Read:
                 raise ViolationError(f"{counted} records are counted instead of {least}")
             return
         if planned.topic_id is None and (_TOPIC, generation) in oracle.deleted_at:
-            return  # without topic ids nothing tells the recreated topic's records from those of the planned one
+            return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
         violations = oracle.check_range(
             name, generation, first, until, rows, isolation, started, now, is_prefix=stopped

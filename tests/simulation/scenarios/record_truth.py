@@ -34,13 +34,13 @@ class Version:
         "committed",
         "deposed",
         "epoch",
-        "gone_at",
         "is_control",
         "marker",
         "offset",
         "producer_id",
         "readable_at",
         "reason",
+        "removed_at",
         "timestamp",
         "value",
     )
@@ -60,16 +60,16 @@ class Version:
         # None: the transaction is open.
         self.committed: bool | None = None if batch.is_transactional and not batch.is_control else True
         self.readable_at = math.inf  # when the high watermark passed it
-        self.gone_at = now if deposed else math.inf
+        self.removed_at = now if deposed else math.inf
         self.reason = "deposed leader" if deposed else ""
 
     def is_readable(self, since: float, until: float) -> bool:
         """Whether every reader gets the record all the time from ``since`` to ``until``."""
-        return self.readable_at <= since and self.gone_at > until
+        return self.readable_at <= since and self.removed_at > until
 
     def remove(self, reason: str, now: float) -> None:
-        if self.gone_at > now:
-            self.gone_at, self.reason = now, reason
+        if self.removed_at > now:
+            self.removed_at, self.reason = now, reason
 
 
 class PartitionTruth:
@@ -136,7 +136,7 @@ class PartitionTruth:
         self.high_watermark = offset
         while self._unreadable and self._unreadable[0].offset < offset:
             version = self._unreadable.popleft()
-            if version.gone_at > now:
+            if version.removed_at > now:
                 version.readable_at = now
 
     def start_epoch(self, epoch: int, start: int, high_watermark: int, now: float, parent: int) -> bool:
@@ -144,16 +144,16 @@ class PartitionTruth:
         self.epoch = epoch
         self._epochs[epoch] = (start, parent)
         log = {version.offset: version for version in self._log_of(epoch)}
-        gone = [version for offset, version in self.alive.items() if log.get(offset) is not version]
-        lost = any(each.readable_at <= now for each in gone)
-        for version in gone:
+        truncated = [version for offset, version in self.alive.items() if log.get(offset) is not version]
+        lost = any(each.readable_at <= now for each in truncated)
+        for version in truncated:
             version.remove("truncated", now)
         for offset, version in log.items():
             if self.alive.get(offset) is not version and version.reason in ("truncated", "deposed leader"):
-                version.gone_at, version.reason, version.deposed = math.inf, "", False
-        self.alive = {offset: version for offset, version in log.items() if version.gone_at > now}
+                version.removed_at, version.reason, version.deposed = math.inf, "", False
+        self.alive = {offset: version for offset, version in log.items() if version.removed_at > now}
         self._unreadable = deque(each for each in self.alive.values() if each.readable_at > now)
-        if gone:
+        if truncated:
             self._decide_again()
         self.end = start
         self.high_watermark = high_watermark
@@ -166,7 +166,7 @@ class PartitionTruth:
         return [each for each in inherited if each.offset < start] + self._appended.get(epoch, [])
 
     def _decide_again(self) -> None:
-        """Decide again which transactions have ended, after their markers may be gone."""
+        """Decide again which transactions have ended, after their markers may be truncated."""
         undecided: dict[int, list[Version]] = {}
         for version in self.alive.values():
             if version.marker is not None:
@@ -263,6 +263,12 @@ class RecordTruth:
 
     def compacted(self, topic: str, generation: int, index: int, offsets: list[int], now: float) -> None:
         self.partitions[topic, generation, index].remove(offsets, "compacted", now)
+
+
+def generation_of(value: bytes | None) -> int:
+    """Return the topic generation that ``RecordWriter`` has written into a value."""
+    assert value is not None
+    return int(value.split(b"/")[1])
 
 
 class TruthAndOracle:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.errors import ViolationError
+from tests.simulation.scenarios.record_truth import generation_of
 
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_request import ReadCounts
@@ -12,7 +16,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from tests.simulation.environment import Environment
+    from tests.simulation.oracle import Oracle
     from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scenarios.record_truth import RecordTruth
 
     from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
     from pyspark_kafka_direct.offsets import OffsetRange
@@ -34,6 +40,35 @@ class TaskRead(NamedTuple):
     ended_at: float
     rows: tuple[tuple[int, bytes | None], ...]  # offset and value
     counts: ReadCounts
+
+
+def check_task_read(
+    read: TaskRead, oracle: Oracle, truth: RecordTruth, isolation: int, *, fail_on_data_loss: bool
+) -> None:
+    """Check the rows of a task against what its partition had while it ran."""
+    generations = {generation_of(value) for _, value in read.rows}
+    if len(generations) > 1:
+        raise ViolationError(f"a task returns records of several topics: {read}")
+    if read.counts.lost:
+        if fail_on_data_loss:
+            raise ViolationError(f"failOnDataLoss is true, but a task skips {read.counts.lost} offsets: {read}")
+        return
+    offsets = read.offsets
+    newest = truth.generations[offsets.topic]
+    if not generations and (newest > 1 or truth.has_lost(offsets.topic, None, math.inf, ("deleted",))):
+        return
+    violations = oracle.check_range(
+        (offsets.topic, offsets.partition),
+        generations.pop() if generations else newest,
+        offsets.from_offset,
+        offsets.until_offset,
+        read.rows,
+        isolation,
+        read.started_at,
+        read.ended_at,
+    )
+    if violations:
+        raise ViolationError(f"a task breaks its promise: {violations[0]}\n{violations}\n{read}")
 
 
 class _Attempt:
