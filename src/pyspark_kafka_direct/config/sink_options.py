@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 
 _ID_PREFIX: Final = "transactionalIdPrefix"
+_GUARANTEE: Final = "deliveryGuarantee"
 _ASYNC_PROGRESS: Final = "asyncProgressTrackingEnabled"
+_EXACTLY_ONCE: Final = "exactlyonce"  # in the names and values of other systems, without punctuation
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _EXACTLY_ONCE_OPTIONS: Final = (
     _ID_PREFIX,
     "sinkStateTopic",
@@ -32,7 +35,7 @@ _EXACTLY_ONCE_OPTIONS: Final = (
     "jobId",
     "stagingLocation",
     "stagingThreshold",
-    "transaction.timeout.ms",
+    _TRANSACTION_TIMEOUT,
 )
 
 
@@ -62,12 +65,14 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     warnings = [*parsed.warnings, *client_warnings]
     produce = parse_producer(parsed, warnings)
     ignored: dict[str, str] = {}  # names of options to the reasons
-    if parsed.get_string("deliveryGuarantee") == "exactly-once":
+    if parsed.get_string(_GUARANTEE) == "exactly-once":
         _check_exactly_once(parsed, produce)
         _check_async_progress(options)
         if streaming:
             ignored["jobId"] = "a streaming query is identified by its query id"
     else:
+        if _GUARANTEE not in parsed.given_names:
+            _check_at_least_once_is_meant(options, parsed)
         ignored = dict.fromkeys(_EXACTLY_ONCE_OPTIONS, "deliveryGuarantee is not exactly-once")
     warnings += [
         option_messages.ignored_warning(parsed.source, parsed.given_names[name], reason)
@@ -80,6 +85,31 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         warnings=tuple(warnings),
         **parsed.fields_for(SinkOptions, roles=["produce"]),
     )
+
+
+def _check_at_least_once_is_meant(options: Mapping[str, str], parsed: ParsedConfig) -> None:
+    """Reject options that look like exactly-once delivery; with a warning only, duplicates would be a surprise."""
+    for option_name in _EXACTLY_ONCE_OPTIONS:
+        # A template for all producers may contain the client setting.
+        if option_name in parsed.given_names and option_name != _TRANSACTION_TIMEOUT:
+            name = parsed.given_names[option_name]
+            raise OptionError(
+                f"{name} requires {_GUARANTEE}=exactly-once, and without it the write is at-least-once; set "
+                f"{_GUARANTEE}, or remove {name}"
+            )
+    for name, value in options.items():
+        is_name = _without_punctuation(name).removeprefix("kafka") == _EXACTLY_ONCE and value.strip().lower() != "false"
+        if not is_name and not _without_punctuation(value).startswith(_EXACTLY_ONCE):
+            continue
+        if parsed.table.find(parsed.source, name).option is None:
+            raise OptionError(
+                f"the option {name} is unknown, and without {_GUARANTEE} the write is at-least-once; for exactly-once, "
+                f"set {_GUARANTEE}=exactly-once and {_ID_PREFIX} instead"
+            )
+
+
+def _without_punctuation(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum())
 
 
 def _check_exactly_once(parsed: ParsedConfig, produce: ProducerSettings) -> None:

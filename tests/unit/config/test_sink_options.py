@@ -178,15 +178,78 @@ def test_exactly_once_rejects_async_progress_tracking() -> None:
     parse(asyncProgressTrackingEnabled="true")
 
 
-def test_options_for_exactly_once_only_cause_a_warning() -> None:
-    given = {"jobId": "j", "stagingLocation": "s3://b", "kafka_transaction_timeout_ms": "5"}
-    names = ("jobId", "stagingLocation", "kafka.transaction.timeout.ms")
-    warnings = [f"the option {name} is ignored: deliveryGuarantee is not exactly-once" for name in names]
-    assert sorted(parse(**given).warnings) == sorted(warnings)
+def test_options_for_exactly_once_require_it() -> None:
+    for name in ("transactionalIdPrefix", "sinkStateTopic", "resetTransactionState", "jobId", "stagingLocation"):
+        assert error(**{name: "j"}) == (
+            f"{name} requires deliveryGuarantee=exactly-once, and without it the write is at-least-once; set "
+            f"deliveryGuarantee, or remove {name}"
+        )
+    assert error(stagingThreshold="5").startswith("stagingThreshold requires deliveryGuarantee=exactly-once")
+    # With an explicit guarantee, nobody expects another one.
+    given = {"jobId": "j", "stagingLocation": "s3://b", "deliveryGuarantee": "AT-LEAST-ONCE"}
+    warnings = [
+        f"the option {name} is ignored: deliveryGuarantee is not exactly-once" for name in ("jobId", "stagingLocation")
+    ]
+    assert sorted(parse(**given).warnings) == warnings
+    # A client setting may be in a template for all producers.
+    assert parse(kafka_transaction_timeout_ms="5").warnings == (
+        "the option kafka.transaction.timeout.ms is ignored: deliveryGuarantee is not exactly-once",
+    )
     assert parse(True, **EXACTLY_ONCE, jobId="j").warnings == (
         "the option jobId is ignored: a streaming query is identified by its query id",
     )
     assert parse(False, **EXACTLY_ONCE, jobId="j").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("exactlyOnce", "true"),
+        ("exactly.once", "TRUE"),
+        ("exactly-once", "1"),
+        ("kafka.exactly_once", "yes"),
+        ("delivery", "exactly-once"),
+        ("semantic", "EXACTLY_ONCE"),
+        ("processing.guarantee", "exactly_once_v2"),
+        ("kafka.processing.guarantee", "exactly_once_v2"),
+        ("sink.delivery-guarantee", "exactly-once"),
+        ("kafka.delivery.guarantee", "exactly-once"),
+    ],
+)
+def test_other_names_for_exactly_once_are_rejected(name: str, value: str) -> None:
+    options = {"kafka.bootstrap.servers": "broker:9092", name: value}
+    with pytest.raises(OptionError) as caught:
+        parse_sink_options(options, streaming=True)
+    assert str(caught.value) == (
+        f"the option {name} is unknown, and without deliveryGuarantee the write is at-least-once; for exactly-once, set "
+        "deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
+    )
+    assert parse_sink_options({**options, **EXACTLY_ONCE}, streaming=True).delivery_guarantee == "exactly-once"
+
+
+@pytest.mark.parametrize(("name", "value"), [("exactlyOnce", "false"), ("delivery", "at-least-once"), ("x", "true")])
+def test_other_unknown_options_cause_a_warning(name: str, value: str) -> None:
+    options = parse(**{name: value})
+    assert options.delivery_guarantee == "at-least-once"
+    assert options.warnings[0].startswith(f"the option {name} is unknown and ignored")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("delivery.guarantee", "deliveryGuarantee"),
+        ("transactional-id-prefix", "transactionalIdPrefix"),
+        ("staging_location", "stagingLocation"),
+    ],
+)
+def test_other_spellings_of_a_name_are_rejected(given: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"^the option {given} is unknown; did you mean '{meant}'\\?$"):
+        parse_sink_options({"kafka.bootstrap.servers": "b:1", given: "exactly-once"}, streaming=True)
+
+
+@pytest.mark.parametrize("value", ["Exactly-Once", "EXACTLY-ONCE", " exactly-once "])
+def test_the_letter_case_of_the_guarantee_does_not_matter(value: str) -> None:
+    assert parse(**{**EXACTLY_ONCE, "deliveryGuarantee": value}).delivery_guarantee == "exactly-once"
 
 
 @pytest.mark.parametrize(
