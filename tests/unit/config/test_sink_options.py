@@ -221,8 +221,8 @@ def test_other_names_for_exactly_once_are_rejected(name: str, value: str) -> Non
     with pytest.raises(OptionError) as caught:
         parse_sink_options(options, streaming=True)
     assert str(caught.value) == (
-        f"the option {name} is unknown, and without deliveryGuarantee the write is at-least-once; for exactly-once, set "
-        "deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
+        f"the option {name} is unknown, and without deliveryGuarantee the write is at-least-once; for exactly-once, "
+        "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
     )
     assert parse_sink_options({**options, **EXACTLY_ONCE}, streaming=True).delivery_guarantee == "exactly-once"
 
