@@ -29,7 +29,6 @@ _PARAMETERS: Mapping[str, Any] = {
     "parallelism": [1],
     "queries": 1,
     "shares_prefix": False,
-    "staged": False,
     "state_exists": True,
     "restart_seconds": 0.01,
     "pauses": [],

@@ -295,8 +295,8 @@ SINK_OPTIONS: Final = (
     _sink_option(
         "stagingLocation",
         "With `deliveryGuarantee=exactly-once`: where a task stores its output if it is larger than "
-        "`stagingThreshold`. Either the URI of a folder that the driver and the executors share and that pyarrow can "
-        "open, or `topic:` and the name of a topic.",
+        "`stagingThreshold`: the path or URI of a folder that the driver and the executors share and that pyarrow can "
+        "open.",
         "staging_location",
         value_format=_NON_EMPTY,
     ),

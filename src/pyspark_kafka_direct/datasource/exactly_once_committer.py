@@ -60,7 +60,7 @@ class ExactlyOnceCommitter:
         # Fences no producer, so any process may call this at any time. Creates the sink state topic if it is missing.
         cluster = self._cluster(pool)
         check_exactly_once(cluster, SinkStateStore(cluster, self.sink_state_topic), self._exactly_once_options())
-        location = self.staging.open(cluster, "")
+        location = self.staging.open("")
         return None if location is None else location.prepare()
 
     def commit(
@@ -80,7 +80,7 @@ class ExactlyOnceCommitter:
         cluster = self._cluster(pool)
         # One metadata request for all later steps: the brokers, and the leaders of all topics.
         cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
-        location = self.staging.open(cluster, attempt.run)
+        location = self.staging.open(attempt.run)
         batches = StagedBatches([task.staged for task in task_messages], location)
         store = SinkStateStore(cluster, self.sink_state_topic)
         result = commit_batch(cluster, self.produce, store, self._exactly_once_options(), attempt, lambda: batches)
@@ -91,14 +91,14 @@ class ExactlyOnceCommitter:
             return None
         return {tp: PartitionWriteReport(*written_range) for tp, written_range in result.written.items()}
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], pool: ConnectionPool | None = None) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staging files of the tasks that have sent messages."""
         # Another driver may have fenced this one long ago, so this sends nothing to Kafka. The commit that failed has
         # ended its own transaction, or the next one does.
         task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
         if not task_messages:
             return
-        location = self.staging.open(self._cluster(pool), task_messages[0].attempt.run)
+        location = self.staging.open(task_messages[0].attempt.run)
         if location is not None:
             location.delete([task.staged for task in task_messages])
 

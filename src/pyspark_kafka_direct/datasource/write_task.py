@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.producer.staging import StagedOutput, StagingLocation
+    from pyspark_kafka_direct.producer.staged_frames import StagedOutput
+    from pyspark_kafka_direct.producer.staging_location import StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
     from pyspark_kafka_direct.spark.write_schema import WriteSchema
@@ -83,10 +84,16 @@ class WriteTaskContext:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCommitMessage(WriterCommitMessage):
-    """The commit message of a task whose records the brokers have acknowledged."""
+class TaskCommitMessage(WriterCommitMessage):
+    """The commit message of a task."""
 
     task: WriteTaskContext
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCommitMessage(TaskCommitMessage):
+    """The commit message of a task whose records the brokers have acknowledged."""
+
     partitions: Mapping[TopicPartition, PartitionWriteReport]
 
 
@@ -171,21 +178,18 @@ class StagingConfig:
     location: str | None = None  # stagingLocation
     probe: str | None = None  # lets a task check that it sees the same location as the driver
 
-    def open(self, cluster: ClusterClient, run: str) -> StagingLocation | None:
+    def open(self, run: str) -> StagingLocation | None:
         if self.location is None:
             return None
-        from pyspark_kafka_direct.producer.staging_location import open_staging_location
+        from pyspark_kafka_direct.producer.staging_location import StagingLocation
 
-        return open_staging_location(
-            self.location, cluster, transactional_id=self.transactional_id, run=run, probe=self.probe
-        )
+        return StagingLocation(self.location, self.transactional_id, run, self.probe)
 
 
 @dataclass(frozen=True, slots=True)
-class StagedCommitMessage(WriterCommitMessage):
+class StagedCommitMessage(TaskCommitMessage):
     """The commit message of a task that has staged its rows."""
 
-    task: WriteTaskContext
     attempt: BatchAttempt
     staged: StagedOutput
 
@@ -207,7 +211,7 @@ class StagingWriteTask(KafkaWriteTask):
         task = task or WriteTaskContext.begin()
         attempt = resolve_attempt(task, self.job)
         cluster = ClusterClient(self.connection, pool=pool)
-        location = self.staging.open(cluster, attempt.run)
+        location = self.staging.open(attempt.run)
         if location is not None:
             location.check()
         name = f"{attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
@@ -16,9 +16,9 @@ from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCo
 from pyspark_kafka_direct.datasource.write_task import (
     AtLeastOnceWriteTask,
     BatchWriteJob,
-    StagedCommitMessage,
     StagingConfig,
     StagingWriteTask,
+    TaskCommitMessage,
     WrittenCommitMessage,
 )
 from pyspark_kafka_direct.spark.listener_files import save_write_report
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafka_direct.config.sink_options import SinkOptions
-    from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask, WriteTaskContext
+    from pyspark_kafka_direct.datasource.write_task import KafkaWriteTask
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
@@ -46,14 +46,66 @@ else:
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
 
+class Committer(Protocol):
+    """What the driver does when the tasks of a batch have ended."""
+
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
+    ) -> Mapping[TopicPartition, PartitionWriteReport] | None:
+        """Commit a batch, and return what was written; ``None`` if nothing was."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Clean up after a failed batch."""
+
+
+class AtLeastOnceCommitter:
+    """Does nothing but report: the tasks have written their rows."""
+
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], _: int | None = None
+    ) -> Mapping[TopicPartition, PartitionWriteReport] | None:
+        written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
+        return merge_write_reports(message.partitions for message in written) if written else None
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
+        records = sum(report.records for message in written for report in message.partitions.values())
+        if records:
+            _log.warning(
+                "the write failed; %d records of %d finished tasks remain in Kafka, and maybe records of other tasks",
+                records,
+                len(written),
+            )
+
+
 class KafkaDataSourceWriter:
     """The common part of batch and stream writers."""
 
-    def __init__(self, task: KafkaWriteTask) -> None:
+    def __init__(self, task: KafkaWriteTask, committer: Committer) -> None:
         self._task = task
+        self._committer = committer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._task.write(iterator)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803 (Spark's name)
+    ) -> None:
+        written = self._committer.commit(messages, batchId)
+        if written is not None:
+            # Any of the tasks identifies the query and the batch.
+            task = next(message.task for message in messages if isinstance(message, TaskCommitMessage))
+            report = BatchWriteReport(task.query_id, task.batch_id, written)
+            save_write_report(report, task.query_id or task.job_group or "")
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803
+    ) -> None:
+        self._committer.abort(messages)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         begin_process()  # the process that commits a batch query unpickles the writer without the data source
@@ -61,51 +113,11 @@ class KafkaDataSourceWriter:
 
 
 class KafkaBatchWriter(KafkaDataSourceWriter, DataSourceArrowWriter):
-    """Writes a frame at least once."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _report_written(messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _warn_of_partial_write(messages)
+    """Writes a frame."""
 
 
 class KafkaStreamWriter(KafkaDataSourceWriter, StreamArrowWriter):
-    """Writes each micro-batch of a stream at least once."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
-        _report_written(messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _warn_of_partial_write(messages)
-
-
-class ExactlyOnceBatchWriter(KafkaDataSourceWriter, DataSourceArrowWriter):
-    """Writes a frame exactly once."""
-
-    def __init__(self, task: StagingWriteTask, committer: ExactlyOnceCommitter) -> None:
-        super().__init__(task)
-        self._committer = committer
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _report_committed(messages, self._committer.commit(messages))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._committer.abort(messages)
-
-
-class ExactlyOnceStreamWriter(KafkaDataSourceWriter, StreamArrowWriter):
-    """Writes each micro-batch of a stream exactly once."""
-
-    def __init__(self, task: StagingWriteTask, committer: ExactlyOnceCommitter) -> None:
-        super().__init__(task)
-        self._committer = committer
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _report_committed(messages, self._committer.commit(messages, batchId))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._committer.abort(messages)
+    """Writes each micro-batch of a stream."""
 
 
 def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | None) -> DataSourceArrowWriter:
@@ -115,10 +127,10 @@ def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | Non
     job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
     options_of_task = _task_options(options, schema, job)
     if options.delivery_guarantee == "at-least-once":
-        return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task))
+        return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(options, checkpoint)
     staging = dataclasses.replace(committer.staging, probe=committer.prepare())
-    return ExactlyOnceBatchWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
+    return KafkaBatchWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
 
 
 def stream_writer(
@@ -127,10 +139,10 @@ def stream_writer(
     """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
     options_of_task = _task_options(options, schema, None)
     if options.delivery_guarantee == "at-least-once":
-        return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task))
+        return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(options, checkpoint)
     staging = dataclasses.replace(committer.staging, probe=committer.prepare() if starting else None)
-    return ExactlyOnceStreamWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
+    return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
 
 
 def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob | None) -> dict[str, Any]:
@@ -159,35 +171,3 @@ def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> Exa
         reset_token=options.reset_transaction_state,
         checkpoint=checkpoint,
     )
-
-
-def _report_written(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Report what the tasks of a batch have written."""
-    written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
-    if written:
-        _save_report(written[0].task, merge_write_reports(message.partitions for message in written))
-
-
-def _report_committed(
-    messages: Sequence[WriterCommitMessage | None], written: Mapping[TopicPartition, PartitionWriteReport] | None
-) -> None:
-    """Report what an exactly-once commit has written; ``None`` was reported by an earlier commit."""
-    staged = [message for message in messages if isinstance(message, StagedCommitMessage)]
-    if written is not None:
-        _save_report(staged[0].task, written)
-
-
-def _save_report(task: WriteTaskContext, written: Mapping[TopicPartition, PartitionWriteReport]) -> None:
-    """Save the report of a batch; any of its tasks identifies the query and the batch."""
-    save_write_report(BatchWriteReport(task.query_id, task.batch_id, written), task.query_id or task.job_group or "")
-
-
-def _warn_of_partial_write(messages: Sequence[WriterCommitMessage | None]) -> None:
-    written = [message for message in messages if isinstance(message, WrittenCommitMessage)]
-    records = sum(report.records for message in written for report in message.partitions.values())
-    if records:
-        _log.warning(
-            "the write failed; %d records of %d finished tasks remain in Kafka, and maybe records of other tasks",
-            records,
-            len(written),
-        )

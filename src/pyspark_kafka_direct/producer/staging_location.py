@@ -1,49 +1,25 @@
-"""The locations that ``stagingLocation`` can name: a folder in any file system of pyarrow.fs, or a topic."""
+"""The folder for staged batches (``stagingLocation``), in any file system of pyarrow.fs."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import zlib
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.config.client_settings import FetchSettings, ProducerSettings
-from pyspark_kafka_direct.errors import (
-    AuthorizationError,
-    BrokerError,
-    CorruptRecordError,
-    KafkaDirectError,
-    OptionError,
-    TopicNotFoundError,
-)
-from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
-from pyspark_kafka_direct.producer.batch_producer import BatchProducer
-from pyspark_kafka_direct.producer.compacted_partition import keyed_rows, values_with_key
-from pyspark_kafka_direct.producer.staging import (
-    FramesChecksum,
-    StagedFile,
-    StagedOutput,
-    StagedTopicRange,
-    decode_frames,
-)
+from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedOutput, decode_frames
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import Any
 
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.producer.staging import StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
 
 _log = logging.getLogger("pyspark_kafka_direct.producer")
-
-_TOPIC_PREFIX: Final = "topic:"
-_MAX_RECORD_BYTES: Final = 512 << 10  # well below the default max.message.bytes of 1 MiB
 
 _STAGED_SUFFIX: Final = ".staged"
 _PROBE_FILE: Final = "driver.probe"
@@ -54,22 +30,11 @@ SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a superseded run cannot commit, b
 ORPHAN_RETENTION_SECONDS: Final = 7 * 24 * _HOUR  # of all other files, such as those of a run killed before any commit
 
 
-def open_staging_location(
-    value: str, cluster: ClusterClient, *, transactional_id: str, run: str, probe: str | None = None
-) -> StagingLocation:
-    """Return the location for an option value: ``topic:NAME``, an absolute path, or a URI that pyarrow.fs supports."""
-    if not value.startswith(_TOPIC_PREFIX):
-        return FileStagingLocation(value, transactional_id, run, probe)
-    if value == _TOPIC_PREFIX:
-        raise OptionError("stagingLocation is topic: without a name. Set it to topic:NAME.")
-    return TopicStagingLocation(cluster, value.removeprefix(_TOPIC_PREFIX))
-
-
-class FileStagingLocation:
+class StagingLocation:
     """A folder for staged batches, shared by the driver and the executors, with a subfolder per transactional id.
 
     Each task attempt writes its frames to one file, whose name contains the run, batch, task and attempt. The file
-    needs no temporary name: readers ignore it until a commit message contains its name, size and checksum.
+    needs no temporary name: readers ignore it until a commit message contains its name and size.
     """
 
     def __init__(
@@ -87,8 +52,8 @@ class FileStagingLocation:
             self._files, base = fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
             raise OptionError(
-                f"stagingLocation {uri!r} cannot be opened: {error}. Set it to an absolute path, to a URI that "
-                "pyarrow.fs supports (file:, s3:, gs:, hdfs:, abfs:), or to topic:NAME."
+                f"stagingLocation {uri!r} cannot be opened: {error}. Set it to an absolute path, or to a URI that "
+                "pyarrow.fs supports (file:, s3:, gs:, hdfs:, abfs:)."
             ) from None
         self._folder = f"{base.rstrip('/')}/{quote(transactional_id, safe='')}"
         self._probe = f"{self._folder}/{_PROBE_FILE}"
@@ -127,22 +92,21 @@ class FileStagingLocation:
             raise OptionError(
                 f"stagingLocation {self.uri!r} is not the same folder on this executor and on the driver: the driver's "
                 "probe was not found in it. Use a folder that the driver and all executors share, such as a network "
-                "mount or an object store, or topic:NAME."
+                "mount or an object store."
             )
 
-    def open_spill(self, name: str) -> _FileSpillWriter:
+    def open_spill(self, name: str) -> StagingFileWriter:
         """Open a file for a task attempt with a unique name."""
         self.check()
         path = f"{self._folder}/{_quote_run(self._run)}.{quote(name, safe='')}{_STAGED_SUFFIX}"
         try:
-            return _FileSpillWriter(self._files, path, self.uri)
+            return StagingFileWriter(self._files, path, self.uri)
         except OSError as error:
             raise _write_error(self.uri, error) from None
 
-    def read(self, staged: StagedOutput) -> Iterator[tuple[str, EncodedBatch]]:
+    def read(self, staged: StagedFile) -> Iterator[tuple[str, EncodedBatch]]:
         """Yield the topics and record batches of one task's file."""
-        assert isinstance(staged, StagedFile)
-        yield from decode_frames(self._read_chunks(staged.path), staged.checksum, staged.path)
+        yield from decode_frames(self._read_chunks(staged.path), staged.size, staged.path)
 
     def delete(self, staged: Sequence[StagedOutput]) -> None:
         """Delete the files of these outputs; ``delete_expired`` retries those that cannot be deleted."""
@@ -204,7 +168,9 @@ class FileStagingLocation:
         return True
 
 
-class _FileSpillWriter:
+class StagingFileWriter:
+    """Writes the batches of one task attempt that are too large for its commit message."""
+
     def __init__(self, files: Any, path: str, uri: str) -> None:
         self._files = files
         self._path = path
@@ -217,143 +183,18 @@ class _FileSpillWriter:
         except OSError as error:
             raise _write_error(self._uri, error) from None
 
-    def finish(self, checksum: FramesChecksum, records: int) -> StagedFile:
+    def finish(self, size: int, records: int) -> StagedFile:
         try:
             self._out.close()
         except OSError as error:
             raise _write_error(self._uri, error) from None
-        return StagedFile(self._path, checksum, records)
+        return StagedFile(self._path, size, records)
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):
             self._out.close()
         with contextlib.suppress(OSError):
             self._files.delete_file(self._path)
-
-
-class TopicStagingLocation:
-    """A topic for staged batches, which deletes them by its retention.
-
-    A task attempt writes its frames to one partition, as values of records whose key is the attempt's name. Records of
-    other tasks may lie between them. The topic must not be compacted, because compaction retains one record per key.
-    """
-
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        topic: str,
-        settings: ProducerSettings | None = None,
-        poll_timeout: float = 60.0,  # seconds without progress after which reading fails
-    ) -> None:
-        self.topic = topic
-        self._cluster = cluster
-        self._settings = settings or ProducerSettings()
-        self._poll_timeout = poll_timeout
-
-    def prepare(self) -> None:
-        """Check that the topic exists and is not compacted."""
-        if self.topic not in self._cluster.topics([self.topic]):
-            raise OptionError(
-                f"stagingLocation is topic:{self.topic}, but this topic does not exist. Create it with "
-                "cleanup.policy=delete, a retention longer than any batch takes, and about as many partitions as tasks "
-                "run at the same time."
-            )
-        with contextlib.suppress(AuthorizationError):
-            policy = describe_topic_config(self._cluster, self.topic, ["cleanup.policy"]).get("cleanup.policy")
-            if policy is not None and "compact" in policy:
-                raise OptionError(
-                    f"stagingLocation is topic:{self.topic}, which is compacted and so loses records before they are "
-                    "sent. Set its cleanup.policy to delete, or use another topic."
-                )
-
-    def check(self) -> None:
-        """Do nothing: the topic is the same for all processes."""
-
-    def open_spill(self, name: str) -> _TopicSpillWriter:
-        """Open a producer for a task attempt with a unique name, which determines the partition."""
-        topics = self._cluster.topics([self.topic])
-        if self.topic not in topics:
-            raise TopicNotFoundError(
-                "The topic of stagingLocation does not exist or is not visible. Create it, or grant the principal "
-                "DESCRIBE, READ and WRITE on it.",
-                topic=self.topic,
-            )
-        key = name.encode()
-        partition = zlib.crc32(key) % len(topics[self.topic].partitions)
-        return _TopicSpillWriter(
-            BatchProducer(self._cluster, self._settings),
-            TopicPartition(self.topic, partition),
-            key,
-            self._cluster.pool.system,
-        )
-
-    def read(self, staged: StagedOutput) -> Iterator[tuple[str, EncodedBatch]]:
-        """Yield the topics and record batches of one task's records."""
-        assert isinstance(staged, StagedTopicRange)
-        where = f"{staged.topic}-{staged.partition} at offsets {staged.from_offset} to {staged.until_offset - 1}"
-        yield from decode_frames(self._read_values(staged), staged.checksum, where)
-
-    def delete(self, staged: Sequence[StagedOutput]) -> None:
-        """Do nothing: the topic's retention deletes the records."""
-
-    def delete_expired(self, superseded_runs: Collection[str], system: System) -> int:
-        """Do nothing: the topic's retention deletes the records."""
-        return 0
-
-    def _read_values(self, staged: StagedTopicRange) -> Iterator[bytes]:
-        from pyspark_kafka_direct.consumer.range_reader import read_range
-        from pyspark_kafka_direct.consumer.range_request import RangeRequest
-
-        request = RangeRequest(
-            offsets=OffsetRange(staged.topic, staged.partition, staged.from_offset, staged.until_offset),
-            columns=("key", "value"),
-            poll_timeout=self._poll_timeout,
-        )
-        cluster = self._cluster
-        batches = read_range(cluster.settings, FetchSettings(), request, pool=cluster.pool)
-        for value in values_with_key(staged.key, batches):
-            yield value or b""
-
-
-class _TopicSpillWriter:
-    def __init__(self, producer: BatchProducer, partition: TopicPartition, key: bytes, system: System) -> None:
-        from pyspark_kafka_direct.records import create_encoder
-
-        self._producer = producer
-        self._partition = partition
-        self._key = key
-        self._system = system
-        self._encoder = create_encoder(
-            topic=partition.topic,
-            partitions=partition.partition + 1,
-            batch_bytes=_MAX_RECORD_BYTES,
-            max_record_bytes=2 * _MAX_RECORD_BYTES,
-        )
-
-    def write(self, frame: bytes) -> None:
-        starts = range(0, len(frame), _MAX_RECORD_BYTES)
-        parts = [(self._key, frame[start : start + _MAX_RECORD_BYTES]) for start in starts]
-        rows = keyed_rows(parts, self._partition.partition, self._system)
-        for batch in self._encoder.add(rows):
-            self._producer.send(self._partition.topic, batch)
-
-    def finish(self, checksum: FramesChecksum, records: int) -> StagedTopicRange:
-        for batch in self._encoder.flush():
-            self._producer.send(self._partition.topic, batch)
-        written = self._producer.flush()[self._partition]
-        self._producer.close()
-        if written.first_offset < 0 or written.next_offset < 0:
-            raise BrokerError(
-                "The broker did not return the offsets of the staged records. Spark can retry the task.",
-                topic=self._partition.topic,
-                partition=self._partition.partition,
-            )
-        return StagedTopicRange(
-            *self._partition, written.first_offset, written.next_offset, self._key, checksum, records
-        )
-
-    def abort(self) -> None:
-        self._producer.close()
 
 
 def _create_private_folder(files: Any, path: str) -> None:

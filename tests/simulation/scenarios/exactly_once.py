@@ -13,7 +13,7 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.faults import CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_COMMITTED
-from tests.simulation.scenarios.sink_stand_in import STAGING_TOPIC, STATE_TOPIC, TARGET, SinkQuery
+from tests.simulation.scenarios.sink_stand_in import STATE_TOPIC, TARGET, SinkQuery
 
 if TYPE_CHECKING:
     import random
@@ -59,7 +59,6 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "parallelism": [rng.randint(1, 2) for _ in range(rng.randint(1, 2))],
         "queries": queries,
         "shares_prefix": queries > 1 and rng.random() < 0.3,
-        "staged": rng.random() < 0.15,
         "state_exists": rng.random() < 0.8,
         "restart_seconds": restart_seconds,
         "pauses": [
@@ -92,8 +91,6 @@ def run(world: World, plan: Plan) -> None:
     cluster.create_topic(TARGET, parameters["partitions"])
     if parameters["state_exists"]:
         cluster.create_topic(STATE_TOPIC, 1, configs=_STATE_CONFIGS)
-    if parameters["staged"]:
-        cluster.create_topic(STAGING_TOPIC, 2)
     queries = [
         SinkQuery(environment, name, {**parameters, "prefix": "p-a" if parameters["shares_prefix"] else f"p-{name}"})
         for name in ("a", "b")[: parameters["queries"]]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 TARGET: Final = "target"
 STATE_TOPIC: Final = "sink-state"
-STAGING_TOPIC: Final = "staging"
 _TASK_ATTEMPTS = 4  # spark.task.maxFailures
 _MAX_RUNS = 60
 
@@ -41,7 +40,7 @@ class SinkQuery:
         environment: The environment.
         name: The name, which each row contains.
         parameters: ``batches``, a sequence of the partitions of each batch's rows; ``parallelism`` of each run in turn;
-            ``prefix``; ``staged``, whether rows go to a staging topic; ``restart_seconds``; ``pauses``, seconds before
+            ``prefix``; ``restart_seconds``; ``pauses``, seconds before
             steps of batches as ``[run, batch, step, seconds]``; ``speculated`` batches; the settings of timeouts.
     """
 
@@ -122,8 +121,7 @@ class SinkDriver:
         produce = ProducerSettings(
             batch_bytes=parameters["batch_bytes"], delivery_timeout_ms=parameters["delivery_timeout_ms"]
         )
-        location = f"topic:{STAGING_TOPIC}" if parameters["staged"] else None
-        staging = StagingConfig(f"{prefix}.sink", 0 if parameters["staged"] else 1 << 20, location)
+        staging = StagingConfig(f"{prefix}.sink", 1 << 20)
         self._task = StagingWriteTask(
             connection=connection,
             produce=produce,
@@ -176,7 +174,7 @@ class SinkDriver:
         try:
             self._committer.commit(messages, batch, pool)
         except KafkaDirectError:
-            self._committer.abort(messages, pool)
+            self._committer.abort(messages)
             raise
         self._pause(batch, "commit log")
         if batch in self.query.commit_log:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 Delivery: TypeAlias = Literal["at-least-once", "exactly-once"]
 Fault: TypeAlias = Literal["driver", "process", "executor", "zombie", "broker", "leaders"]
-Staging: TypeAlias = Literal["messages", "files", "topic"]
+Staging: TypeAlias = Literal["messages", "files"]
 Case: TypeAlias = tuple[str | None, Fault]
 
 ROUNDS_OF_A_QUERY = 10
@@ -16,7 +16,7 @@ SPARKS_COMMIT = "Spark's commit"  # just after the commit log has a batch, obser
 
 _REPEATED_STEPS: tuple[str, ...] = ("sending", "staging", "sending in the transaction")  # in one process
 _CODECS = ("none", "lz4", "zstd", "snappy")
-_STAGINGS: tuple[Staging, ...] = ("messages", "files", "topic")
+_STAGINGS: tuple[Staging, ...] = ("messages", "files")
 _PROCESSES: tuple[Fault, ...] = ("driver", "process", "zombie")
 _ON_EXECUTORS: tuple[Fault, ...] = (*_PROCESSES, "executor")
 _BROKERS: tuple[Fault, ...] = ("broker", "leaders")

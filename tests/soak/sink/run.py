@@ -92,12 +92,8 @@ class SinkRun:
 
     def _create_topics(self) -> None:
         replicas = 1 if self._brokers is None else 3
-        for topic in (self._source, self._target, *([self._staging] if self._plan.staging == "topic" else [])):
+        for topic in (self._source, self._target):
             create_topic(self._servers, topic, PARTITIONS, replicas)
-
-    @property
-    def _staging(self) -> str:
-        return f"{self._name}.staging"
 
     def _options(self, *, master: str, max_offsets: int) -> dict[str, Any]:
         source = {
@@ -124,8 +120,7 @@ class SinkRun:
         }
         if self._plan.staging == "messages":
             return options
-        location = f"topic:{self._staging}" if self._plan.staging == "topic" else (self._folder / "staging").as_uri()
-        return {**options, "stagingLocation": location, "stagingThreshold": "1000"}
+        return {**options, "stagingLocation": (self._folder / "staging").as_uri(), "stagingThreshold": "1000"}
 
     def _start(self, master: str = _LOCAL) -> Driver:
         options = self._options(master=master, max_offsets=_PER_BATCH)

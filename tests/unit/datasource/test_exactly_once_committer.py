@@ -20,12 +20,12 @@ from pyspark_kafka_direct.datasource.write_task import (
 )
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
-from pyspark_kafka_direct.producer.staging import FramesChecksum, StagedFile, StagedInline
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark_kafka_direct.producer.staging import StagedOutput
+    from pyspark_kafka_direct.producer.staged_frames import StagedOutput
 
 QUERY_ID, RUN_ID = str(uuid.uuid4()), str(uuid.uuid4())
 STREAM_TASK = WriteTaskContext(3, 1, QUERY_ID, 7, None, RUN_ID)
@@ -77,7 +77,7 @@ def new_committer(location: str | None = None) -> ExactlyOnceCommitter:
 
 
 def staged(attempt: BatchAttempt, output: StagedOutput | None = None) -> StagedCommitMessage:
-    return StagedCommitMessage(WriteTaskContext(), attempt, output or StagedInline(b"", FramesChecksum(), 0))
+    return StagedCommitMessage(WriteTaskContext(), attempt, output or StagedInline(b"", 0))
 
 
 BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7)
@@ -106,7 +106,7 @@ def test_abort_deletes_only_files_that_messages_name(tmp_path: Path) -> None:
     named.write_bytes(b"x")
     other.write_bytes(b"x")
     committer = new_committer(str(tmp_path))
-    committer.abort([None, staged(BATCH_7, StagedFile(str(named), FramesChecksum(), 1)), staged(BATCH_7)])
+    committer.abort([None, staged(BATCH_7, StagedFile(str(named), 0, 1)), staged(BATCH_7)])
     assert not named.exists()
     assert other.exists()
     committer.abort([None, None])
@@ -114,9 +114,9 @@ def test_abort_deletes_only_files_that_messages_name(tmp_path: Path) -> None:
 
 
 def test_messages_and_committers_can_be_pickled() -> None:
-    message = staged(BATCH_7, StagedFile("x", FramesChecksum(1, 2), 3))
+    message = staged(BATCH_7, StagedFile("x", 1, 3))
     assert pickle.loads(pickle.dumps(message)) == message
-    committer = new_committer("topic:x")
+    committer = new_committer("/x")
     assert pickle.dumps(committer) == pickle.dumps(committer)
     assert pickle.loads(pickle.dumps(committer)) == committer
 

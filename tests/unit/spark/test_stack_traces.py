@@ -173,7 +173,7 @@ def unpickle_source() -> None:
 
 def unpickle_writer() -> None:
     # Spark sends it without a data source to the process that commits a batch.
-    pickle.loads(pickle.dumps(KafkaBatchWriter(None)))  # type: ignore[arg-type]
+    pickle.loads(pickle.dumps(KafkaBatchWriter(None, None)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prepare", [create_source, unpickle_source, unpickle_writer, begin_task])

@@ -37,7 +37,7 @@ class Step(NamedTuple):
         return [(module, function) for module, _, function in (each.partition(":") for each in self.places.split())]
 
 
-_COMMIT = "datasource.writers:KafkaStreamWriter.commit datasource.writers:ExactlyOnceStreamWriter.commit"
+_COMMIT = "datasource.writers:KafkaDataSourceWriter.commit"
 
 STEPS = {
     # At least once.
