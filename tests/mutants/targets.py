@@ -41,6 +41,10 @@ TARGETS = {
         ("planning", "spark/task_slots.py", "spark/write_report.py"),
         ("planning", "spark/test_task_slots.py", "spark/test_write_report.py"),
     ),
+    "loss": MutationTarget(
+        ("client/witnesses.py", "client/cluster_client.py", "consumer/fetcher.py", "consumer/fetch_response.py"),
+        ("consumer", "client/test_witnesses.py", "client/test_cluster_client.py", "planning/test_loss_evidence.py"),
+    ),
     "records": MutationTarget(("records/python",), ("records",)),
     "config": MutationTarget(("config",), ("config", "direct/test_conf.py")),
     "protocol": MutationTarget(

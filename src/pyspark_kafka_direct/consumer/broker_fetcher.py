@@ -40,6 +40,7 @@ class InFlightFetch(NamedTuple):
     offset: int
     seek_count: int
     sent_last_epoch: bool
+    sent_at: float  # monotonic
 
     @property
     def is_stale(self) -> bool:
@@ -112,11 +113,11 @@ class BrokerFetcher:
             )
             for partition in partitions
         ]
+        self._sent_at = self._last_activity = now = self._system.monotonic()
         self._in_flight = [
-            InFlightFetch(partition, partition.fetch_offset, partition.seek_count, sent.last_fetched_epoch >= 0)
+            InFlightFetch(partition, partition.fetch_offset, partition.seek_count, sent.last_fetched_epoch >= 0, now)
             for partition, sent in zip(partitions, requested, strict=True)
         ]
-        self._sent_at = self._last_activity = self._system.monotonic()
         self._channel.request(
             requested, Deadline(self._last_activity + self._request_timeout, _REQUEST_TIMEOUT_OPTION, self._system)
         )

@@ -287,18 +287,19 @@ class PartitionConsumer:
             case CheckLeaderLog(error):
                 self._offset_fetcher.check_out_of_range(partition, error, end_may_be_stale=fetcher.end_may_be_stale)
             case OffsetGap() as gap if had_space:
-                self._handle_gap(partition, gap)
+                self._handle_gap(sent, gap)
             case OffsetGap():
                 partition.on_fetch_success()  # other partitions' records filled the response
             case LogTruncated(offset):
                 self._offset_fetcher.check_truncation(partition, offset)
 
-    def _handle_gap(self, partition: TopicPartitionState, gap: OffsetGap) -> None:
+    def _handle_gap(self, sent: InFlightFetch, gap: OffsetGap) -> None:
         """Skip a gap once it is known that it has no records; until then, fetch again."""
-        now = self._system.monotonic()
+        partition = sent.partition
         if partition.no_data_since is None:
-            partition.no_data_since = now
-        no_data_seconds = now - partition.no_data_since
+            partition.no_data_since = self._system.monotonic()
+        # Until the request, because the response may have waited for the caller's next ``poll``.
+        no_data_seconds = sent.sent_at - partition.no_data_since
         if no_data_seconds < CONFIRMATION_SECONDS:
             self._fetcher_manager.retry_later(partition, gap.error)
             return

@@ -280,6 +280,24 @@ def test_throttled_time_between_empty_responses_proves_no_gap(cluster: FakeClust
         assert consumer.positions[ONE] == 9
 
 
+@pytest.mark.parametrize(("first_local_offset", "seconds"), [(0, 30), (None, 90)])
+def test_time_in_the_caller_proves_no_gap(cluster: FakeCluster, first_local_offset: int | None, seconds: float) -> None:
+    """Two responses within a second were a gap, because the second one was handled when the caller polled again."""
+    log = cluster.logs[ONE]
+    log.append(5)
+    log.empty_until = 9
+    cluster.first_local_offset = first_local_offset
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, lambda: consumer.positions[ONE] == 5)
+        consumer.poll(1)
+        cluster.system.wait_readable([], seconds)  # the response to the fetch in flight arrives
+        requests = len(cluster.requests)
+        while len(cluster.requests) == requests:  # the response to the last fetch before the pause
+            assert consumer.poll(0.01) == []
+        assert consumer.positions[ONE] == 5
+        assert consumer.transient_errors.keys() == {ONE}
+
+
 def test_a_deposed_leader_proves_no_gap(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)
