@@ -79,7 +79,14 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
     topics = fetch_topics(cluster, options.selection)
     selected = assigned_partitions(options.selection, topics)
     by_specs = functools.partial(
-        plan_offset_specs, options.start, options.end, selected.partitions, offsets, planner_options, pushed
+        plan_offset_specs,
+        options.start,
+        options.end,
+        selected.partitions,
+        offsets,
+        planner_options,
+        pushed,
+        raise_epoch_floors=cluster.raise_epoch_floors,
     )
     plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
     plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)

@@ -187,6 +187,7 @@ def offsets_by_timestamp(
     lookups = required_lookups(spec, without_offset, "start")
     if not lookups:
         return {}
+    cluster.raise_epoch_floors({tp.topic for tp in lookups})  # a deposed leader may lack records, and find later ones
     found = cluster.offsets(lookups, isolation_level=isolation_level)
     at_end = [tp for tp, offset in found.items() if offset == NO_RECORD]
     latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}

@@ -16,6 +16,7 @@ from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import clip_to_log
 from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
+from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.planning.offset_resolution import (
     RangeSide,
     required_lookups,
@@ -64,13 +65,24 @@ def plan_offset_specs(
     fetch_offsets: OffsetLookup,
     options: BatchPlanOptions,
     pushed: PushedFilters | None = None,
+    *,
+    raise_epoch_floors: Callable[[Collection[str]], None] | None = None,  # None: there is only one leader
 ) -> BatchPlan:
-    """Plan the records from ``start`` to ``end``; two to five lookups for any number of partitions."""
+    """Plan the records from ``start`` to ``end``; two to six lookups for any number of partitions."""
     if not partitions:
         return BatchPlan(())
     # Check both specs against the assigned partitions before the first lookup.
     start_lookups, end_lookups = required_lookups(start, partitions, "start"), required_lookups(end, partitions, "end")
-    earliest = fetch_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def fetch_log_starts() -> Mapping[TopicPartition, int]:
+        return fetch_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    starts_by_log = any(lookup != LATEST for lookup in start_lookups.values())  # at its start, or by timestamp
+    earliest = (
+        confirmed_starts(fetch_log_starts, raise_epoch_floors)
+        if starts_by_log and raise_epoch_floors is not None
+        else fetch_log_starts()
+    )
     start_offsets_by_time = _offsets_by_timestamp(start_lookups, fetch_offsets)
     end_offsets_by_time = _offsets_by_timestamp(end_lookups, fetch_offsets)
     latest = fetch_offsets(dict.fromkeys(partitions, LATEST))

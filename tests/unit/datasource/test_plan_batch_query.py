@@ -63,6 +63,16 @@ def test_a_deposed_leader_does_not_decide_where_the_log_ends(
         assert (planned.plan.ranges, planned.plan.warnings) == ((OffsetRange(TOPIC, 0, 35, 42),), ())
 
 
+def test_a_deposed_leader_does_not_decide_where_the_log_begins(broker: FakeBroker) -> None:
+    """Its retention deleted records that the current leader has: a batch from earliest was read without them."""
+    with FakeBroker() as leader:
+        leader.epoch, leader.start = broker.epoch + 1, 3
+        broker.leaders, leader.leaders = [(1, broker), (2, leader)], [(2, leader), (1, broker)]
+        options = parse_batch_options({"kafka.bootstrap.servers": "broker:9092", "subscribe": TOPIC})
+        planned = plan_batch_query(replace(options, connection=broker.settings), None)
+        assert (planned.plan.ranges, planned.plan.warnings) == ((OffsetRange(TOPIC, 0, 3, 42),), ())
+
+
 def test_a_task_has_the_topic_id_of_its_range(broker: FakeBroker) -> None:
     """If the topic was recreated, the task finds that its records are lost."""
     stored_id = UUID(int=99)

@@ -103,6 +103,9 @@ class FakeCluster:
     logs: dict[TopicPartition, list[int]]
     lookups: list[dict[TopicPartition, int]] = field(default_factory=list)
 
+    def raise_epoch_floors(self, _: object) -> None:
+        """Do nothing: no leader was deposed."""
+
     def offsets(self, positions: Mapping[TopicPartition, int], *, isolation_level: str) -> dict[TopicPartition, int]:
         assert isolation_level == "read_committed"
         self.lookups.append(dict(positions))
@@ -139,6 +142,19 @@ def test_the_strategy_decides_where_partitions_without_such_a_record_start() -> 
         starts({"startingTimestamp": "2000"}, {A: None, B: None})
     latest = {"startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
     assert starts(latest, {A: None, B: None}) == {A: 1, B: 2}
+
+
+def test_a_deposed_leader_does_not_decide_where_a_timestamp_is(broker: FakeBroker) -> None:
+    """Its retention deleted records that the current leader has: the stream started after them."""
+    with FakeBroker() as leader:
+        leader.epoch = broker.epoch + 1
+        broker.leaders, leader.leaders = [(1, broker), (2, leader)], [(2, leader), (1, broker)]
+        broker.offsets, leader.offsets = (lambda _: (0, 30)), (lambda _: (0, 20))
+        broker.start = leader.start = 0
+        spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "500"}).starting_timestamp
+        assert spec is not None
+        cluster = ClusterClient(broker.settings)
+        assert offsets_by_timestamp(spec, {PARTITION: None}, cluster, "read_uncommitted") == {PARTITION: 20}
 
 
 def test_given_offsets_take_precedence_over_timestamps() -> None:
