@@ -38,6 +38,8 @@ from pyspark_kafka_direct.continuous.group_offsets import (
 )
 from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriterFactory, kafka_writer_factory
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.planning.data_loss import find_lost_partitions
+from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES, contradicting_metadata_error
 from pyspark_kafka_direct.producer.exactly_once import check_transaction_support
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
@@ -58,8 +60,7 @@ if TYPE_CHECKING:
 
 _TRANSACTION_TIMEOUT_OPTION: Final = "kafka.transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MARGIN: Final = 30.0  # seconds
-_TOPIC_ID_ATTEMPTS: Final = 3
-_TOPIC_ID_RETRY_SECONDS: Final = 1.0
+_METADATA_RETRY_SECONDS: Final = 1.0
 
 
 class SinkDelivery(Protocol):
@@ -143,7 +144,7 @@ class ExactlyOnceDelivery:
         self._committed = _epoch_offsets(
             {**self._group.committed_with_metadata(), **self._group.committed_with_metadata(partitions)}
         )
-        self._topic_ids = self._topic_ids_of({tp.topic for tp in (*partitions, *self._committed)})
+        self._topic_ids = self._fetch_topic_ids({*partitions, *self._committed})
         if foreign := foreign_offsets(self._committed, query_id):
             self._reset_group(foreign)
 
@@ -191,21 +192,29 @@ class ExactlyOnceDelivery:
         coordinator = TransactionCoordinatorClient(self._cluster, transactional_id(self._prefix, task))
         return coordinator.init_transactions(self._options.transaction_timeout_ms).producer
 
-    def _topic_ids_of(self, topics: Collection[str]) -> dict[str, UUID | None]:
-        """Return the ids of the existing topics.
+    def _fetch_topic_ids(self, partitions: Collection[TopicPartition]) -> dict[str, UUID | None]:
+        """Return the ids of the existing topics of partitions, some of which have committed offsets.
 
-        Offsets of missing topics are ignored. A broker that has just started may not have the metadata of all topics,
-        so a request without some topics is repeated on other brokers.
+        The offsets of missing and recreated topics are ignored, so several brokers have to confirm that.
         """
-        topic_ids: dict[str, UUID | None] = {}
-        for attempt in range(_TOPIC_ID_ATTEMPTS):
-            if attempt:
-                self._cluster.use_next_broker()
-                self._cluster.pool.system.sleep(_TOPIC_ID_RETRY_SECONDS)
-            topic_ids = {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
-            if topic_ids.keys() >= set(topics):
-                break
-        return topic_ids
+        committed_ids = {
+            tp: metadata.topic_id
+            for tp, (_, metadata) in self._committed.items()
+            if metadata is not None and metadata.topic_id is not None
+        }
+        confirmed: set[TopicPartition] = set()
+        for _ in range(MAX_METADATA_RESPONSES):
+            topics = self._cluster.topics({tp.topic for tp in partitions})
+            found = {tp for tp in partitions if tp.topic in topics}
+            found_ids = {name: topic.topic_id for name, topic in topics.items() if topic.topic_id is not None}
+            suspects = find_lost_partitions(partitions, committed_ids, found, found_ids).partitions - confirmed
+            if suspects:
+                confirmed |= self._cluster.confirm_missing({tp: committed_ids.get(tp) for tp in suspects})
+            if suspects <= confirmed:
+                return {name: topic.topic_id for name, topic in topics.items()}
+            self._cluster.use_next_broker()
+            self._cluster.pool.system.sleep(_METADATA_RETRY_SECONDS)
+        raise contradicting_metadata_error(partitions)
 
     def _check_reset_confirmed(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:
         """Reject a prefix that another query uses, unless the user confirmed to reset its state."""

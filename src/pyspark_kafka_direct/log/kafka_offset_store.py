@@ -23,6 +23,8 @@ from pyspark_kafka_direct.offsets import (
     TopicPartition,
     partition_offsets_to_json,
 )
+from pyspark_kafka_direct.planning.data_loss import find_lost_partitions
+from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.producer.compacted_partition import (
     COMPACTED_TOPIC_CONFIGS,
     CompactedPartition,
@@ -321,10 +323,8 @@ class KafkaOffsetStore:
     def _offsets_of_same_topics(self) -> dict[TopicPartition, int]:
         """Return the saved offsets, without those of recreated topics if these are discarded."""
         stored = self._store.offsets
-        topic_ids = self._fetch_topic_ids({tp.topic for tp in stored})
-        valid = {tp: stored[tp].offset for tp in stored if topic_ids[tp.topic] in (None, stored[tp].topic_id)}
-        valid |= {tp: stored[tp].offset for tp in stored if stored[tp].topic_id is None}
-        for name in sorted({tp.topic for tp in stored.keys() - valid.keys()}):
+        recreated = self._recreated_partitions(stored)
+        for name in sorted({tp.topic for tp in recreated}):
             offsets_json = partition_offsets_to_json({tp: stored[tp].offset for tp in stored if tp.topic == name})
             message = f"The topic was deleted and recreated since its offsets were saved: {offsets_json}."
             if not self._discards_recreated_topics:
@@ -332,17 +332,29 @@ class KafkaOffsetStore:
                     f'{message} They do not apply to the new topic. Set on_topic_recreated="discard" to drop them.',
                     topic=name,
                 )
-                error.topic_id = topic_ids[name]
+                error.topic_id = self._topic_ids[name]
                 raise error
             _log.warning("%s They are discarded.", message)
-        return valid
+        return {tp: saved.offset for tp, saved in stored.items() if tp not in recreated}
+
+    def _recreated_partitions(self, stored: Mapping[TopicPartition, StoredOffset]) -> set[TopicPartition]:
+        """Return the partitions whose topics have another id than when their offsets were saved."""
+        stored_ids = {tp: saved.topic_id for tp, saved in stored.items() if saved.topic_id is not None}
+        found_ids = self._fetch_topic_ids({tp.topic for tp in stored})
+        existing_ids = {name: topic_id for name, topic_id in found_ids.items() if topic_id is not None}
+        suspects = find_lost_partitions(stored, stored_ids, stored, existing_ids).recreated
+        confirmed = self._cluster.confirm_missing({tp: stored_ids[tp] for tp in suspects}) if suspects else set()
+        self._topic_ids.update({tp.topic: stored_ids[tp] for tp in suspects.keys() - confirmed})
+        return confirmed
 
     def _added_partition_offsets(self, saved: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the start offsets of partitions that were created since their topics were read."""
         topics = self._cluster.topics({tp.topic for tp in saved}) if saved else {}
         existing = {TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions}
         requested_starts = dict.fromkeys(existing - saved.keys(), EARLIEST)
-        return dict(self._cluster.offsets(requested_starts)) if requested_starts else {}
+        if not requested_starts:
+            return {}
+        return dict(confirmed_starts(lambda: self._cluster.offsets(requested_starts), self._cluster.raise_epoch_floors))
 
     def _fetch_topic_ids(self, topics: Collection[str]) -> dict[str, UUID | None]:
         """Return the topic ids from the first metadata response of this run."""

@@ -25,7 +25,7 @@ from pyspark_kafka_direct.continuous.group_offsets import (
 )
 from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriterFactory
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
-from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError, TransactionStateError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, CheckpointFencedError, OptionError, TransactionStateError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -220,28 +220,60 @@ def test_logs_that_contradict_the_transactions_are_rejected(world: FakeCluster) 
         delivery.offsets_ahead(CheckpointState(committed=3))
 
 
-def test_a_missing_topic_is_confirmed_by_other_brokers(world: FakeCluster) -> None:
-    world.commit(MISSING, 6, 3)
-    responses = iter([{}, {"a": ID}, {"a": ID, "missing": ID}])
-    cluster, topics = world.cluster, world.cluster.topics
+def respond_in_turn(cluster: FakeTransactionalCluster, *responses: dict[str, UUID]) -> None:
+    """Let different brokers return these topic ids one after the other; several brokers confirm the last ones."""
+    remaining, topics = list(responses), cluster.topics
+    cluster.witness_ids = responses[-1]
 
     def fetch_topics(names: Any, **keywords: Any) -> dict[str, Any]:
-        cluster.ids = next(responses)
+        cluster.ids = remaining.pop(0) if remaining else cluster.ids
         return topics(names, **keywords)
 
     cluster.topics = fetch_topics  # type: ignore[method-assign]
+
+
+def test_a_topic_that_a_broker_does_not_know_is_not_missing(world: FakeCluster) -> None:
+    world.commit(MISSING, 6, 3)
+    cluster = world.cluster
+    lagging: list[dict[str, UUID]] = [{}, {"a": ID}, {}, {"a": ID}]
+    respond_in_turn(cluster, *lagging, {"a": ID, "missing": ID})
     delivery = world.delivery()
     delivery.prepare("q", [A0], 1)
     assert delivery.offsets_ahead(CheckpointState()) == {MISSING: 6}
-    assert (cluster.broker_switches, cluster.system.slept) == (2, [1.0, 1.0])
+    assert (cluster.broker_switches, cluster.system.slept) == (4, [1.0] * 4)
 
 
-def test_a_topic_is_missing_after_three_responses(world: FakeCluster) -> None:
+def test_a_topic_is_missing_if_several_brokers_confirm_it(world: FakeCluster) -> None:
     world.commit(MISSING, 6, 3)
     delivery = world.delivery()
     delivery.prepare("q", [A0], 1)
     assert delivery.offsets_ahead(CheckpointState()) == {}
-    assert len(world.cluster.system.slept) == 2
+    assert (world.cluster.confirmations, world.cluster.system.slept) == (1, [])
+
+
+def test_one_broker_with_another_topic_id_discards_no_committed_offset(world: FakeCluster) -> None:
+    """A broker whose metadata lagged was enough: the records of a committed transaction were written again."""
+    world.commit(A0, 6, 3)
+    respond_in_turn(world.cluster, {"a": UUID(int=99)}, {"a": ID})
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert delivery.offsets_ahead(CheckpointState()) == {A0: 6}
+    assert world.cluster.confirmations == 1
+
+
+def test_the_offsets_of_a_recreated_topic_do_not_count(world: FakeCluster) -> None:
+    world.commit(A0, 6, 3)
+    world.cluster.ids = {"a": UUID(int=99)}
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert delivery.offsets_ahead(CheckpointState()) == {}
+
+
+def test_brokers_that_contradict_each_other_fail_the_start(world: FakeCluster) -> None:
+    world.commit(MISSING, 6, 3)
+    world.cluster.witness_ids = {"a": ID, "missing": ID}
+    with pytest.raises(BrokerTimeoutError, match=r"some brokers do not know all of a-0, missing-0"):
+        world.delivery().prepare("q", [A0], 1)
 
 
 def test_existing_topics_are_fetched_once(world: FakeCluster) -> None:

@@ -41,30 +41,60 @@ class ExistingPartition(FakeCompactedPartition):
         """Do nothing."""
 
 
-def test_a_store_that_cannot_be_opened_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    topic, ids, open_sessions = (
-        FakeStoreTopic(),
-        {"offsets": UUID(int=1), "flights": UUID(int=2)},
-        list[TrackedSession](),
-    )
+class StoreWorld:
+    """The store's topic, and a cluster whose brokers may not agree on the id of the topic that the query reads."""
 
-    def topics(names: Collection[str], **_: object) -> dict[str, Any]:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.topic = FakeStoreTopic()
+        self.open_sessions: list[TrackedSession] = []
+        self.topic_id = UUID(int=2)
+        self.stale_id: UUID | None = None  # what the broker reports that responds first
+        cluster = SimpleNamespace(
+            pool=SimpleNamespace(system=FakeTimeSystem()),
+            deadline=lambda *_: None,
+            topics=self._topics,
+            confirm_missing=lambda suspects: {tp for tp, topic_id in suspects.items() if topic_id != self.topic_id},
+        )
+        monkeypatch.setattr(kafka_offset_store, "ClusterClient", lambda *_: cluster)
+        monkeypatch.setattr(kafka_offset_store, "CompactedPartition", lambda *_: ExistingPartition(self.topic))
+        monkeypatch.setattr(
+            kafka_offset_store, "TransactionalProducer", lambda *_: TrackedSession(self.topic, self.open_sessions)
+        )
+
+    def _topics(self, names: Collection[str], **_: object) -> dict[str, Any]:
+        ids = {"offsets": UUID(int=1), "flights": self.stale_id or self.topic_id}
         return {name: SimpleNamespace(topic_id=ids[name], partitions={0: None}) for name in names}
 
-    cluster = SimpleNamespace(pool=SimpleNamespace(system=FakeTimeSystem()), deadline=lambda *_: None, topics=topics)
-    monkeypatch.setattr(kafka_offset_store, "ClusterClient", lambda *_: cluster)
-    monkeypatch.setattr(kafka_offset_store, "CompactedPartition", lambda *_: ExistingPartition(topic))
-    monkeypatch.setattr(kafka_offset_store, "TransactionalProducer", lambda *_: TrackedSession(topic, open_sessions))
+    def store(self, **options: Any) -> KafkaOffsetStore:
+        return KafkaOffsetStore("offsets", "q", {"bootstrap.servers": "broker:9092"}, **options)
 
-    def store() -> KafkaOffsetStore:
-        return KafkaOffsetStore("offsets", "q", {"bootstrap.servers": "broker:9092"})
 
-    with store() as first:
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> StoreWorld:
+    return StoreWorld(monkeypatch)
+
+
+def test_a_store_that_cannot_be_opened_closes_its_connections(world: StoreWorld) -> None:
+    with world.store() as first:
         first.save({PARTITION: 7})
-        assert len(open_sessions) == 1
-    ids["flights"] = UUID(int=3)
-    second = store()
+        assert len(world.open_sessions) == 1
+    world.topic_id = UUID(int=3)
+    second = world.store()
     for _ in range(2):
         with pytest.raises(TopicRecreatedError), second:
             pass
-        assert open_sessions == [], "``with`` does not close a store that was not opened"
+        assert world.open_sessions == [], "``with`` does not close a store that was not opened"
+
+
+@pytest.mark.parametrize("on_topic_recreated", ["error", "discard"])
+def test_one_broker_with_another_topic_id_discards_no_offsets(world: StoreWorld, on_topic_recreated: str) -> None:
+    """A broker whose metadata lagged was enough: the query failed, or read everything again."""
+    with world.store() as first:
+        first.save({PARTITION: 7})
+    world.stale_id = UUID(int=99)
+    with world.store(on_topic_recreated=on_topic_recreated) as second:
+        assert second.load() == {PARTITION: 7}
+        second.save({PARTITION: 9})
+    world.stale_id = None
+    with world.store() as third:
+        assert third.load() == {PARTITION: 9}, "the offsets were saved with the topic's own id"

@@ -38,6 +38,7 @@ class FakeTransactionalCluster(FakeCluster):
         producers: The current producer ids, by transactional id.
         committed_offsets: The group's offsets of committed transactions.
         ids: The topic ids.
+        witness_ids: The topic ids that several brokers confirm, if they differ.
         configs: The broker configs.
         versions: The API versions of the brokers.
         broker_switches: How often ``use_next_broker`` was called.
@@ -52,6 +53,8 @@ class FakeTransactionalCluster(FakeCluster):
         self.producers: dict[str, ProducerIdAndEpoch] = {}
         self.committed_offsets: dict[TopicPartition, CommittedOffset] = {}
         self.ids: dict[str, UUID] = {}
+        self.witness_ids: dict[str, UUID] | None = None
+        self.confirmations = 0
         self.configs: dict[str, str] = {"transaction.max.timeout.ms": "900000"}
         self.versions: Mapping[int, tuple[int, int]] = NEWEST
         self.broker_switches = 0
@@ -86,6 +89,13 @@ class FakeTransactionalCluster(FakeCluster):
     def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
         self.requested_topics += names
         return {name: SimpleNamespace(topic_id=self.ids[name]) for name in names if name in self.ids}
+
+    def confirm_missing(
+        self, suspects: Mapping[TopicPartition, UUID | None], *, deadline: Deadline | None = None
+    ) -> set[TopicPartition]:
+        self.confirmations += 1
+        ids = self.ids if self.witness_ids is None else self.witness_ids
+        return {tp for tp, topic_id in suspects.items() if tp.topic not in ids or topic_id not in (None, ids[tp.topic])}
 
     def call_any_broker(self, call: Callable[[Any, Deadline], _T], deadline: Deadline, tries: int = 1) -> _T:
         return call(self.connect(self.nodes[1], deadline), deadline)
