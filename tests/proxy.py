@@ -40,6 +40,8 @@ class Fault(Enum):
     """The broker handles the request, but the connection is reset before its response."""
     HALF_RESPONSE = auto()
     """The client receives half of the response, then the connection is reset."""
+    LATE_REQUEST = auto()
+    """The broker receives it, and the client no response, after ``Network.deliver_late_requests``."""
 
 
 class Network:
@@ -50,10 +52,13 @@ class Network:
 
     Attributes:
         faults: How often each fault occurred.
+        late_responses: To how many late requests brokers have responded.
     """
 
     def __init__(self, fault: Callable[[int], Fault]) -> None:
         self.faults: Counter[Fault] = Counter()
+        self.late_responses = 0
+        self._late_requests_due = threading.Event()
         self._fault = fault
         self._proxies: dict[tuple[str, int], _Proxy] = {}
         self._lock = threading.Lock()
@@ -67,6 +72,10 @@ class Network:
             pool.close()
         for proxy in self._proxies.values():
             proxy.close()
+        self._late_requests_due.set()
+
+    def deliver_late_requests(self) -> None:
+        self._late_requests_due.set()
 
     def pool(self) -> ConnectionPool:
         """Return a pool whose connections go through the network, and end with it."""
@@ -78,14 +87,19 @@ class Network:
         with self._lock:
             proxy = self._proxies.get((host, port))
             if proxy is None:
-                proxy = self._proxies[host, port] = _Proxy((host, port), self._decide)
+                proxy = self._proxies[host, port] = _Proxy((host, port), self)
         return proxy.port
 
-    def _decide(self, api_key: int) -> Fault:
+    def decide(self, api_key: int) -> Fault:
+        """Return the fault for a request."""
         with self._lock:
             fault = self._fault(api_key)
             self.faults[fault] += 1
         return fault
+
+    def wait_for_late_requests(self) -> None:
+        """Wait until late requests are due."""
+        self._late_requests_due.wait()
 
 
 class _ProxiedSystem(RealSystem):
@@ -105,9 +119,9 @@ class _ProxiedSystem(RealSystem):
 class _Proxy:
     """Accepts the connections to one broker."""
 
-    def __init__(self, broker: tuple[str, int], decide: Callable[[int], Fault]) -> None:
+    def __init__(self, broker: tuple[str, int], network: Network) -> None:
         self._broker = broker
-        self._decide = decide
+        self._network = network
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._run(self._accept)
@@ -133,7 +147,7 @@ class _Proxy:
                 client.close()
                 continue
             broker.settimeout(None)
-            connection = _ProxiedConnection(client, broker, self._decide)
+            connection = _ProxiedConnection(client, broker, self._network)
             self._run(connection.forward_requests)
             self._run(connection.forward_responses)
 
@@ -141,20 +155,24 @@ class _Proxy:
 class _ProxiedConnection:
     """A client's connection, and its counterpart to the broker."""
 
-    def __init__(self, client: socket.socket, broker: socket.socket, decide: Callable[[int], Fault]) -> None:
+    def __init__(self, client: socket.socket, broker: socket.socket, network: Network) -> None:
         self._client = client
         self._broker = broker
-        self._decide = decide
+        self._network = network
         self._faults: dict[int, Fault] = {}
 
     def forward_requests(self) -> None:
         with contextlib.suppress(OSError):
             while (frame := _read_frame(self._client)) is not None:
                 api_key, _, correlation_id = _REQUEST.unpack_from(frame, _SIZE.size)
-                fault = self._faults[correlation_id] = self._decide(api_key)
+                fault = self._faults[correlation_id] = self._network.decide(api_key)
                 if fault is Fault.HALF_REQUEST:
                     self._broker.sendall(frame[: len(frame) // 2])
                     break
+                if fault is Fault.LATE_REQUEST:
+                    self._network.wait_for_late_requests()
+                    self._broker.sendall(frame)
+                    return  # the response ends the connection
                 self._broker.sendall(frame)
         self._reset()
 
@@ -164,6 +182,7 @@ class _ProxiedConnection:
                 fault = self._faults.pop(_SIZE.unpack_from(frame, _SIZE.size)[0])
                 if fault is Fault.HALF_RESPONSE:
                     self._client.sendall(frame[: len(frame) // 2])
+                self._network.late_responses += fault is Fault.LATE_REQUEST
                 if fault is not Fault.PASS:
                     break
                 self._client.sendall(frame)

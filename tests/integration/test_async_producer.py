@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.producer_rows import cluster, read_back
 from tests.integration.waiting import suspend, wait_until
+from tests.proxy import PRODUCE, Fault, Network
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
@@ -261,6 +262,35 @@ def test_a_hanging_broker_does_not_block_callers(topics_on: TopicsOn) -> None:
             "the thread's end",
         )
         pool.close()
+
+
+def test_a_late_request_of_a_failed_record_is_not_written_behind_a_newer_one(
+    kafka: EmbeddedKafka, make_topic: MakeTopic
+) -> None:
+    """The request leaves the network after a newer record was acknowledged: the broker rejects its epoch."""
+    topic = make_topic(1)
+    is_late = threading.Event()
+
+    def fault(api_key: int) -> Fault:
+        if api_key != PRODUCE or not is_late.is_set():
+            return Fault.PASS
+        is_late.clear()
+        return Fault.LATE_REQUEST
+
+    with Network(fault) as network:
+        client = cluster(kafka.bootstrap_servers, network.pool(), request_timeout_ms=2_000)
+        producer = AsyncProducer(client, ProducerSettings(delivery_timeout_ms=2_000))
+        producer.send(topic, b"k", b"first").result(TIMEOUT)
+        is_late.set()
+        failed = producer.send(topic, b"k", b"failed")
+        assert "may have been written" in str(failed.exception(TIMEOUT))
+        newer = producer.send(topic, b"k", b"newer").result(TIMEOUT)
+        network.deliver_late_requests()
+        wait_until(lambda: network.late_responses == 1, "a response to the late request")
+        producer.send(topic, b"k", b"last").result(TIMEOUT)
+        producer.close(TIMEOUT)
+    assert newer.offset == 1
+    assert [record.value for record in read_back(kafka.bootstrap_servers, topic)] == [b"first", b"newer", b"last"]
 
 
 def test_many_small_records_use_bounded_memory(kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:

@@ -55,13 +55,6 @@ EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
         _SINK_ISSUE,
         (),
     ),
-    # An acknowledged record is followed by an older one that was reported as failed: a new producer id fences nothing.
-    ExpectedFailure(
-        "producers",
-        "producers: ViolationError: a record that was reported as failed follows a newer one*",
-        _SINK_ISSUE,
-        (),
-    ),
     # Below transaction.version 2 an EndTxn whose response was lost may arrive again in the next transaction, which has
     # the same epoch: the producer has to bump its epoch after such a retry (InitProducerId with its id, KIP-360).
     ExpectedFailure(

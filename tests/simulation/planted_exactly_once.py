@@ -46,14 +46,14 @@ def _new_sequence_for_retries() -> Sequence[Patch]:
     return [Patch(PartitionQueue, "reenqueue", reenqueue)]
 
 
-def _new_producer_id_for_retries() -> Sequence[Patch]:
+def _next_epoch_for_retries() -> Sequence[Patch]:
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
     def handle(original: Any) -> Any:
         def changed(self: Any, channel: Any, error: Any, lost: Any, unsent: Any = None) -> None:
             original(self, channel, error, lost, unsent)
             for partition, _ in lost:
-                partition.needs_producer_id = not partition._in_flight and self._producer_ids.can_renew_id
+                partition.needs_producer_id = not partition._in_flight and self._producer_ids.can_change_epoch
 
         return changed
 
@@ -313,10 +313,10 @@ BUGS: Final = (
         _new_sequence_for_retries,
     ),
     PlantedBug(
-        "new-producer-id-for-retries",
+        "next-epoch-for-retries",
         _PRODUCERS,
-        "A batch without a response is sent again with a new producer id.",
-        _new_producer_id_for_retries,
+        "A batch without a response is sent again in the next epoch.",
+        _next_epoch_for_retries,
     ),
     PlantedBug(
         "unconfirmed-commit",

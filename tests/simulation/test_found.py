@@ -21,6 +21,9 @@ _PLANS = Path(__file__).parent / "plans"
         "backoff-without-time-to-connect",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.
         "epoch-of-a-deleted-topic",
+        # A request of a record that was reported as failed was written behind a newer record: a new producer id fences
+        # nothing.
+        "late-request-of-a-failed-record",
         # Without topic ids a log waited forever for the partitions that a recreated topic lacks.
         "log-recreated-with-fewer-partitions-1",
         "log-recreated-with-fewer-partitions-2",

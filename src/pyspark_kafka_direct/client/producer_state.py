@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
+
+EPOCH_ENDED: Final = -1  # as a sequence number: the partition needs another epoch, because records may arrive late
 
 _MAX_IDLE_PER_KEY = 4
 _MAX_KEYS = 16
@@ -24,12 +26,12 @@ class PartitionSequence(NamedTuple):
     """The producer id used in a partition, and the sequence number of its next record."""
 
     producer: ProducerIdAndEpoch
-    sequence: int
+    sequence: int  # or EPOCH_ENDED
 
 
 @dataclass(slots=True)
 class IdempotentProducerState:
-    """The state of an idempotent producer whose records are all acknowledged."""
+    """The state of an idempotent producer that nobody uses."""
 
     producer: ProducerIdAndEpoch  # for partitions not yet in sequences
     sequences: dict[TopicPartition, PartitionSequence] = field(default_factory=dict)

@@ -163,8 +163,7 @@ class RecordAccumulator:
             # The producer reported the error for each of its records, and cannot be used again.
             level = logging.DEBUG if isinstance(error, KafkaDirectError) else logging.ERROR
             _log.log(level, "The producer failed and is replaced: %s", error, exc_info=level == logging.ERROR)
-            self._producer.close()
-            self._producer = BatchProducer(self._cluster, self._settings)
+            self._producer = self._producer.replacement()
         finally:
             self._report_deliveries()
 

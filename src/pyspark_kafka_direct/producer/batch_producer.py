@@ -189,13 +189,17 @@ class BatchProducer:
             self._partitions.clear()
 
     def close(self) -> None:
-        """Release the connections and, if everything is acknowledged, the producer id, without waiting."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-        if not self._closed and not self._incomplete_partitions and self._pid == os.getpid():
-            self._producer_ids.release(self._partitions.values())
-        self._closed = True
+        """Release the connections and the producer id, without waiting."""
+        self._close_channels()
+        if self._pid == os.getpid():
+            self._producer_ids.release()
+
+    def replacement(self) -> BatchProducer:
+        """Close this producer, and return another one, which fences the requests of this one that arrive late."""
+        self._close_channels()
+        replacement = BatchProducer(self._cluster, self._settings)
+        replacement._producer_ids = self._producer_ids
+        return replacement
 
     @contextmanager
     def _fail_on_error(self) -> Iterator[None]:
@@ -221,6 +225,13 @@ class BatchProducer:
                             with_outcome(error, outcome_unknown=batch.outcome_unknown),
                         )
             raise
+
+    def _close_channels(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        self._producer_ids.retain(self._partitions.values())
+        self._closed = True
 
     def _should_defer(self, batch: EncodedBatch) -> bool:
         """Count a queued batch, and return whether it waits for later ones, to share a request with them."""
@@ -439,7 +450,7 @@ class BatchProducer:
             record_count=batch.record_count,
             is_oldest=is_oldest,
             idempotent=self._producer_ids.idempotent,
-            can_renew_id=self._producer_ids.can_renew_id,
+            can_change_epoch=self._producer_ids.can_change_epoch,
         )
         if decision is BatchDecision.COMPLETE:
             self._acknowledge(partition, batch, response.base_offset, response.log_append_time_ms)
@@ -462,7 +473,7 @@ class BatchProducer:
             partition.split_and_reenqueue(batch, halves)
         else:
             partition.reenqueue(batch)
-        if decision is BatchDecision.RETRY_WITH_NEW_PRODUCER_ID:
+        if decision is BatchDecision.RETRY_WITH_NEXT_EPOCH:
             partition.needs_producer_id = True
         if decision is BatchDecision.RETRY_WITH_NEW_LEADER:
             self._forget_leader(partition, channel.node, self._cluster.nodes.get(response.leader))

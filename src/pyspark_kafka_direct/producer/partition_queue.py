@@ -9,7 +9,8 @@ These rules keep the order and prevent duplicates:
   oldest first, one batch at a time until one is acknowledged.
 - The oldest unacknowledged batch and all batches sent after it, acknowledged or not, number at most ``max_in_flight``:
   a broker detects a duplicate only among the last batches that it appended.
-- A producer id is replaced only while nothing is in flight. Sequence numbers then restart at 0.
+- The epoch of the producer id is incremented only while nothing is in flight. Sequence numbers then restart at 0, and
+  the leader rejects requests of the old epoch that arrive later.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class PartitionQueue:
         self.next_attempt_at = 0.0  # of sending or finding the leader, by the monotonic clock
         self.attempts = 0  # that failed since the last acknowledgement
         self.last_error: KafkaDirectError | None = None
-        self.needs_producer_id = idempotent  # before anything is sent
+        self.needs_producer_id = idempotent  # or the next epoch, before anything is sent
         self.partition_sequence: PartitionSequence | None = None
         self._max_in_flight = max_in_flight  # 1 without sequence numbers
         self._queued: deque[ProducerBatch] = deque()
@@ -191,10 +192,10 @@ class PartitionQueue:
                 half.sequence = increment_sequence(batch.sequence, records_before)
 
     def drop(self, batch: ProducerBatch) -> None:
-        """Remove a batch that failed; the gap in the sequence numbers requires another producer id for later batches.
+        """Remove a batch that failed; later batches need the next epoch, in which it cannot be written any more.
 
         Later batches that were sent keep their sequence numbers, because they may have been written. If the broker
-        reports the gap, they get another producer id too.
+        reports the gap, they get the next epoch too.
         """
         (self._in_flight if batch in self._in_flight else self._queued).remove(batch)
         self._remove_completed_batches()
@@ -210,7 +211,7 @@ class PartitionQueue:
         return [*self._in_flight, *self._queued]
 
     def reset_producer_id(self, partition_sequence: PartitionSequence) -> None:
-        """Set the producer id; queued batches get new sequence numbers."""
+        """Set the producer id and epoch; queued batches get new sequence numbers."""
         assert not self._in_flight
         self.partition_sequence = partition_sequence
         self.needs_producer_id = False

@@ -46,7 +46,7 @@ class BatchDecision(Enum):
     COMPLETE = auto()
     RETRY = auto()
     RETRY_WITH_NEW_LEADER = auto()
-    RETRY_WITH_NEW_PRODUCER_ID = auto()
+    RETRY_WITH_NEXT_EPOCH = auto()
     SPLIT = auto()  # retry as two batches
     FAIL = auto()
 
@@ -57,7 +57,7 @@ def decide_for_error_code(
     record_count: int,
     is_oldest: bool,  # whether all earlier batches of its partition are acknowledged
     idempotent: bool,
-    can_renew_id: bool,  # whether a new producer id may be used; False within a transaction
+    can_change_epoch: bool,  # False within a transaction
 ) -> BatchDecision:
     """Decide what to do with a batch for which a broker returned an error code."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -65,7 +65,7 @@ def decide_for_error_code(
     if code in _TOO_LARGE:
         return BatchDecision.SPLIT if record_count > 1 else BatchDecision.FAIL
     if code in _UNKNOWN_PRODUCER and idempotent:
-        return _decide_for_unknown_producer(code, is_oldest=is_oldest, can_renew_id=can_renew_id)
+        return _decide_for_unknown_producer(code, is_oldest=is_oldest, can_change_epoch=can_change_epoch)
     info = error_code_info(code)
     if info.refresh_metadata:
         return BatchDecision.RETRY_WITH_NEW_LEADER
@@ -113,16 +113,16 @@ def error_for_response(
     return error_for(code, WRITING, topic=topic, partition=partition_id, broker=broker, detail=response.message)
 
 
-def _decide_for_unknown_producer(code: int, *, is_oldest: bool, can_renew_id: bool) -> BatchDecision:
+def _decide_for_unknown_producer(code: int, *, is_oldest: bool, can_change_epoch: bool) -> BatchDecision:
     if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_oldest:
         return BatchDecision.RETRY  # an earlier batch failed, and the broker expects that one first
-    if not can_renew_id:
+    if not can_change_epoch:
         return BatchDecision.FAIL
     if not is_oldest:
         return BatchDecision.RETRY  # earlier batches may have been written, so this is decided once it is the oldest
     # All earlier batches were acknowledged, so the broker has lost records or the producer's state. The unacknowledged
-    # batches can be sent in order with a new producer id (KIP-360).
-    return BatchDecision.RETRY_WITH_NEW_PRODUCER_ID
+    # batches can be sent in order with the next epoch (KIP-360).
+    return BatchDecision.RETRY_WITH_NEXT_EPOCH
 
 
 def _rejection_message(response: PartitionProduceResponse, record_count: int, data: bytes | bytearray) -> str:

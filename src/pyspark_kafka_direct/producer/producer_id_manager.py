@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.producer_ids import request_producer_id
-from pyspark_kafka_direct.client.producer_state import IdempotentProducerState, PartitionSequence, ProducerIdAndEpoch
+from pyspark_kafka_direct.client.producer_state import (
+    EPOCH_ENDED,
+    IdempotentProducerState,
+    PartitionSequence,
+    ProducerIdAndEpoch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.partition_queue import PartitionQueue
+
+_MAX_EPOCH: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +41,13 @@ class ProducerIdManager:
         self, cluster: ClusterClient, settings: ProducerSettings, assigned_id: AssignedProducerId | None
     ) -> None:
         self.idempotent = assigned_id is not None or (settings.idempotent and settings.acks == -1)
-        self.can_renew_id = assigned_id is None
+        self.can_change_epoch = assigned_id is None
         self.transactional_id = None if assigned_id is None else assigned_id.transactional_id
         self._assigned_id = (
             None if assigned_id is None else ProducerIdAndEpoch(assigned_id.producer_id, assigned_id.epoch)
         )
         self._cluster = cluster
-        self._idle_producer: IdempotentProducerState | None = None
+        self._producer_state: IdempotentProducerState | None = None
         self._pool_key: tuple[object, ...] = ()
 
     def sequence_for(
@@ -48,36 +55,48 @@ class ProducerIdManager:
     ) -> PartitionSequence:
         """Return the producer id and the first sequence number for a partition.
 
-        ``previous`` is the sequence that the broker rejected, if any. Metadata must have been fetched before, because
+        ``previous`` is the sequence that cannot be continued, if any. Metadata must have been fetched before, because
         the cluster id is part of the key of reused producer ids.
         """
         if self._assigned_id is not None:
             return PartitionSequence(self._assigned_id, 0)
-        if self._idle_producer is None:
+        if self._producer_state is None:
             # Another cluster at the same address assigns the same ids to other producers.
             self._pool_key = (self._cluster.settings, self._cluster.cluster_id)
-            self._idle_producer = self._cluster.pool.idle_producers.acquire(self._pool_key) or IdempotentProducerState(
+            self._producer_state = self._cluster.pool.idle_producers.acquire(self._pool_key) or IdempotentProducerState(
                 self._request_id(deadline)
             )
-        if previous is None and topic_partition in self._idle_producer.sequences:
-            return self._idle_producer.sequences[topic_partition]
-        if previous is not None and previous.producer == self._idle_producer.producer:
-            self._idle_producer.producer = self._request_id(deadline)
-        return PartitionSequence(self._idle_producer.producer, 0)
+        if previous is None:
+            previous = self._producer_state.sequences.get(topic_partition)
+            if previous is None:
+                return PartitionSequence(self._producer_state.producer, 0)
+            if previous.sequence != EPOCH_ENDED:
+                return previous
+        # The next epoch fences the previous one: the leader rejects a request that arrives late (KIP-360).
+        producer = previous.producer
+        if producer.epoch < _MAX_EPOCH:
+            return PartitionSequence(producer._replace(epoch=producer.epoch + 1), 0)
+        if producer.id == self._producer_state.producer.id:
+            self._producer_state.producer = self._request_id(deadline)
+        return PartitionSequence(self._producer_state.producer, 0)
 
-    def release(self, partitions: Iterable[PartitionQueue]) -> None:
-        """Let the next producer continue the sequences of the partitions; all batches must be acknowledged."""
-        if self._idle_producer is None:
+    def retain(self, partitions: Iterable[PartitionQueue]) -> None:
+        """Store the sequences of the partitions; they continue if all batches are acknowledged."""
+        if self._producer_state is None:
             return
-        self._idle_producer.sequences.update(
-            {
-                partition.topic_partition: partition.partition_sequence
-                for partition in partitions
-                if partition.partition_sequence is not None
-            }
-        )
-        self._cluster.pool.idle_producers.release(self._pool_key, self._idle_producer)
-        self._idle_producer = None
+        for partition in partitions:
+            sequence = partition.partition_sequence
+            if sequence is not None:
+                continues = partition.is_complete and not partition.needs_producer_id
+                self._producer_state.sequences[partition.topic_partition] = (
+                    sequence if continues else sequence._replace(sequence=EPOCH_ENDED)
+                )
+
+    def release(self) -> None:
+        """Let the next producer of the process use the producer id."""
+        if self._producer_state is not None:
+            self._cluster.pool.idle_producers.release(self._pool_key, self._producer_state)
+            self._producer_state = None
 
     def _request_id(self, deadline: Deadline) -> ProducerIdAndEpoch:
         return request_producer_id(self._cluster, deadline)

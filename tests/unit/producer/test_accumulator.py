@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
-from tests.unit.producer.test_batch_producer import scripted
+from tests.unit.producer.test_batch_producer import scripted, sent_producer_states
 
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
@@ -363,6 +363,34 @@ def test_after_a_general_error_another_producer_continues() -> None:
     assert harness.error(b"in flight").message == f"nonsense{MAY_BE_WRITTEN}"
     assert harness.error(b"ready").message == harness.error(b"other").message == f"nonsense{NOT_WRITTEN}"
     assert harness.outcomes[b"waits"] == (0, 2), "the fake broker appended the batch in flight"
+    assert sent_producer_states(cluster)[-2:] == [(100, 0, 1), (100, 1, 0)], "a late request is rejected"
+
+
+def test_a_replaced_producer_fences_its_own_late_requests() -> None:
+    """Another producer of the process may fail at the same time; neither takes the other's id."""
+    never = FakeResponse(None)
+    cluster = FakeCluster(scripted(FakeResponse(), never, FakeResponse(), never))
+    cluster.partitions = {"t": 2}
+    harnesses = [AccumulatorHarness(cluster) for _ in range(2)]
+    for number, harness in enumerate(harnesses):
+        harness.append(b"%d" % number)
+        harness.poll_until(b"%d" % number)
+        harness.append(b"in flight", poll=False)
+        harness.accumulator._send_ready_records()
+    original_leaders = cluster.leaders
+
+    def broken(*_: object, **__: object) -> Any:
+        raise ProtocolError("nonsense")
+
+    cluster.leaders = broken  # type: ignore[method-assign]
+    for harness in harnesses:
+        harness.append(b"other", partition=1)
+        harness.poll_until(b"other")
+    cluster.leaders = original_leaders  # type: ignore[method-assign]
+    for harness in harnesses:
+        harness.append(b"later")
+        harness.poll_until(b"later")
+    assert sent_producer_states(cluster)[-2:] == [(100, 1, 0), (101, 1, 0)]
 
 
 def test_records_that_cannot_be_encoded_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -38,20 +39,25 @@ class Log:
 
     def __init__(self) -> None:
         self.values: list[int] = []
-        self._next: dict[int, int] = {}
+        self._next: dict[int, tuple[int, int]] = {}  # epochs and sequence numbers
         self._recent: dict[int, deque[tuple[int, int, int]]] = {}
 
     def append(self, data: bytes) -> tuple[int, int]:
         """Return the error code and the base offset."""
-        producer, sequence = int.from_bytes(data[43:51], "big"), int.from_bytes(data[53:57], "big")
-        count = int.from_bytes(data[57:61], "big")
+        producer, epoch, sequence, count = struct.unpack_from(">qhii", data, 43)
+        known_epoch, expected = self._next.get(producer, (epoch, sequence))
+        if epoch < known_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+        if epoch > known_epoch:
+            self._recent[producer].clear()
+            expected = 0
         for first, records, offset in self._recent.get(producer, ()):
             if (first, records) == (sequence, count):
                 return 0, offset
-        if self._next.get(producer, sequence) != sequence:
+        if expected != sequence:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         offset = len(self.values)
-        self._next[producer] = sequence + count
+        self._next[producer] = (epoch, sequence + count)
         self._recent.setdefault(producer, deque(maxlen=5)).append((sequence, count, offset))
         decoder = create_decoder(topic="t", partition=0, from_offset=0, until_offset=count, columns=("value",))
         decoder.feed(memoryview(data))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
-from tests.unit.producer.test_batch_producer import batch, scripted, sent_sequences
+from tests.unit.producer.test_batch_producer import batch, scripted, sent_producer_states, sent_sequences
 from tests.unit.producer.test_batch_producer_faults import (
     PARTITIONS,
     FaultyCluster,
@@ -135,15 +135,15 @@ def test_a_rejected_batch_fails_alone(code: int, error_type: type[KafkaDirectErr
     assert producer.unacknowledged_bytes == 0
 
 
-def test_queued_batches_behind_a_failed_one_get_another_producer_id() -> None:
-    """Nothing else was in flight, so nothing can be written twice."""
+def test_queued_batches_behind_a_failed_one_get_the_next_epoch() -> None:
+    """Nothing else was in flight, so nothing can be written twice; a late request of the failed one is rejected."""
     cluster = FakeCluster(scripted(FakeResponse(code=ErrorCode.INVALID_RECORD)))
     producer = new_producer(cluster)
     start = cluster.system.now
     rejected, after = send(producer, 0, 0)
     producer.flush()
     assert (rejected.error, after.written) == (rejected.error, [(0, 10, 0, -1)])
-    assert sent_sequences(cluster) == [(100, 0), (101, 0)]
+    assert sent_producer_states(cluster) == [(100, 0, 0), (100, 1, 0)]
     assert cluster.system.now - start < 0.05, "and without a pause"
 
 
@@ -158,7 +158,13 @@ def test_in_flight_batches_behind_a_failed_one_keep_their_sequence_numbers() -> 
     callbacks = send(producer, 0, 0, 0)
     producer.flush()
     assert (len(callbacks[0].written), len(callbacks[1].errors), len(callbacks[2].written)) == (1, 1, 1)
-    assert sent_sequences(cluster) == [(100, 0), (100, 10), (100, 20), (100, 20), (101, 0)]
+    assert sent_producer_states(cluster) == [
+        (100, 0, 0),
+        (100, 0, 10),
+        (100, 0, 20),
+        (100, 0, 20),
+        (100, 1, 0),
+    ]
 
 
 def test_a_rejection_counts_after_the_batches_before_are_written() -> None:
@@ -284,7 +290,7 @@ def test_an_expired_batch_does_not_fail_later_ones() -> None:
     producer.flush()
     assert old.error.message.endswith(MAY_BE_WRITTEN)
     assert new.written == [(0, 10, 10, -1)], "the broker had taken the other one"
-    assert sent_sequences(cluster) == [(100, 0), (101, 0)]
+    assert sent_producer_states(cluster) == [(100, 0, 0), (100, 1, 0)]
 
 
 def test_a_general_error_fails_all_batches() -> None:

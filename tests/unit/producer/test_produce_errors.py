@@ -15,9 +15,9 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.records import create_encoder
 
 PARTITION = TopicPartition("t", 3)
-IDEMPOTENT: dict[str, bool] = {"idempotent": True, "can_renew_id": True}
-TRANSACTIONAL: dict[str, bool] = {"idempotent": True, "can_renew_id": False}
-PLAIN: dict[str, bool] = {"idempotent": False, "can_renew_id": True}
+IDEMPOTENT: dict[str, bool] = {"idempotent": True, "can_change_epoch": True}
+TRANSACTIONAL: dict[str, bool] = {"idempotent": True, "can_change_epoch": False}
+PLAIN: dict[str, bool] = {"idempotent": False, "can_change_epoch": True}
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ PLAIN: dict[str, bool] = {"idempotent": False, "can_renew_id": True}
         (ErrorCode.REQUEST_TIMED_OUT, PLAIN, True, 5, BatchDecision.RETRY),
         (ErrorCode.CONCURRENT_TRANSACTIONS, TRANSACTIONAL, True, 5, BatchDecision.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, IDEMPOTENT, False, 5, BatchDecision.RETRY),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEW_PRODUCER_ID),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEXT_EPOCH),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTIONAL, False, 5, BatchDecision.RETRY),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTIONAL, True, 5, BatchDecision.FAIL),
-        (ErrorCode.UNKNOWN_PRODUCER_ID, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEW_PRODUCER_ID),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEXT_EPOCH),
         (ErrorCode.UNKNOWN_PRODUCER_ID, IDEMPOTENT, False, 5, BatchDecision.RETRY),
         (ErrorCode.UNKNOWN_PRODUCER_ID, TRANSACTIONAL, False, 5, BatchDecision.FAIL),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEW_PRODUCER_ID),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, IDEMPOTENT, True, 5, BatchDecision.RETRY_WITH_NEXT_EPOCH),
         (ErrorCode.INVALID_PRODUCER_EPOCH, TRANSACTIONAL, False, 5, BatchDecision.FAIL),
         (ErrorCode.PRODUCER_FENCED, TRANSACTIONAL, True, 5, BatchDecision.FAIL),
         (ErrorCode.INVALID_TXN_STATE, TRANSACTIONAL, True, 5, BatchDecision.FAIL),
