@@ -234,13 +234,21 @@ def test_foreach_batch_with_a_job_id_or_a_job_group_is_rejected(pipe: Pipe) -> N
 ROWS = "cast(id as string) || repeat('x', 1000) value"
 
 
-def test_more_than_the_threshold_requires_a_staging_location(pipe: Pipe, tmp_path: Path) -> None:
-    frame = pipe.spark.range(0, 2000, 1, 2).selectExpr(ROWS)
-    with pytest.raises(PySparkException) as caught:
-        write(frame, pipe.sink_options())
-    assert "more than 262144 bytes of encoded records (stagingThreshold)" in package_error_line(caught.value)
-    assert "stagingLocation" in package_error_line(caught.value)
-    pipe.check([])
+def test_a_backlog_is_staged_in_the_checkpoint(pipe: Pipe) -> None:
+    """A first small batch, and then one of 2 MB, without a ``stagingLocation``."""
+    frame = pipe.frame().selectExpr("value || repeat('x', 1000) value")
+    pipe.produce_numbers(0)
+    pipe.run(frame)
+    pipe.produce_numbers(*range(1, 2000))
+    pipe.run(frame)
+    pipe.check(f"{number}{'x' * 1000}" for number in range(2000))
+    folder = pipe.checkpoint / "kafka-direct-staging" / f"{pipe.prefix}.sink"
+    assert [path.name for path in folder.iterdir()] == ["driver.probe"]
+
+
+def test_a_large_batch_write_is_staged_in_a_temporary_folder(pipe: Pipe) -> None:
+    write(pipe.spark.range(0, 2000, 1, 2).selectExpr(ROWS), pipe.sink_options())
+    pipe.check(f"{number}{'x' * 1000}" for number in range(2000))
 
 
 def test_large_batches_are_staged_in_the_staging_location(pipe: Pipe, tmp_path: Path) -> None:

@@ -296,7 +296,8 @@ SINK_OPTIONS: Final = (
         "stagingLocation",
         "With `deliveryGuarantee=exactly-once`: where a task stores its output if it is larger than "
         "`stagingThreshold`: the path or URI of a folder that the driver and the executors share and that pyarrow can "
-        "open.",
+        "open. By default, the folder `kafka-direct-staging` in the checkpoint, or else a temporary folder of the "
+        "driver's host, which the executors must share, too.",
         "staging_location",
         value_format=_NON_EMPTY,
     ),

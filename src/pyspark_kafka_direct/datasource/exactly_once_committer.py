@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
     from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
+    from pyspark_kafka_direct.producer.staging_location import StagingLocation
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
@@ -52,16 +53,14 @@ class ExactlyOnceCommitter:
     reset_token: str | None  # resetTransactionState
     checkpoint: str | None  # the option checkpointLocation
 
-    def prepare(self, pool: ConnectionPool | None = None) -> str | None:
-        """Check before tasks run that the batch can be committed, and return the probe of the staging location."""
+    def prepare(self, pool: ConnectionPool | None = None) -> None:
+        """Check before tasks run that the batch can be committed."""
         from pyspark_kafka_direct.producer.exactly_once import check_exactly_once
         from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
         # Fences no producer, so any process may call this at any time. Creates the sink state topic if it is missing.
         cluster = self._cluster(pool)
         check_exactly_once(cluster, SinkStateStore(cluster, self.sink_state_topic), self._exactly_once_options())
-        location = self.staging.open("")
-        return None if location is None else location.prepare()
 
     def commit(
         self,
@@ -80,7 +79,7 @@ class ExactlyOnceCommitter:
         cluster = self._cluster(pool)
         # One metadata request for all later steps: the brokers, and the leaders of all topics.
         cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
-        location = self.staging.open(attempt.run)
+        location = self._staging_location(task_messages[0])
         batches = StagedBatches([task.staged for task in task_messages], location)
         store = SinkStateStore(cluster, self.sink_state_topic)
         result = commit_batch(cluster, self.produce, store, self._exactly_once_options(), attempt, lambda: batches)
@@ -98,9 +97,13 @@ class ExactlyOnceCommitter:
         task_messages = [message for message in messages if isinstance(message, StagedCommitMessage)]
         if not task_messages:
             return
-        location = self.staging.open(task_messages[0].attempt.run)
+        location = self._staging_location(task_messages[0])
         if location is not None:
             location.delete([task.staged for task in task_messages])
+
+    def _staging_location(self, message: StagedCommitMessage) -> StagingLocation | None:
+        """Return the location that the tasks have used, which the process that planned them has chosen."""
+        return dataclasses.replace(self.staging, location=message.location).open(message.attempt.run)
 
     def _cluster(self, pool: ConnectionPool | None) -> ClusterClient:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient

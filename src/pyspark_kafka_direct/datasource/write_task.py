@@ -175,7 +175,8 @@ class StagingConfig:
 
     transactional_id: str
     threshold: int  # bytes of a task above which it uses the location (stagingThreshold)
-    location: str | None = None  # stagingLocation
+    location: str | None = None  # stagingLocation; `prepare_staging` replaces None by the default
+    is_default: bool = False
     probe: str | None = None  # lets a task check that it sees the same location as the driver
 
     def open(self, run: str) -> StagingLocation | None:
@@ -183,7 +184,7 @@ class StagingConfig:
             return None
         from pyspark_kafka_direct.producer.staging_location import StagingLocation
 
-        return StagingLocation(self.location, self.transactional_id, run, self.probe)
+        return StagingLocation(self.location, self.transactional_id, run, self.probe, is_default=self.is_default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ class StagedCommitMessage(TaskCommitMessage):
 
     attempt: BatchAttempt
     staged: StagedOutput
+    location: str | None = None  # of a staged file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +213,11 @@ class StagingWriteTask(KafkaWriteTask):
         task = task or WriteTaskContext.begin()
         attempt = resolve_attempt(task, self.job)
         cluster = ClusterClient(self.connection, pool=pool)
+        if task.batch_id is not None or not self.staging.is_default:
+            # No limit makes a batch smaller that Spark has planned. So a query fails in its first batch, however small,
+            # and not in its first backlog. A batch write can be repeated, and fails only if it needs the folder.
+            _check_location(self.staging)
         location = self.staging.open(attempt.run)
-        if location is not None:
-            location.check()
         name = f"{attempt.batch}-{task.partition}-{task.attempt}-{cluster.pool.system.nonce()}"
         staging_writer = StagingWriter(
             self.staging.threshold, None if location is None else lambda: location.open_spill(name)
@@ -225,7 +229,15 @@ class StagingWriteTask(KafkaWriteTask):
             staging_writer.abort()
             raise
         end_task()
-        return StagedCommitMessage(task, attempt, staged)
+        return StagedCommitMessage(task, attempt, staged, self.staging.location)
+
+
+@functools.lru_cache(maxsize=64)  # each check is a request to an object store
+def _check_location(staging: StagingConfig) -> None:
+    """Check once per process that a task sees the same location as the driver."""
+    location = staging.open("")
+    if location is not None:
+        location.check()
 
 
 def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None) -> BatchAttempt:

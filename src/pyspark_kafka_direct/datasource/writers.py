@@ -6,13 +6,13 @@ process commits: a batch query sends it the pickled writer, a stream creates ano
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
+from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
 from pyspark_kafka_direct.datasource.write_task import (
     AtLeastOnceWriteTask,
     BatchWriteJob,
@@ -129,8 +129,7 @@ def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | Non
     if options.delivery_guarantee == "at-least-once":
         return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(options, checkpoint)
-    staging = dataclasses.replace(committer.staging, probe=committer.prepare())
-    return KafkaBatchWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
+    return KafkaBatchWriter(_staging_task(committer, options_of_task), committer)
 
 
 def stream_writer(
@@ -141,8 +140,9 @@ def stream_writer(
     if options.delivery_guarantee == "at-least-once":
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(options, checkpoint)
-    staging = dataclasses.replace(committer.staging, probe=committer.prepare() if starting else None)
-    return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=staging), committer)
+    if starting:
+        return KafkaStreamWriter(_staging_task(committer, options_of_task), committer)
+    return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=committer.staging), committer)
 
 
 def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob | None) -> dict[str, Any]:
@@ -155,6 +155,13 @@ def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob |
         "stamp": options.stamp_batch,
         "job": job,
     }
+
+
+def _staging_task(committer: ExactlyOnceCommitter, options_of_task: dict[str, Any]) -> StagingWriteTask:
+    """Check that a batch can be written, and return its tasks."""
+    committer.prepare()
+    staging = prepare_staging(committer.staging, committer.checkpoint)
+    return StagingWriteTask(**options_of_task, staging=staging)
 
 
 def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> ExactlyOnceCommitter:

@@ -64,10 +64,8 @@ class StagingWriter:
     def _start_spilling(self) -> StagingFileWriter:
         if self._open_spill is None:
             raise OptionError(
-                f"A task has more than {self._threshold} bytes of encoded records (stagingThreshold), which "
-                "exactly-once delivery retains until the batch is committed. Set stagingLocation to a folder that the "
-                "driver and all executors share. Or raise stagingThreshold (all tasks of a batch "
-                "share spark.driver.maxResultSize), or write smaller batches with more tasks."
+                f"A task has more than {self._threshold} bytes of encoded records (stagingThreshold): set "
+                "stagingLocation to a folder that the driver and all executors share."
             )
         return self._open_spill()
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.producer.file_systems import open_file_system
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedOutput, decode_frames
 
 if TYPE_CHECKING:
@@ -43,18 +44,18 @@ class StagingLocation:
         transactional_id: str,
         run: str,
         probe: str | None = None,  # in tasks the result of `prepare` on the driver
+        *,
+        is_default: bool = False,  # the user has not set stagingLocation
     ) -> None:
-        from pyarrow import fs
-
-        self.uri = uri
+        self._uri = uri
         self._run = run
-        try:
-            self._files, base = fs.FileSystem.from_uri(uri)
-        except (ValueError, OSError, NotImplementedError) as error:
-            raise OptionError(
-                f"stagingLocation {uri!r} cannot be opened: {error}. Set it to an absolute path, or to a URI that "
-                "pyarrow.fs supports (file:, s3:, gs:, hdfs:, abfs:)."
-            ) from None
+        # For messages.
+        self._subject = f"stagingLocation {'is not set, and its default ' if is_default else ''}{uri!r}"
+        self._advice = (
+            f"{'Set stagingLocation to' if is_default else 'Use'} a folder that the driver and all executors share, "
+            "such as a network mount or an object store."
+        )
+        self._files, base = open_file_system(uri, subject=self._subject)
         self._folder = f"{base.rstrip('/')}/{quote(transactional_id, safe='')}"
         self._probe = f"{self._folder}/{_PROBE_FILE}"
         self._expected_probe = probe
@@ -74,12 +75,10 @@ class StagingLocation:
                 self._expected_probe = self._read_probe()
         except OSError as error:
             raise OptionError(
-                f"stagingLocation {self.uri!r} cannot be written to or read by the driver: {error}"
+                f"{self._subject} cannot be written to or read by the driver: {error}. {self._advice}"
             ) from None
         if not self._expected_probe:
-            raise OptionError(
-                f"stagingLocation {self.uri!r} does not return what was written to it. Use another file system."
-            )
+            raise OptionError(f"{self._subject} does not return what was written to it. {self._advice}")
         return self._expected_probe
 
     def check(self) -> None:
@@ -87,12 +86,11 @@ class StagingLocation:
         try:
             probe = self._read_probe()
         except OSError as error:
-            raise OptionError(f"stagingLocation {self.uri!r} cannot be read by this executor: {error}") from None
+            raise OptionError(f"{self._subject} cannot be read by this executor: {error}. {self._advice}") from None
         if probe != self._expected_probe:
             raise OptionError(
-                f"stagingLocation {self.uri!r} is not the same folder on this executor and on the driver: the driver's "
-                "probe was not found in it. Use a folder that the driver and all executors share, such as a network "
-                "mount or an object store."
+                f"{self._subject} is not the same folder on this executor and on the driver: the driver's probe was "
+                f"not found in it. {self._advice}"
             )
 
     def open_spill(self, name: str) -> StagingFileWriter:
@@ -100,9 +98,9 @@ class StagingLocation:
         self.check()
         path = f"{self._folder}/{_quote_run(self._run)}.{quote(name, safe='')}{_STAGED_SUFFIX}"
         try:
-            return StagingFileWriter(self._files, path, self.uri)
+            return StagingFileWriter(self._files, path, self._uri)
         except OSError as error:
-            raise _write_error(self.uri, error) from None
+            raise _write_error(self._uri, error) from None
 
     def read(self, staged: StagedFile) -> Iterator[tuple[str, EncodedBatch]]:
         """Yield the topics and record batches of one task's file."""
@@ -152,10 +150,10 @@ class StagingLocation:
                     yield chunk
         except FileNotFoundError:
             raise CorruptRecordError(
-                f"Staged records are missing: {path} in stagingLocation {self.uri!r} was deleted before it was sent."
+                f"Staged records are missing: {path} in {self._uri!r} was deleted before it was sent."
             ) from None
         except OSError as error:
-            raise KafkaDirectError(f"Staged records in stagingLocation {self.uri!r} cannot be read: {error}") from error
+            raise KafkaDirectError(f"Staged records in {self._uri!r} cannot be read: {error}") from error
 
     def _delete_file(self, path: str) -> bool:
         try:
@@ -173,7 +171,7 @@ class StagingFileWriter:
 
     def __init__(self, files: Any, path: str, uri: str) -> None:
         self._files = files
-        self._path = path
+        self.path = path
         self._uri = uri
         self._out = _open_private_file(files, path)
 
@@ -188,13 +186,13 @@ class StagingFileWriter:
             self._out.close()
         except OSError as error:
             raise _write_error(self._uri, error) from None
-        return StagedFile(self._path, size, records)
+        return StagedFile(self.path, size, records)
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):
             self._out.close()
         with contextlib.suppress(OSError):
-            self._files.delete_file(self._path)
+            self._files.delete_file(self.path)
 
 
 def _create_private_folder(files: Any, path: str) -> None:
@@ -226,5 +224,5 @@ def _quote_run(run: str) -> str:
 
 def _write_error(uri: str, error: OSError) -> KafkaDirectError:
     return KafkaDirectError(
-        f"Staged records cannot be written to stagingLocation {uri!r}: {error}. Check its free space and permissions."
+        f"Staged records cannot be written to {uri!r} (stagingLocation): {error}. Check its free space and permissions."
     )

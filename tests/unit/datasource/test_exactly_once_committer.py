@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -105,11 +106,12 @@ def test_abort_deletes_only_files_that_messages_name(tmp_path: Path) -> None:
     named.parent.mkdir()
     named.write_bytes(b"x")
     other.write_bytes(b"x")
-    committer = new_committer(str(tmp_path))
-    committer.abort([None, staged(BATCH_7, StagedFile(str(named), 0, 1)), staged(BATCH_7)])
+    # The process that planned the batch has chosen the folder, and another one aborts it.
+    message = dataclasses.replace(staged(BATCH_7, StagedFile(str(named), 0, 1)), location=str(tmp_path))
+    new_committer().abort([None, message, message])
     assert not named.exists()
     assert other.exists()
-    committer.abort([None, None])
+    new_committer().abort([None, None])
     new_committer().abort([staged(BATCH_7)])
 
 

@@ -1,0 +1,49 @@
+"""Opens the locations that Spark's users name with pyarrow.fs: Python processes have no Hadoop file system."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+DBFS_MOUNT: Final = "/dbfs"  # of Databricks
+
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?(.*)", re.DOTALL)
+_ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+
+
+def arrow_uri(location: str, *, is_escaped: bool) -> str:
+    """Return the path, or the URI for pyarrow.fs, of a location; a path of Hadoop is not escaped."""
+    match = _URI.fullmatch(location)
+    if match is None:
+        return location
+    scheme, authority, path = match[1].lower(), match[2] or "", match[3]
+    if scheme == "dbfs":
+        return f"{DBFS_MOUNT}/{path.lstrip('/')}"
+    if scheme == "file":
+        return f"file://{path}" if is_escaped else path
+    return f"{_ARROW_SCHEMES.get(scheme, scheme)}:{authority}{path if is_escaped else quote(path)}"
+
+
+def open_file_system(
+    location: str,
+    *,
+    is_escaped: bool = True,
+    subject: str = "",  # of the error message; by default the location
+) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a location and the path in it, or raise ``OptionError``."""
+    from pyarrow import fs
+
+    try:
+        files, path = fs.FileSystem.from_uri(arrow_uri(location, is_escaped=is_escaped))
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise OptionError(
+            f"{subject or repr(location)} cannot be opened: {error}. Use an absolute path, or a URI that pyarrow.fs "
+            "supports (file:, s3:, gs:, hdfs:, abfs:)."
+        ) from None
+    return files, path

@@ -1,0 +1,125 @@
+"""The folder where a query stages its batches if it has no ``stagingLocation``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
+from pyspark_kafka_direct.datasource.write_task import StagingConfig
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNSET = StagingConfig("p.sink", 0)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    yield folder
+    folder.chmod(0o700)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "a checkpoint%20"
+    folder.mkdir()
+    (folder / "metadata").write_text("{}")
+    return folder
+
+
+def folder_of(staging: StagingConfig) -> Path:
+    """Return the folder that a task writes to."""
+    location = staging.open("run")
+    assert location is not None
+    location.check()
+    writer = location.open_spill("0-0-0")
+    try:
+        return Path(writer.path).parent
+    finally:
+        writer.abort()
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "FILE://localhost{}", "{}/"])
+def test_by_default_batches_are_staged_in_the_checkpoint(checkpoint: Path, form: str, temporary: Path) -> None:
+    staging = prepare_staging(UNSET, form.format(checkpoint))
+    assert folder_of(staging) == checkpoint / "kafka-direct-staging" / "p.sink"
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_mount_of_dbfs_is_used(checkpoint: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_kafka_direct.producer.file_systems.DBFS_MOUNT", str(checkpoint.parent))
+    staging = prepare_staging(UNSET, f"dbfs:/{checkpoint.name}")
+    assert folder_of(staging) == checkpoint / "kafka-direct-staging" / "p.sink"
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_option_comes_first(checkpoint: Path, tmp_path: Path) -> None:
+    staging = prepare_staging(dataclasses.replace(UNSET, location=str(tmp_path / "mine")), str(checkpoint))
+    assert folder_of(staging) == tmp_path / "mine" / "p.sink"
+    with pytest.raises(OptionError, match=r"stagingLocation .* cannot be written to"):
+        prepare_staging(dataclasses.replace(UNSET, location="/proc/nowhere"), str(checkpoint))
+
+
+@pytest.mark.parametrize("location", [None, "", "nosuch://host/x", "/no/such/folder", "relative"])
+def test_without_a_usable_checkpoint_batches_are_staged_in_a_temporary_folder(
+    location: str | None, temporary: Path
+) -> None:
+    folder = folder_of(prepare_staging(UNSET, location))
+    assert folder.parent.parent == temporary
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert folder_of(prepare_staging(UNSET, location)) == folder
+    assert folder_of(prepare_staging(dataclasses.replace(UNSET, transactional_id="q.sink"), location)) != folder
+
+
+def test_a_local_folder_with_the_path_of_a_remote_checkpoint_is_not_used(tmp_path: Path, temporary: Path) -> None:
+    """Without a scheme, the checkpoint may be in the default file system of Hadoop. Its metadata file is there then."""
+    assert temporary in folder_of(prepare_staging(UNSET, str(tmp_path))).parents
+    assert not (tmp_path / "kafka-direct-staging").exists()
+
+
+def test_a_temporary_folder_of_another_user_is_not_used(temporary: Path) -> None:
+    """Another user may create it with the expected name, and replace the files in it."""
+    name = folder_of(prepare_staging(UNSET, None)).parent.name
+    folder = temporary / name
+    folder.chmod(0o777)
+    with pytest.raises(OptionError, match=r"other users .* Set stagingLocation"):
+        prepare_staging(UNSET, None)
+    for file in sorted(folder.rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    folder.rmdir()
+    (temporary / "elsewhere").mkdir()
+    folder.symlink_to(temporary / "elsewhere")
+    with pytest.raises(OptionError, match=r"other users .* Set stagingLocation"):
+        prepare_staging(UNSET, None)
+
+
+def test_without_any_folder_the_error_names_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file" / "tmp"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OptionError, match=r"stagingLocation is not set, .* Set stagingLocation to a folder that"):
+        prepare_staging(UNSET, "nosuch://host/x")
+
+
+def test_an_executor_without_the_temporary_folder_names_the_option(temporary: Path) -> None:
+    staging = prepare_staging(UNSET, None)
+    location = staging.open("run")
+    assert location is not None
+    (folder,) = temporary.iterdir()
+    os.rename(folder, temporary / "on-another-host")
+    with pytest.raises(OptionError) as caught:
+        location.check()
+    assert str(caught.value) == (
+        f"stagingLocation is not set, and its default {str(folder)!r} is not the same folder on this executor and on "
+        "the driver: the driver's probe was not found in it. Set stagingLocation to a folder that the driver and all "
+        "executors share, such as a network mount or an object store."
+    )
