@@ -49,7 +49,7 @@ def test_every_column(
 ) -> None:
     topic = make_topic(3)
     when = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=datetime.UTC)
-    long_ago = datetime.datetime(1969, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
+    long_ago = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     rows = [
         (topic, 2, b"k", b"v", [("h", b"x"), ("h", None), ("", b"")], when),
         (topic, 2, None, None, None, when),
@@ -62,7 +62,7 @@ def test_every_column(
     assert found == {
         (2, 0): Consumed(2, 0, b"k", b"v", [("h", b"x"), ("h", None), ("", b"")], 1_767_323_045_678),
         (2, 1): Consumed(2, 1, None, None, [], 1_767_323_045_678),
-        (0, 0): Consumed(0, 0, b"", b"", [], -1000),
+        (0, 0): Consumed(0, 0, b"", b"", [], 0),
         (1, 0): Consumed(1, 0, b"k", b"v" * 100_000, [(str(n), b"%d" % n) for n in range(100)], 1_767_323_045_678),
     }
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafka_direct.errors import ColumnError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -54,7 +56,14 @@ def to_producer_rows(
     if schema.timestamp is None:
         columns["timestamp"] = pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
     else:
-        columns["timestamp"] = pc.fill_null(_milliseconds(batch.column(schema.timestamp)), now_ms)
+        times = _milliseconds(batch.column(schema.timestamp))
+        earliest = pc.min(times).as_py()
+        if earliest is not None and earliest < 0:
+            raise ColumnError(
+                f"Invalid timestamp: {earliest}. Timestamp should always be non-negative or null: the column timestamp "
+                "has a time before 1970. Filter out such rows, or drop the column for the time of the write."
+            )
+        columns["timestamp"] = pc.fill_null(times, now_ms)
     return pa.RecordBatch.from_pydict(columns)
 
 

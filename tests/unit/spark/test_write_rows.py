@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_kafka_direct.errors import ColumnError
 from pyspark_kafka_direct.spark.write_rows import (
     HEADERS,
     append_headers,
@@ -83,21 +84,32 @@ def test_large_headers_types() -> None:
 
 def test_times_are_truncated_to_milliseconds_as_in_spark() -> None:
     assert times(1_999, 2_000, None, 0) == [1, 2, NOW, 0]
-    assert times(-1_999, -2_000) == [-1, -2]
+
+
+@pytest.mark.parametrize("micros", [-1_000, -2_000_000, -(2**63)])
+def test_times_before_1970_are_rejected_as_in_java(micros: int) -> None:
+    """With -1, a record has no timestamp, and topics with CreateTime take its records for the oldest."""
+    with pytest.raises(ColumnError) as caught:
+        times(5, None, micros, 0)
+    assert str(caught.value).startswith(f"Invalid timestamp: {-(-micros // 1000)}. Timestamp should always be non-neg")
+    assert times() == []
 
 
 def test_doubles_are_seconds() -> None:
-    rows_in = batch(value=pa.array([b""] * 5), at=pa.array([1.5, None, float("nan"), float("inf"), -0.25]))
+    rows_in = batch(value=pa.array([b""] * 4), at=pa.array([1.5, None, float("nan"), float("inf")]))
     timestamps = to_producer_rows(rows_in, WriteSchema(0, timestamp=1), NOW).column("timestamp").to_pylist()
-    assert timestamps == [1500, NOW, NOW, NOW, -250]
+    assert timestamps == [1500, NOW, NOW, NOW]
+    negative = batch(value=pa.array([b""]), at=pa.array([-0.25]))
+    with pytest.raises(ColumnError, match="Invalid timestamp: -250"):
+        to_producer_rows(negative, WriteSchema(0, timestamp=1), NOW)
 
 
 def test_doubles_out_of_range_saturate() -> None:
     """Like Java's cast. Milliseconds or microseconds instead of seconds must not become times before 1970."""
-    rows_in = batch(value=pa.array([b""] * 4), at=pa.array([1.7e12, 1.7e15, 1e308, -1e308]))
+    rows_in = batch(value=pa.array([b""] * 3), at=pa.array([1.7e12, 1.7e15, 1e308]))
     timestamps = to_producer_rows(rows_in, WriteSchema(0, timestamp=1), NOW).column("timestamp").to_pylist()
     latest = (2**63 - 1024) // 1000
-    assert timestamps == [1_700_000_000_000_000, latest, latest, -latest]
+    assert timestamps == [1_700_000_000_000_000, latest, latest]
 
 
 def header_lists(headers: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
