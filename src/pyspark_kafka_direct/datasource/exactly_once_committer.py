@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.datasource.write_task import StagingConfig
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -36,6 +38,8 @@ _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
 _DIGEST_LENGTH: Final = 32  # hexadecimal digits: 128 bits
 _FILE_URI: Final = re.compile(r"file:(?://[^/]*)?(?=/)")
+_SWEEP_SECONDS: Final = 3600.0
+_last_sweeps: dict[tuple[str, str], float] = {}  # by staging location and transactional id
 _OTHER_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -80,12 +84,14 @@ class ExactlyOnceCommitter:
         # One metadata request for all later steps: the brokers, and the leaders of all topics.
         cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
         location = self._staging_location(task_messages[0])
-        batches = StagedBatches([task.staged for task in task_messages], location)
+        timeout = self.produce.delivery_timeout_ms / 1000
+        batches = StagedBatches([task.staged for task in task_messages], location, timeout)
+        batches.start_reading()  # before the transaction begins, which delays readers of committed records
         store = SinkStateStore(cluster, self.sink_state_topic)
         result = commit_batch(cluster, self.produce, store, self._exactly_once_options(), attempt, lambda: batches)
         batches.delete()
-        if location is not None and result.superseded_runs is not None:  # once in a run, at its first commit
-            location.delete_expired(result.superseded_runs, cluster.pool.system)
+        if location is not None:
+            self._sweep(location, task_messages[0], cluster.pool.system)
         if not result.newly_committed:
             return None
         return {tp: PartitionWriteReport(*written_range) for tp, written_range in result.written.items()}
@@ -104,6 +110,15 @@ class ExactlyOnceCommitter:
     def _staging_location(self, message: StagedCommitMessage) -> StagingLocation | None:
         """Return the location that the tasks have used, which the process that planned them has chosen."""
         return dataclasses.replace(self.staging, location=message.location).open(message.attempt.run)
+
+    def _sweep(self, location: StagingLocation, message: StagedCommitMessage, system: System) -> None:
+        """Delete files that were left behind, once an hour in this process."""
+        key, now = (message.location or "", self.staging.transactional_id), system.monotonic()
+        if now - _last_sweeps.get(key, -math.inf) >= _SWEEP_SECONDS:
+            _last_sweeps[key] = now
+            attempt = message.attempt
+            # Several jobs under one prefix may run at the same time.
+            location.delete_expired(system, committed_batch=attempt.batch, other_runs_ended=attempt.kind != "job")
 
     def _cluster(self, pool: ConnectionPool | None) -> ClusterClient:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient

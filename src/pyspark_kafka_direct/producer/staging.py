@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.producer.staged_frames import StagedInline, decode_frames, encode_frame
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames, encode_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyspark_kafka_direct.producer.read_ahead import ReadAhead
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
     from pyspark_kafka_direct.producer.staging_location import StagingFileWriter, StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
@@ -73,9 +74,16 @@ class StagingWriter:
 class StagedBatches:
     """The batches of all tasks, in the order of the tasks; they can be read several times."""
 
-    def __init__(self, staged: Sequence[StagedOutput], location: StagingLocation | None) -> None:
+    def __init__(
+        self,
+        staged: Sequence[StagedOutput],
+        location: StagingLocation | None,
+        timeout: float = 120.0,  # seconds for each range of a file
+    ) -> None:
         self._staged = staged
         self._location = location
+        self._timeout = timeout
+        self._read_ahead: ReadAhead | None = None
 
     @property
     def records(self) -> int:
@@ -87,15 +95,24 @@ class StagedBatches:
         """The size of all frames."""
         return sum(output.size for output in self._staged)
 
+    def start_reading(self) -> None:
+        """Read the first ranges of files, which the next iteration returns."""
+        files = [output for output in self._staged if isinstance(output, StagedFile)]
+        if files and self._location is not None:
+            self._read_ahead = self._location.read_ahead(files, self._timeout)
+
     def __iter__(self) -> Iterator[tuple[str, EncodedBatch]]:
         """Yield topics and record batches; raise if any is missing, incomplete or damaged."""
+        if self._read_ahead is None:
+            self.start_reading()
+        read_ahead, self._read_ahead = self._read_ahead, None
         for task, staged in enumerate(self._staged):
             if isinstance(staged, StagedInline):
                 yield from decode_frames([staged.data], staged.size, f"the message of task {task}")
-            elif self._location is None:
+            elif self._location is None or read_ahead is None:
                 raise OptionError("Tasks staged records in a stagingLocation, but the commit step has none.")
             else:
-                yield from self._location.read(staged)
+                yield from self._location.read(staged, read_ahead)
 
     def delete(self) -> None:
         """Delete the spilled batches."""

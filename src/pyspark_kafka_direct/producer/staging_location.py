@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
@@ -11,10 +12,11 @@ from urllib.parse import quote, unquote
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.producer.file_systems import open_file_system
+from pyspark_kafka_direct.producer.read_ahead import ReadAhead
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedOutput, decode_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from pyspark_kafka_direct.client.system import System
@@ -24,11 +26,10 @@ _log = logging.getLogger("pyspark_kafka_direct.producer")
 
 _STAGED_SUFFIX: Final = ".staged"
 _PROBE_FILE: Final = "driver.probe"
-_CHUNK_BYTES: Final = 1 << 20
 
 _HOUR = 3600.0
-SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a superseded run cannot commit, but its late tasks may still write
-ORPHAN_RETENTION_SECONDS: Final = 7 * 24 * _HOUR  # of all other files, such as those of a run killed before any commit
+SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a run that has ended cannot commit, but its late tasks may still write
+ORPHAN_RETENTION_SECONDS: Final = 7 * 24 * _HOUR  # of all other files
 
 
 class StagingLocation:
@@ -102,9 +103,13 @@ class StagingLocation:
         except OSError as error:
             raise _write_error(self._uri, error) from None
 
-    def read(self, staged: StagedFile) -> Iterator[tuple[str, EncodedBatch]]:
+    def read_ahead(self, staged: Sequence[StagedFile], timeout: float, system: System = SYSTEM) -> ReadAhead:
+        """Start reading files, which ``read`` returns in this order."""
+        return ReadAhead(self._files, staged, system, timeout)
+
+    def read(self, staged: StagedFile, source: ReadAhead) -> Iterator[tuple[str, EncodedBatch]]:
         """Yield the topics and record batches of one task's file."""
-        yield from decode_frames(self._read_chunks(staged.path), staged.size, staged.path)
+        yield from decode_frames(self._read_chunks(staged.path, source), staged.size, staged.path)
 
     def delete(self, staged: Sequence[StagedOutput]) -> None:
         """Delete the files of these outputs; ``delete_expired`` retries those that cannot be deleted."""
@@ -112,10 +117,10 @@ class StagingLocation:
             if isinstance(output, StagedFile):
                 self._delete_file(output.path)
 
-    def delete_expired(self, superseded_runs: Collection[str], system: System) -> int:
-        """Delete this transactional id's old files, and return their number.
+    def delete_expired(self, system: System, *, committed_batch: int, other_runs_ended: bool) -> int:
+        """Delete this transactional id's files that cannot be committed any more, and return their number.
 
-        Files of superseded runs, which cannot commit, are deleted sooner.
+        Those are files of failed and killed task attempts, and of killed drivers.
         """
         from pyarrow import fs
 
@@ -129,9 +134,13 @@ class StagingLocation:
                     or info.mtime_ns is None
                 ):
                     continue
-                run = unquote(info.base_name.partition(".")[0])
-                is_superseded = run in superseded_runs and run != self._run  # tasks of this run may still commit
-                retention = SUPERSEDED_RETENTION_SECONDS if is_superseded else ORPHAN_RETENTION_SECONDS
+                run, _, name = info.base_name.partition(".")
+                batch = name.partition("-")[0]
+                retention = ORPHAN_RETENTION_SECONDS
+                if unquote(run) != self._run:
+                    retention = SUPERSEDED_RETENTION_SECONDS if other_runs_ended else ORPHAN_RETENTION_SECONDS
+                elif batch.isdecimal() and int(batch) < committed_batch:
+                    retention = -math.inf  # no message of a task is accepted any more
                 if now - info.mtime_ns / 1e9 > retention:
                     deleted_count += self._delete_file(info.path)
         return deleted_count
@@ -143,11 +152,9 @@ class StagingLocation:
         except FileNotFoundError:
             return None
 
-    def _read_chunks(self, path: str) -> Iterator[bytes]:
+    def _read_chunks(self, path: str, source: ReadAhead) -> Iterator[bytes]:
         try:
-            with self._files.open_input_stream(path) as source:
-                while chunk := source.read(_CHUNK_BYTES):
-                    yield chunk
+            yield from source.chunks(path)
         except FileNotFoundError:
             raise CorruptRecordError(
                 f"Staged records are missing: {path} in {self._uri!r} was deleted before it was sent."

@@ -8,7 +8,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
 
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
@@ -21,7 +24,9 @@ from pyspark_kafka_direct.datasource.write_task import (
 )
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.producer.exactly_once import CommitResult
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
+from pyspark_kafka_direct.producer.staging_location import StagingLocation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,3 +135,40 @@ def test_a_source_detects_that_it_was_unpickled() -> None:
     copy = pickle.loads(pickle.dumps(source))
     assert copy._unpickled
     assert copy.options == {"a": "b"}
+
+
+def test_files_that_were_left_behind_are_deleted_every_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = FakeTimeSystem(now=1_000_000.0)
+    pool = ConnectionPool(system=system)
+    monkeypatch.setattr(ClusterClient, "topics", lambda *_: {})
+    monkeypatch.setattr("pyspark_kafka_direct.producer.exactly_once.commit_batch", lambda *_: CommitResult(True, {}))
+    folder = tmp_path / "p.sink"
+    folder.mkdir()
+
+    def commit(batch: int) -> list[str]:
+        (folder / f"{RUN_ID}.{batch - 1}-0-0-killed.staged").touch()
+        message = dataclasses.replace(staged(dataclasses.replace(BATCH_7, batch=batch)), location=str(tmp_path))
+        new_committer().commit([message], batch, pool)
+        return sorted(path.name.partition(".")[2] for path in folder.iterdir())
+
+    assert commit(7) == []
+    assert commit(8) == ["7-0-0-killed.staged"]
+    system.now += 3601
+    assert commit(9) == []
+
+
+def test_reading_starts_before_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a transaction is open, readers of committed records wait."""
+    files: list[StagedFile] = []
+    monkeypatch.setattr(ClusterClient, "topics", lambda *_: {})
+    monkeypatch.setattr(StagingLocation, "read_ahead", lambda _, staged, *__: files.extend(staged))
+
+    def commit_batch(*_: Any) -> CommitResult:
+        assert files == [output]
+        return CommitResult(True, {})
+
+    monkeypatch.setattr("pyspark_kafka_direct.producer.exactly_once.commit_batch", commit_batch)
+    output = StagedFile(str(tmp_path / "p.sink" / "x.staged"), 1, 1)
+    message = dataclasses.replace(staged(BATCH_7, output), location=str(tmp_path))
+    new_committer().commit([message], 7)
+    assert files == [output]

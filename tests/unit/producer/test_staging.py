@@ -207,10 +207,10 @@ def test_a_missing_truncated_or_changed_file_is_an_error(location: StagingLocati
     content[-1] ^= 1
     Path(changed.path).write_bytes(content)
     with pytest.raises(CorruptRecordError, match="Staged records are missing"):
-        list(location.read(missing))
+        list(StagedBatches([missing], location))
     for each in (truncated, changed):
         with pytest.raises(CorruptRecordError):
-            list(location.read(each))
+            list(StagedBatches([each], location))
 
 
 def test_an_executor_with_another_folder_is_detected(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_special_characters_in_names_are_escaped(tmp_path: Path) -> None:
     for run in ("job.1", "job/1", "../job", "job 1"):
         location = StagingLocation(str(tmp_path), "../a/b", run)
         location.prepare()
-        assert list(location.read(staged_by(location, "0-0-1", 1))) == [staged_pair(1)]
+        assert list(StagedBatches([staged_by(location, "0-0-1", 1)], location)) == [staged_pair(1)]
     assert len(files(tmp_path)) == 4
     assert {path.parent for path in tmp_path.rglob("*.staged")} == {tmp_path / "..%2Fa%2Fb"}
 
@@ -266,7 +266,7 @@ def test_old_files_are_deleted_by_age_and_run(tmp_path: Path) -> None:
             ("older", ORPHAN_RETENTION_SECONDS + 60),
         ):
             age(staged_by(location, name, 1).path, seconds, system.now)
-            if name == "new" or (name == "old" and run in ("run-2", "run-x")):
+            if name == "new" or (name == "old" and run == "run-2"):
                 expected_files.add(f"{run}.{name}.staged")
     foreign = tmp_path / "p.sink" / "not-ours.txt"
     foreign.write_bytes(b"")
@@ -277,9 +277,35 @@ def test_old_files_are_deleted_by_age_and_run(tmp_path: Path) -> None:
     (probe,) = (tmp_path / "p.sink").glob("*.probe")
     age(probe, ORPHAN_RETENTION_SECONDS * 2, system.now)
     here = StagingLocation(str(tmp_path), "p.sink", "run-2", probe.read_text())
-    assert here.delete_expired(("run-0", "run-1", "run-2"), system) == 6
+    assert here.delete_expired(system, committed_batch=0, other_runs_ended=True) == 7
     assert files(tmp_path / "p.sink") == expected_files
     assert files(tmp_path / "q.sink") == {"run-0.older.staged"}
     assert foreign.exists()
     here.check()
-    assert StagingLocation(str(tmp_path / "nothing"), "p.sink", "r").delete_expired((), system) == 0
+    nothing = StagingLocation(str(tmp_path / "nothing"), "p.sink", "r")
+    assert nothing.delete_expired(system, committed_batch=0, other_runs_ended=True) == 0
+
+
+def test_files_of_runs_that_may_commit_are_deleted_after_a_week(tmp_path: Path) -> None:
+    system = FakeTimeSystem(now=2_000_000_000.0)
+    here, other = (StagingLocation(str(tmp_path), "p.sink", run) for run in ("run-1", "run-2"))
+    here.prepare()
+    other.prepare()
+    age(staged_by(other, "0-old", 1).path, SUPERSEDED_RETENTION_SECONDS + 60, system.now)
+    age(staged_by(other, "0-older", 1).path, ORPHAN_RETENTION_SECONDS + 60, system.now)
+    assert here.delete_expired(system, committed_batch=0, other_runs_ended=False) == 1
+    assert files(tmp_path) == {"run-2.0-old.staged"}
+
+
+def test_files_of_earlier_batches_of_the_run_are_deleted_at_once(tmp_path: Path) -> None:
+    """Those of failed and killed attempts, which no message names."""
+    location = StagingLocation(str(tmp_path), "p.sink", "run-1")
+    location.prepare()
+    for batch in (6, 7, 8, 10):
+        staged_by(location, f"{batch}-0-0-nonce", 1)
+    other = StagingLocation(str(tmp_path), "p.sink", "run-2")
+    other.prepare()
+    staged_by(other, "6-0-0-nonce", 1)
+    system = FakeTimeSystem(now=(tmp_path / "p.sink" / "run-1.6-0-0-nonce.staged").stat().st_mtime + 1)
+    assert location.delete_expired(system, committed_batch=8, other_runs_ended=True) == 2
+    assert files(tmp_path) == {f"run-1.{batch}-0-0-nonce.staged" for batch in (8, 10)} | {"run-2.6-0-0-nonce.staged"}
