@@ -141,7 +141,13 @@ class TransactionStateError(KafkaDirectError, RuntimeError):
 
 
 class BrokerError(KafkaDirectError, ConnectionError):
-    """A request to a broker failed."""
+    """A request to a broker failed.
+
+    Attributes:
+        error_code: The error code of the broker's response; ``None`` if there is none.
+    """
+
+    error_code: int | None = None
 
 
 class TransientBrokerError(BrokerError):

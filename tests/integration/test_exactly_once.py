@@ -60,7 +60,7 @@ def test_a_query_that_wrote_at_least_once_before_requires_a_token(pipe: Pipe) ->
     message = error_of_run(pipe)
     assert message.startswith("TransactionStateError: Exactly-once delivery with transactional id ")
     assert "batch 1 of query" in message
-    assert "there is no sink state record of batch 0" in message
+    assert "there is no sink state record of an earlier batch" in message
     pipe.run(resetTransactionState=reset_token_in(message))
     pipe.check([1, 2, 3, 4])
     pipe.produce_numbers(5)
@@ -192,6 +192,34 @@ def test_written_records_are_reported(pipe: Pipe) -> None:
     written = monitor.written()
     assert written is not None
     assert (written.query_id, written.batch_id, written.records) == (None, None, 5)
+
+
+def test_foreach_batch_without_a_sink_state_record_is_rejected(pipe: Pipe) -> None:
+    """A replayed batch with another prefix was written again."""
+    for number in (1, 2):
+        pipe.produce_numbers(number)
+        pipe.run_foreach(foreach_batch_writer(pipe.sink_options()))
+    pipe.undo_commit()
+    moved = replace(pipe, prefix=f"{pipe.prefix}-b")
+    with pytest.raises(StreamingQueryException) as caught:
+        pipe.run_foreach(foreach_batch_writer(moved.sink_options()))
+    message = package_error_line(caught.value)
+    assert "there is no sink state record of an earlier batch" in message
+    pipe.check([1, 2])
+    pipe.run_foreach(foreach_batch_writer(moved.sink_options(resetTransactionState=reset_token_in(message))))
+    pipe.check([1, 2, 2])  # as the error says
+    pipe.produce_numbers(3)
+    pipe.run_foreach(foreach_batch_writer(moved.sink_options()))
+    pipe.check([1, 2, 2, 3])
+
+
+def test_an_empty_foreach_batch_has_a_sink_state_record(pipe: Pipe) -> None:
+    pipe.produce_numbers(1)
+    to_kafka = foreach_batch_writer(pipe.sink_options())
+    pipe.run_foreach(to_kafka, frame=pipe.frame().where("value = 'none'"))
+    pipe.produce_numbers(2)
+    pipe.run_foreach(to_kafka)
+    pipe.check([2])
 
 
 def test_foreach_batch_may_skip_batches_and_writes_each_once_per_prefix(pipe: Pipe) -> None:

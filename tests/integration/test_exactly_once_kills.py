@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 KILL_POINTS = (
+    Round("sink state read before fencing", "driver"),
     Round("after InitProducerId", "driver"),
     Round("sending in the transaction", "driver", skip=2),
     Round("before the sink state", "driver"),

@@ -18,7 +18,7 @@ from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerError, KafkaDirectError
-from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions, check_exactly_once, commit_batch
 from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
@@ -66,13 +66,15 @@ class RestartingQuery:
 
     def _commit(self, batch: int) -> None:
         cluster = self._make_cluster()
-        attempt = BatchAttempt("stream", "query", f"run-{self.restarts}", batch, f"offsets of {batch}")
+        store = SinkStateStore(cluster, self.sink_state_topic)
+        ticket = store.append_ticket(self.options.query_transactional_id)
+        attempt = BatchAttempt("stream", "query", f"run-{self.restarts}", batch, ticket, f"offsets of {batch}")
         values = self.values(batch)
         parts = [(self.topic, values[20 * part : 20 * part + 20], part) for part in range(PARTITIONS)]
         commit_batch(
             cluster,
             ProducerSettings(delivery_timeout_ms=30_000),
-            SinkStateStore(cluster, self.sink_state_topic),
+            store,
             self.options,
             attempt,
             lambda: ((topic, batch_of(some, part)) for topic, some, part in parts),
@@ -148,7 +150,7 @@ def test_an_unreachable_cluster_fails_early() -> None:
             ProducerSettings(),
             SinkStateStore(cluster, "m"),
             ExactlyOnceOptions("p"),
-            BatchAttempt("stream", "q", "r"),
+            BatchAttempt("stream", "q", "r", 0, Ticket("id", 1)),
             lambda: (),
         )
     assert time.monotonic() - started_at < 20

@@ -20,11 +20,10 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
     InvalidRecordError,
     OptionError,
-    ProducerFencedError,
     TransactionStateError,
 )
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, SinkState
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, SinkState, Ticket
 from pyspark_kafka_direct.producer.exactly_once import (
     CommitResult,
     ExactlyOnceOptions,
@@ -62,13 +61,19 @@ class BatchCommitter:
     def batches(self, batch: int) -> list[tuple[str, EncodedBatch]]:
         return [(self.topic, batch_of([b"%d-%d" % (batch, part)], part)) for part in range(2)]
 
+    def plan(self, batch: int, **more: Any) -> BatchAttempt:
+        """Plan a batch, with a new ticket."""
+        kind, digest = more.get("kind", "stream"), more.get("digest", f"offsets of {batch}")
+        return BatchAttempt(kind, self.query, self.run, batch, self.ticket(), digest)
+
+    def ticket(self) -> Ticket:
+        store = SinkStateStore(cluster_of(self.servers), self.sink_state_topic)
+        return store.append_ticket(self.options.query_transactional_id)
+
     def commit(
         self, batch: int, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]] | None = None, **more: Any
     ) -> CommitResult:
-        kind, digest = more.get("kind", "stream"), more.get("digest", f"offsets of {batch}")
-        return self.commit_attempt(
-            BatchAttempt(kind, self.query, self.run, batch, digest), batches or (lambda: self.batches(batch))
-        )
+        return self.commit_attempt(self.plan(batch, **more), batches)
 
     def commit_attempt(
         self, attempt: BatchAttempt, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]] | None = None
@@ -88,11 +93,8 @@ class BatchCommitter:
         return ExactlyOnceOptions(self.prefix, self.timeout_ms, self.token)
 
     def sink_state(self) -> SinkState | None:
-        found = (
-            SinkStateStore(cluster_of(self.servers), self.sink_state_topic)
-            .read_newest(self.options.transactional_id)
-            .value
-        )
+        store = SinkStateStore(cluster_of(self.servers), self.sink_state_topic)
+        found = store.read(self.options.query_transactional_id).value
         return None if found is None else SinkState.from_json(found)
 
     def restarted(self, run: str) -> BatchCommitter:
@@ -131,7 +133,9 @@ def test_batches_are_committed_in_order(first: BatchCommitter) -> None:
         assert result.newly_committed
         assert {tp.partition: written.records for tp, written in result.written.items()} == {0: 1, 1: 1}
     assert first.committed_values() == records_of(0, 1, 2, 3)
-    assert first.sink_state() == SinkState("stream", "query-1", 3, ("run-1",), "offsets of 3")
+    sink_state = first.sink_state()
+    assert sink_state is not None
+    assert sink_state == SinkState("stream", "query-1", "run-1", 3, sink_state.ticket, "offsets of 3")
 
 
 def test_written_offsets_are_reported(first: BatchCommitter) -> None:
@@ -148,6 +152,7 @@ def test_a_small_batch_and_its_sink_state_share_a_request(
     first: BatchCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each request, a broker verifies the transaction with the coordinator, which takes most of the time."""
+    planned = first.plan(0)
     requests: list[set[TopicPartition]] = []
     send = ProduceChannel.request
 
@@ -156,7 +161,7 @@ def test_a_small_batch_and_its_sink_state_share_a_request(
         send(channel, batches, deadline)
 
     monkeypatch.setattr(ProduceChannel, "request", counted)
-    assert first.commit(0).newly_committed
+    assert first.commit_attempt(planned).newly_committed
     partitions = {
         TopicPartition(first.topic, 0),
         TopicPartition(first.topic, 1),
@@ -169,10 +174,10 @@ def test_a_batch_replayed_after_a_restart_is_skipped(first: BatchCommitter) -> N
     """The driver was killed after EndTxn and before Spark's own commit."""
     first.commit(0)
     second = first.restarted("run-2")
-    assert second.commit(0) == CommitResult(False, {}, superseded_runs=("run-1",))
+    assert second.commit(0) == CommitResult(False, {})
     sink_state = first.sink_state()
     assert sink_state is not None
-    assert sink_state.runs == ("run-1", "run-2")
+    assert sink_state.run == "run-1"  # a skipped batch does not renew it
     second.commit(1)
     assert first.committed_values() == records_of(0, 1)
 
@@ -200,17 +205,16 @@ def interrupted_after(batches: Iterable[tuple[str, EncodedBatch]], number: int) 
 def leave_transaction_open(committer: BatchCommitter, batch: int, *, with_sink_state: bool) -> None:
     """Leave a transaction open, as a driver does that is killed before EndTxn."""
     cluster = cluster_of(committer.servers)
-    options = committer.options
-    with TransactionalProducer(cluster, options.transactional_id, options.timeout_ms, ProducerSettings()) as producer:
+    transactional_id, timeout_ms = committer.options.query_transactional_id, committer.options.timeout_ms
+    attempt = committer.plan(batch)
+    with TransactionalProducer(cluster, transactional_id, timeout_ms, ProducerSettings()) as producer:
         producer.init_transactions()
         for topic, each in committer.batches(batch):
             producer.send(topic, each)
         if with_sink_state:
             store = SinkStateStore(cluster, committer.sink_state_topic)
-            sink_state = SinkState("stream", committer.query, batch, (committer.run,), f"offsets of {batch}")
-            producer.send(
-                committer.sink_state_topic, store.encode(options.transactional_id, sink_state.to_json().encode())
-            )
+            value = attempt.state().to_json().encode()
+            producer.send(committer.sink_state_topic, store.encode(transactional_id, value))
         producer.flush()
 
 
@@ -239,18 +243,29 @@ def test_a_failed_attempt_aborts_its_transaction(first: BatchCommitter) -> None:
     assert first.committed_values() == records_of(0, 1)
 
 
+def overtaken_by(
+    committer: BatchCommitter, batch: int, overtake: Callable[[], object]
+) -> Callable[[], Iterator[tuple[str, EncodedBatch]]]:
+    """Return the batches of a committer, with a call of ``overtake`` in the middle of the first transaction."""
+    overtaken: list[int] = []
+
+    def batches() -> Iterator[tuple[str, EncodedBatch]]:
+        for number, each in enumerate(as_large_batches(committer.batches(batch))):
+            if number == 1 and not overtaken:
+                overtaken.append(batch)
+                overtake()
+            yield each
+
+    return batches
+
+
 def test_two_committers_of_one_batch_fence_each_other(first: BatchCommitter) -> None:
     """The second one acquires the id while the first one sends."""
     second = first.restarted("run-2")
-
-    def fenced_batches() -> Iterator[tuple[str, EncodedBatch]]:
-        for number, each in enumerate(as_large_batches(first.batches(0))):
-            if number == 1:
-                assert second.commit(0).newly_committed
-            yield each
-
-    with pytest.raises(ProducerFencedError):
-        first.commit(0, fenced_batches)
+    planned = first.plan(0)
+    overtake = overtaken_by(first, 0, lambda: second.commit(0))
+    with pytest.raises(TransactionStateError, match="run run-2, which planned later, has superseded this run"):
+        first.commit_attempt(planned, overtake)
     assert first.committed_values() == records_of(0)
     # The fenced one cannot continue, although its Spark may try.
     with pytest.raises(TransactionStateError, match=r"batch 2 of query query-1 .* batch 0"):
@@ -259,17 +274,88 @@ def test_two_committers_of_one_batch_fence_each_other(first: BatchCommitter) -> 
     assert first.committed_values() == records_of(0, 1)
 
 
+def test_a_writer_that_planned_last_starts_again_when_it_is_fenced(first: BatchCommitter) -> None:
+    zombie = first.plan(0)
+    second = first.restarted("run-2")
+    overtake = overtaken_by(second, 0, lambda: first.commit_attempt(zombie))
+    assert not second.commit(0, overtake).newly_committed  # the zombie has sent it
+    assert second.commit(1).newly_committed
+    assert first.committed_values() == records_of(0, 1)
+
+
+def test_a_zombie_that_never_wrote_does_not_end_its_successor(first: BatchCommitter) -> None:
+    """It hung before InitProducerId in its first batch, and its successor has sent that batch."""
+    first.commit(0)
+    zombie = first.restarted("run-a")
+    planned = zombie.plan(1)
+    second = first.restarted("run-b")
+    second.commit(1)
+    overtake = overtaken_by(second, 2, lambda: rejected(zombie, planned))
+    assert second.commit(2, overtake).newly_committed  # it was not even fenced
+    assert first.committed_values() == records_of(0, 1, 2)
+
+
+def rejected(committer: BatchCommitter, planned: BatchAttempt) -> None:
+    with pytest.raises(TransactionStateError):
+        committer.commit_attempt(planned)
+
+
+def test_a_query_with_a_copied_prefix_does_not_fence_the_healthy_one(first: BatchCommitter) -> None:
+    first.commit(0)
+    other = replace(first, query="query-2", run="run-9")
+    overtake = overtaken_by(first, 1, lambda: rejected(other, other.plan(0)))
+    assert first.commit(1, overtake).newly_committed
+    assert first.committed_values() == records_of(0, 1)
+
+
 def test_a_zombie_is_superseded_permanently(first: BatchCommitter) -> None:
     """It was stalled while another driver replayed its batch and continued."""
     first.commit(0)
+    planned = [first.plan(1), first.plan(2)]
     second = first.restarted("run-2")
     second.commit(0)
     second.commit(1)
-    for batch in (1, 2):
-        with pytest.raises(TransactionStateError, match="because run run-2 fenced it"):
-            first.commit(batch)
-    # Its attempt fenced the second run only temporarily: that acquires the id again for its next batch.
+    for attempt in planned:
+        with pytest.raises(TransactionStateError, match="run run-2, which planned later, has superseded this run"):
+            first.commit_attempt(attempt)
     assert second.commit(2).newly_committed
+    assert first.committed_values() == records_of(0, 1, 2)
+
+
+def test_another_query_does_not_wait_for_a_transaction_that_was_left_open(
+    first: BatchCommitter, topics_on: Callable[[str], MakeTopic]
+) -> None:
+    """A driver that was killed between its record and EndTxn blocked all queries of the sink state topic."""
+    other = replace(first, topic=topics_on(first.servers)(2), prefix=f"{first.prefix}-b", query="query-2")
+    other.commit(0)
+    leave_transaction_open(first, 0, with_sink_state=True)
+    started_at = time.monotonic()
+    assert other.commit(1).newly_committed
+    assert time.monotonic() - started_at < 20
+    assert other.committed_values() == records_of(0, 1)
+
+
+@pytest.mark.parametrize("code", [120, 45, 59, 47, 90, -1])
+def test_an_abortable_error_is_resolved_in_another_transaction(
+    first: BatchCommitter, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    first.commit(0)
+    planned = first.plan(1)
+    response = ProduceChannel.response
+    failed: list[TopicPartition] = []
+
+    def failing(channel: ProduceChannel, deadline: Deadline) -> Any:
+        partitions, throttle = response(channel, deadline)
+        partition = next((each for each in partitions if each.topic == first.topic), None)
+        if partition is not None and not failed:
+            failed.append(partition)
+            partitions[partition] = partitions[partition]._replace(error_code=code, base_offset=-1)
+        return partitions, throttle
+
+    monkeypatch.setattr(ProduceChannel, "response", failing)
+    assert first.commit_attempt(planned).newly_committed
+    assert failed
+    assert first.commit(2).newly_committed
     assert first.committed_values() == records_of(0, 1, 2)
 
 
@@ -300,7 +386,7 @@ def test_a_restored_backup_is_rejected_until_it_is_confirmed(first: BatchCommitt
 
 
 def test_a_query_that_was_at_least_once_is_rejected(first: BatchCommitter) -> None:
-    with pytest.raises(TransactionStateError, match="there is no sink state record of batch 4"):
+    with pytest.raises(TransactionStateError, match="there is no sink state record of an earlier batch"):
         first.commit(5)
     assert first.committed_values() == []
 
@@ -314,20 +400,59 @@ def test_another_query_with_the_prefix_is_rejected(first: BatchCommitter) -> Non
 
 
 def test_batch_jobs_are_sent_once_each(first: BatchCommitter) -> None:
-    monday, tuesday = BatchAttempt.of_job("monday"), BatchAttempt.of_job("tuesday")
-    assert first.commit_attempt(monday, lambda: first.batches(1)).newly_committed
-    assert not first.commit_attempt(monday, lambda: first.batches(1)).newly_committed
-    assert first.commit_attempt(tuesday, lambda: first.batches(2)).newly_committed
-    assert first.committed_values() == records_of(1, 2)
+    """However many other jobs were sent in between."""
+
+    def submit(job: str, batch: int) -> bool:
+        attempt = BatchAttempt.of_job(job, first.ticket())
+        return first.commit_attempt(attempt, lambda: first.batches(batch)).newly_committed
+
+    assert submit("monday", 1)
+    assert not submit("monday", 1)
+    for number in range(60):
+        assert submit(f"job {number}/x", 2 + number)
+    assert not submit("monday", 1)
+    first.commit(0)  # a query may have the same prefix
+    assert first.committed_values() == records_of(0, 1, *range(2, 62))
+
+
+def test_jobs_without_a_name_leave_no_record(first: BatchCommitter, lose_end_txn: Callable[..., list[str]]) -> None:
+    attempts = [BatchAttempt.of_job(name, first.ticket(), named=False) for name in ("random-1", "random-2")]
+    assert first.commit_attempt(attempts[0], lambda: first.batches(0)).newly_committed
+    store = SinkStateStore(cluster_of(first.servers), first.sink_state_topic)
+    stored = store.read(first.options.transactional_id(attempts[0]))
+    assert stored.newest is not None
+    assert stored.value is None  # a tombstone, which compaction deletes
+    lost = lose_end_txn(1, received=True)
+    assert first.commit_attempt(attempts[1], lambda: first.batches(1)).newly_committed
+    assert lost
+    assert first.committed_values() == records_of(0, 1)
 
 
 def test_foreach_batch_is_replayed_once_and_written_once(first: BatchCommitter) -> None:
-    first.commit(3, kind="foreach")
+    first.commit(0, kind="foreach")
     with pytest.raises(TransactionStateError, match="once per transactionalIdPrefix"):
-        first.commit(3, kind="foreach")
-    assert not first.restarted("run-2").commit(3, kind="foreach").newly_committed
+        first.commit(0, kind="foreach")
+    assert not first.restarted("run-2").commit(0, kind="foreach").newly_committed
     assert first.restarted("run-2").commit(7, kind="foreach").newly_committed
-    assert first.committed_values() == records_of(3, 7)
+    assert first.committed_values() == records_of(0, 7)
+
+
+@pytest.mark.parametrize("change", ["sink_state_topic", "prefix"])
+def test_a_foreach_batch_without_a_record_is_rejected(first: BatchCommitter, change: str) -> None:
+    """With another state topic or prefix, the replayed batch was written again."""
+    for batch in range(3):
+        first.commit(batch, kind="foreach")
+    changed = replace(first.restarted("run-2"), **{change: f"{getattr(first, change)}-b"})  # type: ignore[arg-type]
+    check_exactly_once(
+        cluster_of(first.servers),
+        SinkStateStore(cluster_of(first.servers), changed.sink_state_topic),
+        changed.options,
+    )
+    with pytest.raises(TransactionStateError, match=r"batch 2 .* there is no sink state record") as caught:
+        changed.commit(2, kind="foreach")
+    assert first.committed_values() == records_of(0, 1, 2)
+    token = str(caught.value).split("resetTransactionState to ")[1].split(";")[0]
+    assert replace(changed, token=token).commit(2, kind="foreach").newly_committed
 
 
 @pytest.fixture

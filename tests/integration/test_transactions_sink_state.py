@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.transactional_batches import cluster_of, new_transactional_producer
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
-    BrokerTimeoutError,
+    BrokerError,
     TopicNotFoundError,
     TransactionStateError,
 )
@@ -50,56 +51,71 @@ def test_the_topic_is_created_with_its_configs(kafka: EmbeddedKafka, store: Sink
     found = describe_topic_config(cluster_of(kafka.bootstrap_servers), store.topic, COMPACTED_TOPIC_CONFIGS)
     assert found == COMPACTED_TOPIC_CONFIGS
     store.ensure_topic()  # a second call changes nothing
-    assert store.read_newest("p.sink").value is None
+    assert store.read("p.sink").value is None
 
 
 def test_the_newest_record_of_a_key_is_read(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
     write(kafka.bootstrap_servers, store, [("p", b"1"), ("q", b"2"), ("p", b"3")])
-    assert (store.read_newest("p").value, store.read_newest("q").value, store.read_newest("r").value) == (
+    assert (store.read("p").value, store.read("q").value, store.read("r").value) == (
         b"3",
         b"2",
         None,
     )
     write(kafka.bootstrap_servers, store, [("q", None)])
-    assert store.read_newest("q").value is None
+    assert store.read("q").value is None
 
 
 def test_an_aborted_record_is_ignored(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
     write(kafka.bootstrap_servers, store, [("p", b"1")])
     write(kafka.bootstrap_servers, store, [("p", b"2")], commit=False)
-    assert store.read_newest("p").value == b"1"
+    assert store.read("p").value == b"1"
 
 
 def test_a_record_far_from_the_end_is_read(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
     write(kafka.bootstrap_servers, store, [("p", b"1")])
     write(kafka.bootstrap_servers, store, [("q", b"%d" % number) for number in range(250)])
-    assert store.read_newest("p").value == b"1"
-    assert store.read_newest("q").value == b"249"
+    assert store.read("p").value == b"1"
+    assert store.read("q").value == b"249"
 
 
 def test_records_without_a_key_are_ignored(kafka: EmbeddedKafka, bench: Workbench) -> None:
     store = SinkStateStore(cluster_of(kafka.bootstrap_servers), bench.make_topic())
     bench.write(store.topic, [b"other"])
-    assert store.read_newest("p").value is None
+    assert store.read("p").value is None
 
 
-def test_an_open_transaction_of_another_writer_is_waited_for(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
-    """If the deadline passes first, the result is unknown."""
+def test_open_transactions_of_other_writers_are_not_waited_for(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
     servers = kafka.bootstrap_servers
+    write(servers, store, [("p", b"1")])
     with new_transactional_producer(servers, f"{uuid.uuid4().hex}.sink") as producer:
         producer.init_transactions()
         producer.send(store.topic, store.encode("other", b"open"))
         producer.flush()
-        with pytest.raises(BrokerTimeoutError, match=r"a transaction of another writer is open from offset 0 on"):
-            store.read_newest("p", Deadline.after(0.5))
+        write(servers, store, [("p", b"2")])
+        assert store.read_decided("p").value == b"2"
+        stored = store.read("other")
+        assert stored.newest is None
+        assert stored.undecided is not None
+        assert stored.undecided.value == b"open"
+        with pytest.raises(BrokerError, match="has no control record, although its writer is fenced"):
+            store.read_decided("other")
         producer.commit()
-        assert store.read_newest("p").value is None
-        assert store.read_newest("other").value == b"open"
+        wait_until(lambda: store.read("other").value == b"open", "the control record is written", 20)
+
+
+def test_tickets_are_in_the_order_of_planning(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
+    tickets = [store.append_ticket("p") for _ in range(3)]
+    for older, newer in pairwise(tickets):
+        assert newer.is_newer_than(older)
+    assert store.read("p").newest is None
+    write(kafka.bootstrap_servers, store, [("p", b"1")])
+    store.append_ticket("p")
+    assert store.read("p").value == b"1"
 
 
 def test_a_missing_topic_is_an_error(kafka: EmbeddedKafka) -> None:
     with pytest.raises(TopicNotFoundError):
-        SinkStateStore(cluster_of(kafka.bootstrap_servers), "no-such-sink-state").read_newest("p")
+        SinkStateStore(cluster_of(kafka.bootstrap_servers), "no-such-sink-state").read("p")
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

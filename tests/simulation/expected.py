@@ -41,20 +41,6 @@ EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
     ExpectedFailure("shared_log", "*: read_to_end completed early while a broker has old metadata*", _LOGS, ()),
     # Not analysed yet; it appears in one of some thousand histories.
     ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
-    # A zombie whose run never wrote renews the record, and its healthy successor is rejected.
-    ExpectedFailure(
-        "exactly_once",
-        "exactly_once: ViolationError: the newest run is superseded by an older one*",
-        _SINK_ISSUE,
-        (),
-    ),
-    # A query with a copied prefix fences the healthy query before it is itself rejected.
-    ExpectedFailure(
-        "exactly_once",
-        "exactly_once: ViolationError: two queries with one prefix fence each other*",
-        _SINK_ISSUE,
-        (),
-    ),
     # Below transaction.version 2 an EndTxn whose response was lost may arrive again in the next transaction, which has
     # the same epoch: the producer has to bump its epoch after such a retry (InitProducerId with its id, KIP-360).
     ExpectedFailure(

@@ -127,16 +127,15 @@ def _state_outside_the_transaction() -> Sequence[Patch]:
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
 
     def send_and_commit(_: Any) -> Any:
-        def changed(self: Any, batches: Any, state: Any, stored: Any, result: Any) -> Any:
+        def changed(self: Any, transaction: Any, batches: Any, stored: Any) -> Any:
             for topic, batch in batches:
-                self._producer.send(topic, batch, more_follows=True)
-            written = self._producer.commit()
-            producer = BatchProducer(self._producer._cluster, self._producer._settings)
-            batch = self._store.encode(self._options.transactional_id, state.to_json().encode())
-            producer.send(self._store.topic, batch)
+                transaction.send(topic, batch, more_follows=True)
+            written = transaction.commit()
+            producer = BatchProducer(self._cluster, self._settings)
+            producer.send(self._store.topic, self._store.encode(self._transactional_id, self._new_value()))
             producer.flush()
             producer.close()
-            return result._replace(written=written)
+            return exactly_once.CommitResult(True, written)
 
         return changed
 
@@ -148,14 +147,10 @@ def _state_before_fencing() -> Sequence[Patch]:
     from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
 
     def run(original: Any) -> Any:
-        def changed(self: Any, attempt: Any, batches: Any) -> Any:
-            stored = self._store.read_newest(self._options.transactional_id)
-            read = self._store.read_newest
-            self._store.read_newest = lambda *_: stored
-            try:
-                return original(self, attempt, batches)
-            finally:
-                self._store.read_newest = read
+        def changed(self: Any, batches: Any) -> Any:
+            stored = self._store.read(self._transactional_id)
+            self._store.read_decided = lambda _: stored
+            return original(self, batches)
 
         return changed
 
@@ -173,9 +168,7 @@ def _state_ignored() -> Sequence[Patch]:
         def changed(state: Any, attempt: Any, token: Any = None) -> Any:
             repeated = state is not None and state.query == attempt.query and state.batch == attempt.batch
             decision = original(state, attempt, token)
-            if repeated and isinstance(decision, SkipBatch):
-                return CommitBatch(decision.updated_state or state)
-            return decision
+            return CommitBatch() if repeated and isinstance(decision, SkipBatch) else decision
 
         return changed
 
@@ -189,7 +182,7 @@ def _next_batch_is_skipped() -> Sequence[Patch]:
     def decide(original: Any) -> Any:
         def changed(state: Any, attempt: Any, token: Any = None) -> Any:
             if state is not None and state.batch < attempt.batch and state.run != attempt.run:
-                return SkipBatch(None)  # "a new run starts with the batch that the last run has sent"
+                return SkipBatch()  # "a new run starts with the batch that the last run has sent"
             return original(state, attempt, token)
 
         return changed

@@ -287,7 +287,7 @@ SINK_OPTIONS: Final = (
     _sink_option(
         "jobId",
         "With `deliveryGuarantee=exactly-once`, in a batch query: an id of this write. If the write is submitted "
-        "again, it writes nothing twice. The last 50 ids of the prefix are stored. By default, each write has a new "
+        "again, it writes nothing twice. By default, each write has a new "
         "id.",
         "job_id",
         value_format=_NON_EMPTY,

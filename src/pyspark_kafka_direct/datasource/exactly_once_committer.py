@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.datasource.write_task import StagingConfig
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+    from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
     from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
     from pyspark_kafka_direct.producer.staging_location import StagingLocation
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
@@ -65,6 +65,12 @@ class ExactlyOnceCommitter:
         # Fences no producer, so any process may call this at any time. Creates the sink state topic if it is missing.
         cluster = self._cluster(pool)
         check_exactly_once(cluster, SinkStateStore(cluster, self.sink_state_topic), self._exactly_once_options())
+
+    def append_ticket(self, pool: ConnectionPool | None = None) -> Ticket:
+        """Return the ticket of a write that is being planned; call ``prepare`` first."""
+        from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+
+        return SinkStateStore(self._cluster(pool), self.sink_state_topic).append_ticket(self.staging.transactional_id)
 
     def commit(
         self,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
     from pyspark_kafka_direct.producer.staging_location import StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
@@ -199,6 +200,7 @@ class StagedCommitMessage(TaskCommitMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingWriteTask(KafkaWriteTask):
     staging: StagingConfig
+    ticket: Ticket | None  # of the write; None in the process that commits, which runs no tasks
 
     def write(
         self,
@@ -211,7 +213,8 @@ class StagingWriteTask(KafkaWriteTask):
         from pyspark_kafka_direct.producer.staging import StagingWriter
 
         task = task or WriteTaskContext.begin()
-        attempt = resolve_attempt(task, self.job)
+        assert self.ticket is not None
+        attempt = resolve_attempt(task, self.job, self.ticket)
         cluster = ClusterClient(self.connection, pool=pool)
         if task.batch_id is not None or not self.staging.is_default:
             # No limit makes a batch smaller that Spark has planned. So a query fails in its first batch, however small,
@@ -240,7 +243,7 @@ def _check_location(staging: StagingConfig) -> None:
         location.check()
 
 
-def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None) -> BatchAttempt:
+def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None, ticket: Ticket) -> BatchAttempt:
     """Return the batch to which a task belongs, or raise if Spark does not identify it."""
     if task.query_id is None or task.batch_id is None:
         if job is None:
@@ -248,7 +251,7 @@ def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None) -> BatchA
                 "Spark does not set the local properties sql.streaming.queryId and streaming.sql.batchId in tasks, "
                 "which deliveryGuarantee=exactly-once needs."
             )
-        return BatchAttempt.of_job(job.id, named=job.from_option)
+        return BatchAttempt.of_job(job.id, ticket, named=job.from_option)
     if job is not None and job.from_option:
         raise OptionError(
             "jobId cannot be used within foreachBatch, where the query id and the batch id identify a write. Remove it."
@@ -258,7 +261,8 @@ def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None) -> BatchA
             f"The job group is {task.run_id!r}, but deliveryGuarantee=exactly-once identifies the run of a query by "
             "the job group that Spark sets: do not call setJobGroup within foreachBatch, or write before the call."
         )
-    return BatchAttempt("stream" if job is None else "foreach", task.query_id, str(task.run_id), task.batch_id)
+    kind: WriteKind = "stream" if job is None else "foreach"
+    return BatchAttempt(kind, task.query_id, str(task.run_id), task.batch_id, ticket)
 
 
 def _is_uuid(text: str | None) -> bool:

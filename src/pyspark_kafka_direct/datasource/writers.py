@@ -142,7 +142,7 @@ def stream_writer(
     committer = _exactly_once_committer(options, checkpoint)
     if starting:
         return KafkaStreamWriter(_staging_task(committer, options_of_task), committer)
-    return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=committer.staging), committer)
+    return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=committer.staging, ticket=None), committer)
 
 
 def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob | None) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _staging_task(committer: ExactlyOnceCommitter, options_of_task: dict[str, An
     """Check that a batch can be written, and return its tasks."""
     committer.prepare()
     staging = prepare_staging(committer.staging, committer.checkpoint)
-    return StagingWriteTask(**options_of_task, staging=staging)
+    return StagingWriteTask(**options_of_task, staging=staging, ticket=committer.append_ticket())
 
 
 def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> ExactlyOnceCommitter:

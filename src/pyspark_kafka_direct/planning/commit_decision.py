@@ -5,15 +5,18 @@ all earlier writers with the same transactional id were fenced. Three kinds of w
 
 - ``stream``: the micro-batches of a streaming query, which follow one another without a gap;
 - ``foreach``: batch writes within a query's ``foreachBatch``; the function may skip batches;
-- ``job``: separate batch writes in any order, each with its own id.
+- ``job``: separate batch writes, each with its own transactional id.
+
+Records have the ticket of their write. A driver gets a ticket when it plans a batch, so tickets have the order in which
+drivers planned. A driver that resumes late finds a record with a newer ticket, and must not continue.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from pyspark_kafka_direct.errors import TransactionStateError
 
@@ -21,11 +24,18 @@ WriteKind: TypeAlias = Literal["stream", "foreach", "job"]
 
 WRITE_KINDS: Final[tuple[WriteKind, ...]] = ("stream", "foreach", "job")
 
-MAX_RECORDED_RUNS: Final = 50  # runs, or named batch jobs, that a sink state lists
-
-_UNNAMED_PREFIX: Final = "\0"  # of the id of a job without a name; no option value can contain it
-
 _VERSION = 1
+
+
+class Ticket(NamedTuple):
+    """The position of a record that a driver appended to the sink state topic when it planned a batch."""
+
+    topic_id: str  # empty before Kafka 2.8
+    offset: int
+
+    def is_newer_than(self, other: Ticket) -> bool:
+        """Return whether this ticket is the newer one; those of a recreated topic cannot be compared."""
+        return self.topic_id == other.topic_id and self.offset > other.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +43,11 @@ class SinkState:
     """The last batch that was sent with a transactional id."""
 
     kind: WriteKind
-    query: str  # the id that the query's checkpoint keeps; for "job" the job's id
+    query: str  # the id that the query's checkpoint keeps; for "job" the job's name
+    run: str  # for "job" the same as query
     batch: int  # the batch id; 0 for "job"
-    runs: tuple[str, ...]  # ids of the last runs with this transactional id, the newest last; for "job" ids of jobs
+    ticket: Ticket
     digest: str | None = None  # of the checkpoint's offsets entry, identifies the content; None if it is unreadable
-
-    @property
-    def run(self) -> str:
-        """The id of the run that wrote it."""
-        return self.runs[-1]
 
     def to_json(self) -> str:
         """Serialize as JSON: equal states always give the same string."""
@@ -49,9 +55,10 @@ class SinkState:
             "version": _VERSION,
             "kind": self.kind,
             "query": self.query,
+            "run": self.run,
             "batch": self.batch,
+            "ticket": list(self.ticket),
             "digest": self.digest,
-            "runs": list(self.runs),
         }
         return json.dumps(fields, separators=(",", ":"), sort_keys=True)
 
@@ -73,34 +80,34 @@ class BatchAttempt:
 
     kind: WriteKind
     query: str
-    run: str  # for "job" the job's id
-    batch: int = 0
+    run: str
+    batch: int
+    ticket: Ticket
     digest: str | None = None
+    is_named: bool = True  # False: a job without a name, which leaves no record
 
     @classmethod
-    def of_job(cls, job: str, *, named: bool = True) -> BatchAttempt:
+    def of_job(cls, job: str, ticket: Ticket, *, named: bool = True) -> BatchAttempt:
         """Return the attempt of a batch job.
 
         Args:
             job: The unique id or name of the job.
-            named: Whether it is a name, which may be submitted again. An id is recorded only until the next job.
+            ticket: The ticket of the write.
+            named: Whether it is a name, which may be submitted again.
         """
-        name = job if named else _UNNAMED_PREFIX + job
-        return cls("job", name, name)
+        return cls("job", job, job, 0, ticket, is_named=named)
+
+    def state(self) -> SinkState:
+        """Return the state after this batch."""
+        return SinkState(self.kind, self.query, self.run, self.batch, self.ticket, self.digest)
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBatch:
-    """Send the batch with this sink state."""
-
-    state: SinkState
+class CommitBatch(NamedTuple):
+    """Send the batch, with ``BatchAttempt.state`` as the new sink state."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkipBatch:
+class SkipBatch(NamedTuple):
     """The batch was already sent."""
-
-    updated_state: SinkState | None  # to write, so that this run supersedes earlier ones; None if nothing changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +133,28 @@ class RejectBatch:
 CommitDecision: TypeAlias = CommitBatch | SkipBatch | RejectBatch
 
 
+def decide_before_fencing(
+    state: SinkState, attempt: BatchAttempt, reset_token: str | None = None
+) -> RejectBatch | None:
+    """Return the rejection of a batch whose driver must not fence the writer of the state, or ``None``."""
+    if _belongs_to_another(state, attempt):
+        token = reset_token_for(state, attempt)
+        return None if reset_token == token else RejectBatch(_another_query_reason(state, attempt), token)
+    if state.ticket.is_newer_than(attempt.ticket):
+        return RejectBatch(_superseded_reason(state, attempt), None)
+    return None
+
+
 def decide_commit(state: SinkState | None, attempt: BatchAttempt, reset_token: str | None = None) -> CommitDecision:
     """Decide what to do with a batch.
 
     ``state`` is ``None`` if the transactional id has never committed a batch. ``reset_token`` is the user's
     ``resetTransactionState``, the token of an earlier rejection.
     """
-    if state is not None and attempt.run in state.runs[:-1] and attempt.kind != "job":
-        return RejectBatch(_superseded_reason(state, attempt), None)
     token = reset_token_for(state, attempt)
-    decision = _decide_by_kind(state, attempt, token)
+    decision = _decide_without_state(attempt, token) if state is None else _decide(state, attempt, token, reset_token)
     if isinstance(decision, RejectBatch) and decision.token is not None and reset_token == token:
-        return CommitBatch(_next_state(state, attempt))
+        return CommitBatch()
     return decision
 
 
@@ -148,69 +165,53 @@ def reset_token_for(state: SinkState | None, attempt: BatchAttempt) -> str:
     return hashlib.sha256(rejected_case.encode()).hexdigest()[:16]
 
 
-def _decide_by_kind(state: SinkState | None, attempt: BatchAttempt, token: str) -> CommitDecision:
-    if attempt.kind == "job":
-        return _decide_job(state, attempt, token)
-    if state is None:
-        if attempt.kind == "foreach" or attempt.batch == 0:
-            return CommitBatch(_next_state(None, attempt))
-        return RejectBatch(_no_state_reason(attempt), token)
-    if state.kind == "job" or state.query != attempt.query:
-        return RejectBatch(_another_query_reason(state, attempt), token)
+def _decide_without_state(attempt: BatchAttempt, token: str) -> CommitDecision:
+    if attempt.kind == "job" or attempt.batch == 0:
+        return CommitBatch()
+    return RejectBatch(_no_state_reason(attempt), token)
+
+
+def _decide(state: SinkState, attempt: BatchAttempt, token: str, reset_token: str | None) -> CommitDecision:
+    if (rejection := decide_before_fencing(state, attempt, reset_token)) is not None:
+        return rejection
+    if _belongs_to_another(state, attempt):
+        return CommitBatch()  # the reset token allows it
     if attempt.batch == state.batch:
         return _decide_replay(state, attempt, token)
     if attempt.batch == state.batch + 1 or (attempt.kind == "foreach" and attempt.batch > state.batch):
-        return CommitBatch(_next_state(state, attempt))
+        return CommitBatch()
     return RejectBatch(_gap_reason(state, attempt), token)
 
 
-def _decide_job(state: SinkState | None, attempt: BatchAttempt, token: str) -> CommitDecision:
-    if state is None:
-        return CommitBatch(_next_state(None, attempt))
-    if state.kind != "job":
-        return RejectBatch(_another_query_reason(state, attempt), token)
-    return SkipBatch(None) if attempt.query in state.runs else CommitBatch(_next_state(state, attempt))
+def _belongs_to_another(state: SinkState, attempt: BatchAttempt) -> bool:
+    return state.query != attempt.query or (state.kind == "job") != (attempt.kind == "job")
 
 
 def _decide_replay(state: SinkState, attempt: BatchAttempt, token: str) -> CommitDecision:
     """Decide on a batch with the recorded batch id: it is a replay unless the digest or the run contradicts that."""
     if None not in (state.digest, attempt.digest) and state.digest != attempt.digest:
         return RejectBatch(_other_content_reason(state, attempt), token)
-    if attempt.run != state.run:
-        digest = attempt.digest or state.digest
-        return SkipBatch(replace(state, kind=attempt.kind, runs=_recorded_runs(state, attempt), digest=digest))
-    if attempt.kind == "foreach":
+    if attempt.kind == "foreach" and attempt.run == state.run and attempt.ticket != state.ticket:
         return RejectBatch(
             _second_write_reason(attempt), None
         )  # no token, because it would be valid again after the second write
-    return SkipBatch(None)
-
-
-def _next_state(state: SinkState | None, attempt: BatchAttempt) -> SinkState:
-    return SinkState(attempt.kind, attempt.query, attempt.batch, _recorded_runs(state, attempt), attempt.digest)
-
-
-def _recorded_runs(state: SinkState | None, attempt: BatchAttempt) -> tuple[str, ...]:
-    """Return the runs up to this one, including superseded runs of other queries."""
-    earlier_runs = () if state is None else state.runs
-    retained = (run for run in earlier_runs if run != attempt.run and not run.startswith(_UNNAMED_PREFIX))
-    return (*retained, attempt.run)[-MAX_RECORDED_RUNS:]
+    return SkipBatch()
 
 
 def _superseded_reason(state: SinkState, attempt: BatchAttempt) -> str:
     return (
-        f"batch {attempt.batch} of run {attempt.run} was not sent, because run {state.run} fenced it and sent batch "
-        f"{state.batch}. Two drivers run the same query: an old one is still alive, or it was started twice. "
-        "This run cannot continue; the other one does."
+        f"{_described(attempt)} of run {attempt.run} is not sent: run {state.run}, which planned later, has superseded "
+        f"this run and sent {_described(state)}. Two drivers run the same query: an old one is still alive, or it was "
+        "started twice. This run cannot continue; the other one does."
     )
 
 
 def _no_state_reason(attempt: BatchAttempt) -> str:
     return (
-        f"batch {attempt.batch} of query {attempt.query} is to be sent, but there is no sink state record of batch "
-        f"{attempt.batch - 1}. Earlier the query may have written at-least-once, or with another transactionalIdPrefix "
-        "or sinkStateTopic; or the sink state topic was deleted or lost its records. Batch "
-        f"{attempt.batch} itself may already have been sent."
+        f"batch {attempt.batch} of query {attempt.query} is to be sent, but there is no sink state record of an "
+        "earlier batch. The query may have written at-least-once, or with another transactionalIdPrefix or "
+        "sinkStateTopic; or its foreachBatch function has written no earlier batch; or the sink state topic was "
+        f"deleted or lost its records. Batch {attempt.batch} itself may already have been sent."
     )
 
 
@@ -223,9 +224,7 @@ def _another_query_reason(state: SinkState, attempt: BatchAttempt) -> str:
 
 
 def _described(write: SinkState | BatchAttempt) -> str:
-    if write.kind != "job":
-        return f"batch {write.batch} of query {write.query}"
-    return "a batch job without a name" if write.query.startswith(_UNNAMED_PREFIX) else f"batch job {write.query}"
+    return f"batch job {write.query}" if write.kind == "job" else f"batch {write.batch} of query {write.query}"
 
 
 def _other_content_reason(state: SinkState, attempt: BatchAttempt) -> str:
@@ -267,16 +266,26 @@ def _state_from_fields(fields: Any) -> SinkState:
         raise ValueError("it is not a JSON object")
     if fields.get("version") != _VERSION:
         raise ValueError(f"its version is {fields.get('version')!r}, this release reads version {_VERSION}")
-    kind, query, batch, digest = (fields.get(name) for name in ("kind", "query", "batch", "digest"))
-    runs = fields.get("runs")
+    kind, query, run, batch, digest = (fields.get(name) for name in ("kind", "query", "run", "batch", "digest"))
     if kind not in WRITE_KINDS:
         raise ValueError(f"kind is {kind!r}")
     if not isinstance(query, str):
         raise ValueError(f"query is {query!r}")
-    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 0:
+    if not isinstance(run, str):
+        raise ValueError(f"run is {run!r}")
+    if not _is_offset(batch):
         raise ValueError(f"batch is {batch!r}")
-    if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
-        raise ValueError(f"runs is {runs!r}")
     if digest is not None and not isinstance(digest, str):
         raise ValueError(f"digest is {digest!r}")
-    return SinkState(kind, query, batch, tuple(runs), digest)
+    return SinkState(kind, query, run, batch, _ticket_from_field(fields.get("ticket")), digest)
+
+
+def _ticket_from_field(field: Any) -> Ticket:
+    match field:
+        case [str(topic_id), offset] if _is_offset(offset):
+            return Ticket(topic_id, offset)
+    raise ValueError(f"ticket is {field!r}")
+
+
+def _is_offset(number: Any) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, 
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.consumer.range_request import RangeRequest
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.producer.transactional_records import TransactionalRecords
     from pyspark_kafka_direct.records import EncodedBatch
 
 # Small segments are compacted early, because queries read the whole topic at their start. Kafka 4 allows 1 MiB or more.
@@ -118,18 +120,21 @@ class CompactedPartition:
     ) -> Iterator[pa.RecordBatch]:
         """Yield ``key``, ``value`` and ``offset`` of all records in a range of offsets, or raise."""
         from pyspark_kafka_direct.consumer.range_reader import read_range
-        from pyspark_kafka_direct.consumer.range_request import RangeRequest
 
         if first >= until:
             return
-        request = RangeRequest(
-            offsets=OffsetRange(*self.partition, first, until),
-            columns=("key", "value", "offset"),
-            from_earliest=from_earliest,
-            poll_timeout=max(deadline.remaining(), _MAX_BACKOFF),
-        )
+        request = self._range_request(first, until, deadline, from_earliest=from_earliest)
         cluster = self._cluster
         yield from read_range(cluster.settings, FetchSettings(isolation_level=isolation), request, pool=cluster.pool)
+
+    def find_newest(
+        self, key: bytes, first: int, until: int, deadline: Deadline, *, from_earliest: bool = False
+    ) -> TransactionalRecords:
+        """Return the records of a key in a range of offsets, whose transactions may be open, or raise."""
+        from pyspark_kafka_direct.producer.transactional_records import read_key
+
+        request = self._range_request(first, until, deadline, from_earliest=from_earliest)
+        return read_key(self._cluster, key, request)
 
     def encode(self, records: Sequence[tuple[bytes, bytes | None]]) -> Iterator[EncodedBatch]:
         """Yield record batches of keys and values for the topic; a value of ``None`` is a tombstone."""
@@ -138,6 +143,16 @@ class CompactedPartition:
         encoder = create_encoder(topic=self.partition.topic, partitions=1)
         yield from encoder.add(keyed_rows(records, self.partition.partition, self._cluster.pool.system))
         yield from encoder.flush()
+
+    def _range_request(self, first: int, until: int, deadline: Deadline, *, from_earliest: bool) -> RangeRequest:
+        from pyspark_kafka_direct.consumer.range_request import RangeRequest
+
+        return RangeRequest(
+            offsets=OffsetRange(*self.partition, first, until),
+            columns=("key", "value", "offset"),
+            from_earliest=from_earliest,
+            poll_timeout=max(deadline.remaining(), _MAX_BACKOFF),
+        )
 
     def _blocked_error(self, last_stable: int, end: int, deadline: Deadline) -> BrokerTimeoutError:
         return BrokerTimeoutError(
@@ -188,15 +203,6 @@ def keyed_rows(records: Sequence[tuple[bytes, bytes | None]], partition: int, sy
             "timestamp": pa.array([now] * count, pa.int64()),
         }
     )
-
-
-def values_with_key(key: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes | None]:
-    """Yield the values of the records with a key, in order; the batches have columns ``key`` and ``value``."""
-    import pyarrow.compute as pc
-
-    for batch in batches:
-        values = batch.column("value").filter(pc.fill_null(pc.equal(batch.column("key"), key), False))
-        yield from values.to_pylist()
 
 
 def _create_command(topic: str, configs: Mapping[str, str]) -> str:

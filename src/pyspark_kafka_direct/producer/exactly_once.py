@@ -2,13 +2,16 @@
 
 The correctness depends on the order of the steps:
 
-1. Acquire the transactional id. This fences every earlier writer and aborts its open transaction.
-2. Read the sink state record of the last batch, up to the end of its topic.
-3. Decide from it whether to send, skip or reject the batch (``planning/commit_decision.py``).
+1. Read the newest sink state record whose transaction has ended. If it belongs to another query, or has a newer ticket,
+   reject the batch. Nobody was fenced.
+2. Acquire the transactional id. This fences every earlier writer and ends its open transaction.
+3. Read the sink state record again, and decide from it whether to send, skip or reject the batch
+   (``planning/commit_decision.py``).
 4. Send the record batches in the order of the tasks, then the new sink state record. Check that it directly follows
    the one that was read, and commit. So the sink state record exists if and only if the records do.
 
-If the outcome of the commit is unknown, all steps are repeated: the sink state record shows whether it succeeded.
+After an error that a new transaction resolves, after fencing, and if the outcome of the commit is unknown, all steps
+are repeated: the sink state record shows whether the commit succeeded.
 """
 
 from __future__ import annotations
@@ -17,24 +20,29 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
 
 from pyspark_kafka_direct.client.admin import describe_broker_config
 from pyspark_kafka_direct.client.transaction_coordinator import check_supports_transactions
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
+    BrokerError,
     BrokerTimeoutError,
     KafkaDirectError,
     OptionError,
     OutcomeUnknownError,
     ProducerFencedError,
+    TransactionStateError,
 )
 from pyspark_kafka_direct.planning.commit_decision import (
     RejectBatch,
     SinkState,
     SkipBatch,
+    decide_before_fencing,
     decide_commit,
 )
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,6 +65,17 @@ _MAX_ATTEMPTS: Final = 3
 _WARN_FRACTION: Final = 0.5
 # If a transaction is fenced after this part of its timeout, the broker aborted it, and not another writer.
 _EXPIRED_FRACTION: Final = 0.9
+_MIN_FENCED_PAUSE: Final = 0.2  # seconds
+# The same records may succeed in a new transaction.
+_ABORTABLE_ERRORS: Final = frozenset(
+    {
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +87,15 @@ class ExactlyOnceOptions:
     reset_token: str | None = None  # resetTransactionState
 
     @property
-    def transactional_id(self) -> str:
-        """The transactional id, which is also the key of the sink state record."""
+    def query_transactional_id(self) -> str:
+        """The transactional id of a streaming query, which is also the key of its sink state record."""
         return f"{self.transactional_id_prefix}.sink"
+
+    def transactional_id(self, attempt: BatchAttempt) -> str:
+        """Return the transactional id of a write: each batch job has its own."""
+        if attempt.kind != "job":
+            return self.query_transactional_id
+        return f"{self.query_transactional_id}.{quote(attempt.query, safe='')}"
 
 
 class CommitResult(NamedTuple):
@@ -78,7 +103,6 @@ class CommitResult(NamedTuple):
 
     newly_committed: bool  # False: the batch was committed before
     written: dict[TopicPartition, WrittenRange]  # empty if the batch was committed before
-    superseded_runs: tuple[str, ...] | None = None  # earlier runs, which are fenced; None after a run's first commit
 
 
 def check_exactly_once(
@@ -126,102 +150,130 @@ def commit_batch(
     After an error, this writer or the next one aborts the transaction. A fenced writer cannot abort the transaction of
     its successor.
     """
-    with TransactionalProducer(cluster, options.transactional_id, options.timeout_ms, settings) as producer:
-        committer = _BatchCommitter(producer, store, options, cluster.pool.system)
-        for attempt_number in range(1, _MAX_ATTEMPTS + 1):
-            try:
-                return committer.run(attempt, batches)
-            except OutcomeUnknownError as error:
-                if attempt_number == _MAX_ATTEMPTS:
-                    raise
-                _log.warning("%s Reading the sink state record to find out.", error)
-            except ProducerFencedError:
+    system = cluster.pool.system
+    committer = _BatchCommitter(cluster, settings, store, options, attempt)
+    for attempts_left in reversed(range(_MAX_ATTEMPTS)):
+        started_at = system.monotonic()
+        try:
+            return committer.run(batches)
+        except KafkaDirectError as error:
+            if attempts_left and _may_succeed_in_another_transaction(error):
+                _log.warning("%s Reading the sink state record, and trying again.", error)
+                if isinstance(error, ProducerFencedError):
+                    # The other writer is probably sending the same batch: let it finish, or both fence each other.
+                    elapsed = system.monotonic() - started_at
+                    system.sleep((_MIN_FENCED_PAUSE + elapsed) * (1 + 2 * system.random()))
+            elif not committer.outcome_is_unknown or isinstance(error, OutcomeUnknownError | TransactionStateError):
                 raise
-            except KafkaDirectError as error:
-                if not committer.outcome_is_unknown:
-                    raise
+            else:
                 raise OutcomeUnknownError(
-                    "The batch may have been committed; the sink state record that shows this could not be read. To "
-                    "resolve it, restart the streaming query, or repeat the batch write with the same jobId. Reading "
-                    f"failed: {error}"
+                    "The batch may have been committed, because the end of its transaction was not confirmed. To find "
+                    "out, restart the streaming query, or repeat the batch write with the same jobId. The sink state "
+                    f"record was not read: {error}"
                 ) from error
-        raise AssertionError("unreachable: the last attempt returns or raises")
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-class _UnknownOutcome(NamedTuple):
-    """A commit without a response: it succeeded if this sink state is stored."""
-
-    state: SinkState
-    result: CommitResult
+def _may_succeed_in_another_transaction(error: KafkaDirectError) -> bool:
+    if isinstance(error, OutcomeUnknownError | ProducerFencedError):
+        return True
+    return isinstance(error, BrokerError) and error.error_code in _ABORTABLE_ERRORS
 
 
 class _BatchCommitter:
-    """Attempts to commit one batch; an attempt may be repeated while the outcome is unknown."""
+    """Attempts to commit one batch; an attempt may be repeated."""
 
     def __init__(
-        self, producer: TransactionalProducer, store: SinkStateStore, options: ExactlyOnceOptions, system: System
+        self,
+        cluster: ClusterClient,
+        settings: ProducerSettings,
+        store: SinkStateStore,
+        options: ExactlyOnceOptions,
+        attempt: BatchAttempt,
     ) -> None:
-        self._producer = producer
+        self._cluster = cluster
+        self._settings = settings
         self._store = store
         self._options = options
-        self._system = system
-        self._unknown_outcome: _UnknownOutcome | None = None
+        self._attempt = attempt
+        self._transactional_id = options.transactional_id(attempt)
+        self._unconfirmed: CommitResult | None = None  # of a commit without a response, which may have succeeded
 
     @property
     def outcome_is_unknown(self) -> bool:
         """Whether an earlier attempt may have committed; reading the sink state shows whether it did."""
-        return self._unknown_outcome is not None
+        return self._unconfirmed is not None
 
-    def run(self, attempt: BatchAttempt, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> CommitResult:
+    def run(self, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> CommitResult:
         """Attempt to commit the batch, unless its sink state shows that it was committed before."""
-        transactional_id = self._options.transactional_id
-        # Every earlier writer is fenced before the sink state is read, so none of them can change it afterwards.
-        self._producer.init_transactions()
-        stored = self._store.read_newest(transactional_id)
-        # The state that was just read shows whether the earlier attempt committed, so its outcome can be forgotten. If
-        # fencing or reading had failed, it would have to stay unknown for the next attempt.
-        unknown_outcome, self._unknown_outcome = self._unknown_outcome, None
-        state = None if stored.value is None else SinkState.from_json(stored.value)
-        if unknown_outcome is not None and state == unknown_outcome.state:
-            return unknown_outcome.result  # the earlier attempt committed
-        decision = decide_commit(state, attempt, self._options.reset_token)
-        superseded_runs = _superseded_runs(state, attempt)
-        if isinstance(decision, RejectBatch):
-            raise decision.error(transactional_id)
-        if isinstance(decision, SkipBatch):
-            _log.info(
-                "Skipping batch %d of %s: it was already committed with transactional id %s",
-                attempt.batch,
-                attempt.query,
-                transactional_id,
-            )
-            skipped = CommitResult(False, {}, superseded_runs)
-            if decision.updated_state is None:
-                return skipped
-            return self._send_and_commit((), decision.updated_state, stored, skipped)
-        return self._send_and_commit(batches(), decision.state, stored, CommitResult(True, {}, superseded_runs))
+        attempt, options, store = self._attempt, self._options, self._store
+        self._check_before_fencing()
+        with TransactionalProducer(
+            self._cluster, self._transactional_id, options.timeout_ms, self._settings
+        ) as producer:
+            # Every earlier writer is fenced before the sink state is read, so none of them can change it afterwards.
+            producer.init_transactions()
+            stored = store.read_decided(self._transactional_id)
+            if self._was_committed(stored):
+                return self._unconfirmed or CommitResult(False, {})
+            # This state shows that an earlier attempt did not commit. If fencing or reading had failed, its outcome
+            # would have to stay unknown for the next attempt.
+            self._unconfirmed = None
+            decision = decide_commit(_state_of(stored), attempt, options.reset_token)
+            if isinstance(decision, RejectBatch):
+                raise decision.error(self._transactional_id)
+            if isinstance(decision, SkipBatch):
+                _log.info(
+                    "Skipping batch %d of %s: it was already committed with transactional id %s",
+                    attempt.batch,
+                    attempt.query,
+                    self._transactional_id,
+                )
+                return CommitResult(False, {})
+            return self._send_and_commit(producer, batches(), stored)
+
+    def _check_before_fencing(self) -> None:
+        """Reject a batch that the sink state rules out already, before the state's writer is fenced."""
+        stored = self._store.read(self._transactional_id)
+        state = _state_of(stored)
+        if state is None or self._was_committed(stored):
+            return
+        if stored.undecided is not None and stored.undecided.value is not None:
+            # The control records follow shortly after the response to EndTxn.
+            following = SinkState.from_json(stored.undecided.value)
+            if following.query == self._attempt.query and not following.ticket.is_newer_than(self._attempt.ticket):
+                return
+        rejection = decide_before_fencing(state, self._attempt, self._options.reset_token)
+        if rejection is not None:
+            raise rejection.error(self._transactional_id)
+
+    def _was_committed(self, stored: StoredSinkState) -> bool:
+        """Return whether the newest record is that of this write, which has its own ticket."""
+        if not self._attempt.is_named:
+            return stored.newest is not None  # the transactional id is that of this write only
+        return stored.value is not None and stored.value == self._new_value()
+
+    def _new_value(self) -> bytes | None:
+        return self._attempt.state().to_json().encode() if self._attempt.is_named else None
 
     def _send_and_commit(
         self,
+        producer: TransactionalProducer,
         batches: Iterable[tuple[str, EncodedBatch]],
-        state: SinkState,
         stored: StoredSinkState,
-        result: CommitResult,
     ) -> CommitResult:
-        """Commit the batches and the new sink state; return the result with the ranges that were written."""
-        producer = self._producer
-        store = self._store
-        timer = _TransactionTimer(self._options, self._system)
+        """Commit the batches and the new sink state; return the ranges that were written."""
+        store, transactional_id = self._store, self._transactional_id
+        timer = _TransactionTimer(transactional_id, self._options.timeout_ms, self._cluster.pool.system)
         try:
             for topic, batch in batches:
                 timer.check()
                 timer.sent_bytes += len(batch.data)
                 producer.send(topic, batch, more_follows=True)
-            state_batch = store.encode(self._options.transactional_id, state.to_json().encode())
-            producer.send(store.topic, state_batch, more_follows=True)
+            producer.send(store.topic, store.encode(transactional_id, self._new_value()), more_follows=True)
             written = producer.flush()
             state_range = written.pop(store.partition)
-            store.check_newest(self._options.transactional_id, stored, state_range.first_offset)
+            store.check_newest(transactional_id, stored, state_range.first_offset)
             timer.check()
         except ProducerFencedError as error:
             if timer.is_nearly_expired:
@@ -231,31 +283,26 @@ class _BatchCommitter:
             with contextlib.suppress(KafkaDirectError):
                 producer.abort()
             raise
-        result = result._replace(written=written)
+        result = CommitResult(True, written)
         try:
             producer.commit()
-        except OutcomeUnknownError:
-            self._unknown_outcome = _UnknownOutcome(state, result)
+        except (OutcomeUnknownError, ProducerFencedError):
+            self._unconfirmed = result
             raise
         return result
 
 
-def _superseded_runs(state: SinkState | None, attempt: BatchAttempt) -> tuple[str, ...] | None:
-    """Return the runs before this one; None if the last commit was of this run, which has returned them before."""
-    if state is None:
-        return ()
-    if state.run == attempt.run:
-        return None
-    return tuple(run for run in state.runs if run != attempt.run)
+def _state_of(stored: StoredSinkState) -> SinkState | None:
+    return None if stored.value is None else SinkState.from_json(stored.value)
 
 
 class _TransactionTimer:
     """Compares the age of a transaction with its timeout."""
 
-    def __init__(self, options: ExactlyOnceOptions, system: System) -> None:
-        self._options = options
+    def __init__(self, transactional_id: str, timeout_ms: int, system: System) -> None:
+        self._transactional_id = transactional_id
         self._system = system
-        self._timeout = options.timeout_ms / 1000
+        self._timeout = timeout_ms / 1000
         self._started_at = system.monotonic()
         self._has_warned = False
         self.sent_bytes = 0  # for the messages
@@ -285,7 +332,7 @@ class _TransactionTimer:
 
     def _describe(self) -> str:
         return (
-            f"The transaction of {self._options.transactional_id!r} has been open for {self._elapsed:.1f} s of the "
+            f"The transaction of {self._transactional_id!r} has been open for {self._elapsed:.1f} s of the "
             f"{self._timeout:g} s that kafka.transaction.timeout.ms allows, and has sent {self.sent_bytes} bytes so "
             "far."
         )

@@ -1,21 +1,35 @@
-"""Sink state records: one per transactional id in a compacted topic, written in the transactions of its batches."""
+"""Sink state records and tickets in a compacted topic: one record per transactional id, written with its batches.
+
+A ticket is the offset of a record that a driver appends when it plans a batch. Nobody reads it. It is a tombstone, so
+compaction deletes it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerError, TransactionStateError
-from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition, TopicErrorText, values_with_key
+from pyspark_kafka_direct.planning.commit_decision import Ticket
+from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+from pyspark_kafka_direct.producer.compacted_partition import (
+    COMPACTED_TOPIC_CONFIGS,
+    CompactedPartition,
+    TopicErrorText,
+)
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.config.client_settings import IsolationLevel
+    from pyspark_kafka_direct.producer.transactional_records import KeyRecord
     from pyspark_kafka_direct.records import EncodedBatch
 
-# Each write takes two offsets: the record and the control record of its transaction. If few queries share the topic,
-# the newest record of a key is among the last offsets, which are read first.
-_LAST_OFFSETS: Final = 200
+# Each batch takes three offsets: its ticket, its record, and the control record of its transaction. If few queries
+# share the topic, the newest record of a key is among the last offsets, which are read first.
+_LAST_OFFSETS: Final = 300
+
+_REPLICAS: Final = 3  # if there are as many brokers; the topic then tolerates the loss of one
+_MIN_IN_SYNC: Final = {"min.insync.replicas": "2"}
 
 _ERROR_TEXT: Final = TopicErrorText(
     topic="sink state topic",
@@ -26,15 +40,17 @@ _ERROR_TEXT: Final = TopicErrorText(
 )
 
 
-class SinkStateRecord(NamedTuple):
-    value: bytes | None  # None: a tombstone
-
-
 class StoredSinkState(NamedTuple):
-    """The newest sink state of a key."""
+    """The newest record of a key, and the offset up to which the topic was read."""
 
-    value: bytes | None  # None: no record, or a tombstone
-    read_until: int  # the offset after the last one that was read
+    newest: KeyRecord | None  # None: no committed record
+    undecided: KeyRecord | None  # a newer record whose transaction has not ended
+    read_until: int
+
+    @property
+    def value(self) -> bytes | None:
+        """The newest value; ``None`` if there is no record, or only a tombstone."""
+        return None if self.newest is None else self.newest.value
 
 
 class SinkStateStore:
@@ -48,22 +64,55 @@ class SinkStateStore:
 
     def ensure_topic(self, deadline: Deadline | None = None) -> None:
         """Create the topic if it does not exist, and check that it is compacted."""
-        self._log.ensure_topic(deadline or self._cluster.deadline())
+        deadline = deadline or self._cluster.deadline()
+        if not self._cluster.nodes:
+            self._cluster.refresh_brokers(deadline=deadline)
+        replicas = min(_REPLICAS, len(self._cluster.nodes))
+        configs = COMPACTED_TOPIC_CONFIGS | (_MIN_IN_SYNC if replicas == _REPLICAS else {})
+        self._log.ensure_topic(deadline, configs, replicas=replicas)
 
-    def read_newest(self, key: str, deadline: Deadline | None = None) -> StoredSinkState:
-        """Return the newest committed value of a key, after waiting for open transactions of other writers.
+    def append_ticket(self, key: str) -> Ticket:
+        """Append a ticket, without a transaction, so that no other writer can delay or abort it."""
+        topic_id = self._cluster.known_topic_ids([self.topic]).get(self.topic)
+        # A ticket that is appended twice does no harm, so it needs no producer id.
+        producer = BatchProducer(self._cluster, ProducerSettings(idempotent=False))
+        try:
+            for batch in self._log.encode([(f"{key}/ticket".encode(), None)]):
+                producer.send(self.topic, batch)
+            offset = producer.flush()[self.partition].first_offset
+        finally:
+            producer.close()
+        if offset < 0:
+            raise BrokerError("The broker did not return the offset of a record in the sink state topic.")
+        return Ticket("" if topic_id is None else topic_id.hex, offset)
+
+    def read(self, key: str, deadline: Deadline | None = None) -> StoredSinkState:
+        """Return the newest committed record of a key, without waiting for open transactions.
 
         The result may be stale if the responding broker no longer leads the partition; ``check_newest`` detects that.
         """
         deadline = deadline or self._cluster.deadline()
-        end = self._log.wait_for_stable_end(deadline)
+        end = self._log.end(deadline)
         start = self._log.start(deadline)
-        middle = max(start, end - _LAST_OFFSETS)
-        for first, until in ((middle, end), (start, middle)):
-            newest = self._find_newest(key.encode(), first, until, deadline, from_earliest=first == start)
-            if newest is not None:
-                return StoredSinkState(newest.value, end)
-        return StoredSinkState(None, end)
+        for first in sorted({max(start, end - _LAST_OFFSETS), start}, reverse=True):
+            found = self._log.find_newest(key.encode(), first, end, deadline, from_earliest=first == start)
+            if found.newest is not None:
+                break
+        return StoredSinkState(found.newest, found.undecided, end)
+
+    def read_decided(self, key: str) -> StoredSinkState:
+        """Return the newest record of a key whose earlier writers are fenced, or raise if its outcome is unknown."""
+        stored = self.read(key)
+        if stored.undecided is not None:
+            raise BrokerError(
+                "The newest sink state record belongs to a transaction that has no control record, although its writer "
+                "is fenced. The broker that returned it no longer leads the partition, or the transaction hangs: "
+                "kafka-transactions.sh finds and aborts hanging transactions. Nothing was committed.",
+                topic=self.topic,
+                partition=self.partition.partition,
+                offset=stored.undecided.offset,
+            )
+        return stored
 
     def check_newest(self, key: str, stored: StoredSinkState, offset: int, deadline: Deadline | None = None) -> None:
         """Raise unless the uncommitted record at ``offset`` directly follows the stored one among the key's records.
@@ -75,10 +124,9 @@ class SinkStateStore:
         if offset == read_until:
             return
         deadline = deadline or self._cluster.deadline()
-        # Earlier writers of the key are fenced, so uncommitted records of it count too.
         if offset > read_until:
-            newest = self._find_newest(key.encode(), read_until, offset, deadline, "read_uncommitted")
-            if newest is None:
+            between = self._log.find_newest(key.encode(), read_until, offset, deadline)
+            if between.newest is None and between.undecided is None:
                 return
         raise BrokerError(
             f"The sink state topic was read up to offset {read_until}, but the new record at offset {offset} does not "
@@ -90,23 +138,6 @@ class SinkStateStore:
         )
 
     def encode(self, key: str, value: bytes | None) -> EncodedBatch:
-        """Return a record batch with one sink state record; a value of ``None`` is a tombstone."""
+        """Return a record batch with one record; a value of ``None`` is a tombstone."""
         (batch,) = self._log.encode([(key.encode(), value)])
         return batch
-
-    def _find_newest(
-        self,
-        key: bytes,
-        first: int,
-        until: int,
-        deadline: Deadline,
-        isolation: IsolationLevel = "read_committed",
-        *,
-        from_earliest: bool = False,
-    ) -> SinkStateRecord | None:
-        """Return the newest record of a key in a range of offsets, or ``None`` if there is none."""
-        newest: SinkStateRecord | None = None
-        records = self._log.read(first, until, deadline, isolation, from_earliest=from_earliest)
-        for value in values_with_key(key, records):
-            newest = SinkStateRecord(value)
-        return newest

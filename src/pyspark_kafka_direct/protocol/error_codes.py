@@ -205,6 +205,8 @@ def error_for(
     if info.advice:
         message += f" {info.advice}"
     error = _error_type(info)(message, topic=topic, partition=partition, offset=offset, broker=broker)
+    if isinstance(error, BrokerError):
+        error.error_code = code
     if isinstance(error, ProducerFencedError):
         error.may_be_expired = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +54,7 @@ class SinkQuery:
         self.commit_log: dict[int, str] = {}  # run ids by batch
         self.drivers: list[SinkDriver] = []
         self.rejection: TransactionStateError | None = None  # that no restart resolves
+        self.newest_ticket = -1  # the offset
         self.notes: list[str] = []  # violations that matter less than lost and duplicated rows
         self.executors: list[SimulatedProcess] = []
         self._executor_number = 0
@@ -113,6 +115,7 @@ class SinkDriver:
         self.run_id = str(UUID(int=(sum(query.name.encode()) << 32) + number + 1, version=4))
         self.process = query.environment.process(f"{query.name}-driver-{number}")
         self.started_at = query.environment.world.now
+        self.ticket = -1  # the offset of the current batch's
         parameters = query.parameters
         prefix = parameters["prefix"]
         connection = query.environment.settings(
@@ -129,6 +132,7 @@ class SinkDriver:
             topic=TARGET,
             stamp=False,
             staging=staging,
+            ticket=None,
             job=None,
         )
         self._committer = ExactlyOnceCommitter(
@@ -168,8 +172,11 @@ class SinkDriver:
         pool = self.query.environment.pool(self.process)
         self._pause(batch, "plan")
         self._committer.prepare(pool)
+        ticket = self._committer.append_ticket(pool)
+        self.ticket, self.query.newest_ticket = ticket.offset, max(ticket.offset, self.query.newest_ticket)
+        task = dataclasses.replace(self._task, ticket=ticket)
         self._pause(batch, "tasks")
-        messages = self._run_tasks(batch)
+        messages = self._run_tasks(batch, task)
         self._pause(batch, "commit")
         try:
             self._committer.commit(messages, batch, pool)
@@ -189,27 +196,26 @@ class SinkDriver:
                 self.query.paused(self.process)
                 self.process.sleep(seconds)
 
-    def _run_tasks(self, batch: int) -> list[StagedCommitMessage]:
+    def _run_tasks(self, batch: int, task: StagingWriteTask) -> list[StagedCommitMessage]:
         rows = self.query.rows(batch)
         parallelism = self.query.parameters["parallelism"]
         count = parallelism[self.number % len(parallelism)]
         size = -(-len(rows) // count) or 1
-        tasks = [
-            _TaskSet(self, batch, index, rows[index * size : (index + 1) * size], self._task) for index in range(count)
-        ]
-        for task in tasks:
-            task.start_attempt()
+        tasks = [_TaskSet(self, batch, index, rows[index * size : (index + 1) * size], task) for index in range(count)]
+        for task_set in tasks:
+            task_set.start_attempt()
             if batch in self.query.parameters["speculated"]:
-                task.start_attempt()
-        return [task.result(self.process) for task in tasks]
+                task_set.start_attempt()
+        return [task_set.result(self.process) for task_set in tasks]
 
     def _check_failure(self, batch: int, error: KafkaDirectError) -> None:
         query = self.query
         if isinstance(error, TransactionStateError):
             if "Another query uses this" in str(error):
                 query.rejection = error
-            elif self.is_newest and "fenced it and sent" in str(error):
-                query.notes.append(f"the newest run is superseded by an older one: {error}")
+            elif self.ticket == query.newest_ticket and "has superseded this run" in str(error):
+                # A driver that was started earlier may plan later: then that one continues, and this one ends.
+                query.notes.append(f"the run that planned last is superseded: {error}")
         elif self.is_newest and self.started_at > query.environment.quiet_at + 200:
             query.notes.append(f"batch {batch} fails though no fault is left: {error!r}")
 

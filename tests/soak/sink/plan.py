@@ -42,6 +42,7 @@ _CASES: dict[Delivery, dict[str | None, tuple[Fault, ...]]] = {
         "staged": _ON_EXECUTORS,
         "before InitProducerId": _PROCESSES,
         "after InitProducerId": (*_PROCESSES, *_BROKERS),
+        "sink state read before fencing": _PROCESSES,
         "sink state read": _PROCESSES,
         "sending in the transaction": (*_PROCESSES, *_BROKERS),
         "before the sink state": _PROCESSES,

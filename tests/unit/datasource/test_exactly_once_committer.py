@@ -23,7 +23,7 @@ from pyspark_kafka_direct.datasource.write_task import (
     resolve_attempt,
 )
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
-from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer.exactly_once import CommitResult
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 from pyspark_kafka_direct.producer.staging_location import StagingLocation
@@ -36,20 +36,23 @@ if TYPE_CHECKING:
 QUERY_ID, RUN_ID = str(uuid.uuid4()), str(uuid.uuid4())
 STREAM_TASK = WriteTaskContext(3, 1, QUERY_ID, 7, None, RUN_ID)
 BATCH_TASK = WriteTaskContext(3, 1, job_group="mine")
+TICKET = Ticket("topic id", 42)
 
 
 def test_a_batch_is_identified_by_its_query_or_its_job() -> None:
-    assert resolve_attempt(STREAM_TASK, None) == BatchAttempt("stream", QUERY_ID, RUN_ID, 7)
-    assert resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=False)) == BatchAttempt(
-        "foreach", QUERY_ID, RUN_ID, 7
+    assert resolve_attempt(STREAM_TASK, None, TICKET) == BatchAttempt("stream", QUERY_ID, RUN_ID, 7, TICKET)
+    assert resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=False), TICKET) == BatchAttempt(
+        "foreach", QUERY_ID, RUN_ID, 7, TICKET
     )
-    assert resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=True)) == BatchAttempt.of_job("x")
-    assert resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=False)) == BatchAttempt.of_job("x", named=False)
+    assert resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=True), TICKET) == BatchAttempt.of_job("x", TICKET)
+    assert resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=False), TICKET) == BatchAttempt.of_job(
+        "x", TICKET, named=False
+    )
 
 
 def test_a_job_id_within_foreach_batch_is_rejected() -> None:
     with pytest.raises(OptionError, match="jobId cannot be used within foreachBatch"):
-        resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=True))
+        resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=True), TICKET)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +62,12 @@ def test_a_job_group_that_is_no_run_id_is_rejected(group: str | None) -> None:
     task = WriteTaskContext(3, 1, QUERY_ID, 7, None, group)
     for job in (None, BatchWriteJob("x", from_option=False)):
         with pytest.raises(OptionError, match="setJobGroup"):
-            resolve_attempt(task, job)
+            resolve_attempt(task, job, TICKET)
 
 
 def test_a_stream_without_local_properties_is_an_error() -> None:
     with pytest.raises(KafkaDirectError, match=r"sql\.streaming\.queryId"):
-        resolve_attempt(BATCH_TASK, None)
+        resolve_attempt(BATCH_TASK, None, TICKET)
 
 
 def new_committer(location: str | None = None) -> ExactlyOnceCommitter:
@@ -86,7 +89,7 @@ def staged(attempt: BatchAttempt, output: StagedOutput | None = None) -> StagedC
     return StagedCommitMessage(WriteTaskContext(), attempt, output or StagedInline(b"", 0))
 
 
-BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7)
+BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7, TICKET)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +97,9 @@ BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7)
     [
         ([], "0 of 0 tasks"),
         ([staged(BATCH_7), None], "1 of 2 tasks"),
-        ([staged(BATCH_7), staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8))], "for 2 batches"),
+        ([staged(BATCH_7), staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8, TICKET))], "for 2 batches"),
         (
-            [staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8))],
+            [staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8, TICKET))],
             "Spark commits batch 7, but its tasks belong to batch 8",
         ),
     ],

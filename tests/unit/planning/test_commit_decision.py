@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyspark_kafka_direct.errors import TransactionStateError
 from pyspark_kafka_direct.planning.commit_decision import (
-    MAX_RECORDED_RUNS,
     BatchAttempt,
     CommitBatch,
     RejectBatch,
     SinkState,
     SkipBatch,
+    Ticket,
+    decide_before_fencing,
     decide_commit,
     reset_token_for,
 )
@@ -26,18 +27,23 @@ from pyspark_kafka_direct.planning.commit_decision import (
 Q = "query-1"
 
 
-def attempt(batch: int, run: str = "a", digest: str | None = "d", **more: Any) -> BatchAttempt:
-    return BatchAttempt(more.pop("kind", "stream"), more.pop("query", Q), run, batch, digest)
+def ticket(offset: int) -> Ticket:
+    return Ticket("topic id", offset)
 
 
-def state(batch: int, *runs: str, digest: str | None = "d", **more: Any) -> SinkState:
-    return SinkState(more.pop("kind", "stream"), more.pop("query", Q), batch, runs or ("a",), digest)
+def attempt(batch: int, run: str = "a", digest: str | None = "d", planned: int = 100, **more: Any) -> BatchAttempt:
+    return BatchAttempt(more.pop("kind", "stream"), more.pop("query", Q), run, batch, ticket(planned), digest)
+
+
+def state(batch: int, run: str = "a", digest: str | None = "d", planned: int = 50, **more: Any) -> SinkState:
+    return SinkState(more.pop("kind", "stream"), more.pop("query", Q), run, batch, ticket(planned), digest)
 
 
 def sent(previous: SinkState | None, now: BatchAttempt, token: str | None = None) -> SinkState:
-    decision = decide_commit(previous, now, token)
-    assert isinstance(decision, CommitBatch), decision
-    return decision.state
+    assert decide_commit(previous, now, token) == CommitBatch()
+    if previous is not None:
+        assert decide_before_fencing(previous, now, token) is None
+    return now.state()
 
 
 def rejected(previous: SinkState | None, now: BatchAttempt, token: str | None = None) -> RejectBatch:
@@ -49,22 +55,20 @@ def rejected(previous: SinkState | None, now: BatchAttempt, token: str | None = 
 def test_batches_of_one_run_follow_one_another() -> None:
     last = None
     for batch in range(5):
-        last = sent(last, attempt(batch, digest=str(batch)))
-        assert last == state(batch, "a", digest=str(batch))
+        last = sent(last, attempt(batch, digest=str(batch), planned=batch))
+        assert last == state(batch, digest=str(batch), planned=batch)
 
 
-def test_a_batch_replayed_after_a_restart_is_skipped_and_the_state_is_updated() -> None:
-    decision = decide_commit(state(7, "a"), attempt(7, "b"))
-    assert decision == SkipBatch(state(7, "a", "b"))
-    assert sent(state(7, "a", "b"), attempt(8, "b")) == state(8, "a", "b")
+def test_a_batch_replayed_after_a_restart_is_skipped() -> None:
+    assert decide_commit(state(7, "a"), attempt(7, "b")) == SkipBatch()
+    assert decide_before_fencing(state(7, "a"), attempt(7, "b")) is None
+    assert sent(state(7, "a"), attempt(8, "b")) == state(8, "b", planned=100)
 
 
 def test_a_batch_that_is_committed_twice_is_skipped() -> None:
-    assert decide_commit(state(7, "a"), attempt(7, "a")) == SkipBatch(None)
-
-
-def test_a_restart_sends_a_batch_that_was_not_sent() -> None:
-    assert sent(state(7, "a"), attempt(8, "b")) == state(8, "a", "b")
+    for kind in ("stream", "foreach"):
+        now = attempt(7, kind=kind)
+        assert decide_commit(now.state(), now) == SkipBatch()
 
 
 def test_a_restored_backup_of_the_checkpoint_is_rejected_and_not_skipped() -> None:
@@ -87,27 +91,49 @@ def test_a_copied_checkpoint_does_not_skip_the_batch_of_the_other_one() -> None:
 
 
 def test_a_superseded_run_fails_permanently() -> None:
-    superseded = state(6, "a", "b")
-    rejection = rejected(superseded, attempt(7, "a"))
-    assert rejection.token is None
-    assert "run b fenced it and sent batch 6" in rejection.reason
-    assert "This run cannot continue" in str(rejection.error("p.sink"))
-    assert "resetTransactionState" not in str(rejection.error("p.sink"))
-    # Not even a correct token helps, nor does the next batch id.
-    assert rejected(superseded, attempt(7, "a"), reset_token_for(superseded, attempt(7, "a"))).token is None
-    assert rejected(superseded, attempt(6, "a")).token is None
+    superseded = state(7, "b", planned=60)
+    for now in (attempt(7, planned=59), attempt(8, planned=59)):  # of a driver that planned earlier, and hung
+        rejection = rejected(superseded, now, reset_token_for(superseded, now))
+        assert rejection.token is None
+        assert "run b, which planned later, has superseded this run and sent batch 7" in rejection.reason
+        assert "This run cannot continue" in str(rejection.error("p.sink"))
+        assert "resetTransactionState" not in str(rejection.error("p.sink"))
+        assert decide_before_fencing(superseded, now) == rejection
+
+
+def test_a_run_that_planned_later_continues_after_another_run_sent_its_batch() -> None:
+    assert decide_commit(state(7, "b", planned=60), attempt(7, "a", planned=61)) == SkipBatch()
+    assert sent(state(7, "b", planned=60), attempt(8, "a", planned=70)).run == "a"
+
+
+def test_tickets_of_a_recreated_topic_are_not_compared() -> None:
+    other = Ticket("other id", 1_000)
+    assert not other.is_newer_than(ticket(1))
+    assert not ticket(1_000).is_newer_than(other)
+    assert ticket(2).is_newer_than(ticket(1))
+    assert not ticket(1).is_newer_than(ticket(1))
+    assert decide_commit(replace(state(7, "b"), ticket=other), attempt(8, "a")) == CommitBatch()
+
+
+@pytest.mark.parametrize("batch", [0, 6, 9])
+def test_only_another_query_or_a_newer_ticket_rejects_before_fencing(batch: int) -> None:
+    """The record may be that of the batch before: control records follow after the response to EndTxn."""
+    assert decide_before_fencing(state(7), attempt(batch, "b")) is None
+    assert decide_before_fencing(state(7), attempt(batch, "b", query="query-2")) is not None
 
 
 def test_if_the_offsets_cannot_be_read_the_batch_id_decides() -> None:
     unreadable = state(7, "a", digest=None)
-    assert decide_commit(unreadable, attempt(7, "b", None)) == SkipBatch(state(7, "a", "b", digest=None))
-    assert decide_commit(unreadable, attempt(7, "b", "d")) == SkipBatch(state(7, "a", "b", digest="d"))
-    assert decide_commit(state(7, "a"), attempt(7, "b", None)) == SkipBatch(state(7, "a", "b"))
+    assert decide_commit(unreadable, attempt(7, "b", None)) == SkipBatch()
+    assert decide_commit(unreadable, attempt(7, "b", "d")) == SkipBatch()
+    assert decide_commit(state(7, "a"), attempt(7, "b", None)) == SkipBatch()
 
 
 def test_a_query_that_was_at_least_once_before_is_rejected() -> None:
     rejection = rejected(None, attempt(12))
-    assert "batch 12 of query query-1 is to be sent, but there is no sink state record of batch 11" in rejection.reason
+    assert (
+        "batch 12 of query query-1 is to be sent, but there is no sink state record of an earlier" in rejection.reason
+    )
     assert "written at-least-once" in rejection.reason
 
 
@@ -135,9 +161,9 @@ def test_a_new_checkpoint_is_rejected_unless_the_token_allows_it() -> None:
     rejection = rejected(state(7, "a"), attempt(0, "b", query="query-2"))
     assert "new checkpoint" in rejection.reason
     after = sent(state(7, "a"), attempt(0, "b", query="query-2"), rejection.token)
-    assert after == SinkState("stream", "query-2", 0, ("a", "b"), "d")
-    # The previous run is superseded, although it belongs to another query.
-    assert rejected(after, attempt(8, "a")).token is None
+    assert after == state(0, "b", query="query-2", planned=100)
+    # The first query is another one now.
+    assert "needs its own" in rejected(after, attempt(8, "a", planned=110)).reason
 
 
 def test_the_error_contains_the_token_and_how_to_use_it() -> None:
@@ -153,8 +179,8 @@ def test_a_token_that_stays_in_the_code_has_no_further_effect() -> None:
     previous, now = state(180, "a"), attempt(100, "b")
     token = rejected(previous, now).token
     after = sent(previous, now, token)
-    assert sent(after, attempt(101, "b"), token) == state(101, "a", "b")
-    assert decide_commit(after, attempt(100, "c"), token) == SkipBatch(state(100, "a", "b", "c"))
+    assert sent(after, attempt(101, "b", planned=101), token) == state(101, "b", planned=101)
+    assert decide_commit(after, attempt(100, "c"), token) == SkipBatch()
     # Another query, another batch, another sink state: rejected again.
     assert rejected(after, attempt(0, "x", query="query-2"), token).token != token
     assert rejected(previous, attempt(99, "b"), token).token != token
@@ -165,118 +191,91 @@ def test_a_token_that_stays_in_the_code_has_no_further_effect() -> None:
 def test_a_token_for_a_missing_state_is_valid_for_a_missing_state_only() -> None:
     token = rejected(None, attempt(12)).token
     after = sent(None, attempt(12), token)
-    assert decide_commit(after, attempt(12, "b"), token) == SkipBatch(state(12, "a", "b"))
+    assert decide_commit(after, attempt(12, "b"), token) == SkipBatch()
     assert rejected(None, attempt(13), token).token != token
 
 
 def test_a_token_allows_a_batch_id_that_was_sent_with_other_ranges() -> None:
     previous, now = state(5, "b", digest="x"), attempt(5, "c", "y")
-    assert sent(previous, now, rejected(previous, now).token) == state(5, "b", "c", digest="y")
-
-
-def test_the_runs_are_bounded_and_each_is_listed_once() -> None:
-    last = sent(None, attempt(0, "run-0"))
-    for batch in range(1, 120):
-        last = sent(last, attempt(batch, f"run-{batch // 2}"))
-    assert last.runs == tuple(f"run-{number}" for number in range(60 - MAX_RECORDED_RUNS, 60))
+    assert sent(previous, now, rejected(previous, now).token) == state(5, "c", digest="y", planned=100)
 
 
 class TestForeachBatch:
     """Batch writes in foreachBatch, which Spark may replay."""
 
     def test_gaps_are_allowed(self) -> None:
-        first = sent(None, attempt(3, kind="foreach"))
-        assert sent(first, attempt(9, kind="foreach")).batch == 9
+        first = sent(None, attempt(0, kind="foreach"))
+        assert sent(first, attempt(9, kind="foreach", planned=101)).batch == 9
+
+    def test_a_later_batch_without_a_record_is_rejected(self) -> None:
+        """A changed topic or prefix wrote the replayed batch again, because no record counted as nothing sent."""
+        now = attempt(5, kind="foreach")
+        rejection = rejected(None, now)
+        assert "batch 5 of query query-1 is to be sent, but there is no sink state record" in rejection.reason
+        assert sent(None, now, rejection.token) == now.state()
 
     def test_a_replay_is_skipped(self) -> None:
-        previous = state(3, "a", kind="foreach")
-        assert decide_commit(previous, attempt(3, "b", kind="foreach")) == SkipBatch(state(3, "a", "b", kind="foreach"))
+        assert decide_commit(state(3, kind="foreach"), attempt(3, "b", kind="foreach")) == SkipBatch()
 
     def test_a_second_write_of_one_batch_is_rejected(self) -> None:
-        first = sent(None, attempt(3, kind="foreach"))
-        assert "once per transactionalIdPrefix" in rejected(first, attempt(3, kind="foreach")).reason
-        # Also in the replay, where the first write was skipped.
-        updated_state = decide_commit(first, attempt(3, "b", kind="foreach"))
-        assert isinstance(updated_state, SkipBatch)
-        assert updated_state.updated_state is not None
-        assert "once per" in rejected(updated_state.updated_state, attempt(3, "b", kind="foreach")).reason
+        first = sent(None, attempt(0, kind="foreach"))
+        assert "once per transactionalIdPrefix" in rejected(first, attempt(0, kind="foreach", planned=101)).reason
 
     def test_an_earlier_batch_is_rejected(self) -> None:
-        assert "restored" in rejected(state(9, "a", kind="foreach"), attempt(3, "b", kind="foreach")).reason
+        assert "restored" in rejected(state(9, kind="foreach"), attempt(3, "b", kind="foreach")).reason
 
     def test_another_query_is_rejected(self) -> None:
         now = attempt(8, "b", kind="foreach", query="query-2")
-        assert "needs its own" in rejected(state(7, "a", kind="foreach"), now).reason
+        assert "needs its own" in rejected(state(7, kind="foreach"), now).reason
 
     def test_a_query_may_change_to_foreach_batch_and_back(self) -> None:
-        after = sent(state(7, "a"), attempt(8, "b", kind="foreach"))
-        assert sent(after, attempt(9, "c")) == state(9, "a", "b", "c")
+        after = sent(state(7), attempt(8, "b", kind="foreach"))
+        assert sent(after, attempt(9, "c", planned=101)) == state(9, "c", planned=101)
 
 
 class TestJobs:
-    """Batch jobs with one prefix run in any order."""
-
-    def test_another_job_is_sent(self) -> None:
-        first = sent(None, BatchAttempt.of_job("monday"))
-        assert first.batch == 0
-        assert sent(first, BatchAttempt.of_job("tuesday")).runs == ("monday", "tuesday")
+    """Each batch job has its own record."""
 
     def test_a_job_that_is_submitted_again_is_skipped(self) -> None:
-        first = sent(None, BatchAttempt.of_job("monday"))
-        assert decide_commit(first, BatchAttempt.of_job("monday")) == SkipBatch(None)
-        second = sent(first, BatchAttempt.of_job("tuesday"))
-        assert decide_commit(second, BatchAttempt.of_job("monday")) == SkipBatch(None)
+        first = sent(None, BatchAttempt.of_job("monday", ticket(1)))
+        assert (first.query, first.run, first.batch) == ("monday", "monday", 0)
+        assert decide_commit(first, BatchAttempt.of_job("monday", ticket(2))) == SkipBatch()
 
-    def test_jobs_without_a_name_evict_no_named_job(self) -> None:
-        rejection = sent(None, BatchAttempt.of_job("monday"))
-        for number in range(2 * MAX_RECORDED_RUNS):
-            nameless = BatchAttempt.of_job(f"{number}", named=False)
-            rejection = sent(rejection, nameless)
-            assert decide_commit(rejection, nameless) == SkipBatch(None)  # as after an unconfirmed commit
-        assert len(rejection.runs) == 2
-        assert decide_commit(rejection, BatchAttempt.of_job("monday")) == SkipBatch(None)
-        assert "the last one sent is a batch job without a name" in rejected(rejection, attempt(0)).reason
+    def test_a_job_that_hung_is_superseded(self) -> None:
+        first = sent(None, BatchAttempt.of_job("monday", ticket(2)))
+        assert rejected(first, BatchAttempt.of_job("monday", ticket(1))).token is None
 
-    def test_a_job_cannot_use_the_prefix_of_a_query(self) -> None:
-        rejection = rejected(state(7, "a"), BatchAttempt.of_job("monday"))
-        assert "batch 7 of query query-1" in rejection.reason
-
-    def test_a_query_cannot_use_the_prefix_of_jobs(self) -> None:
-        first = sent(None, BatchAttempt.of_job("monday"))
+    def test_a_query_cannot_use_the_record_of_a_job(self) -> None:
+        first = sent(None, BatchAttempt.of_job("monday", ticket(1)))
         assert "batch job monday" in rejected(first, attempt(0)).reason
-        assert "batch job monday" in rejected(first, attempt(0, kind="foreach")).reason
         # Not even a query with the job's name.
         assert "batch job monday" in rejected(first, attempt(0, query="monday")).reason
+        assert (
+            "batch 7 of query monday"
+            in rejected(state(7, query="monday"), BatchAttempt.of_job("monday", ticket(99))).reason
+        )
 
 
+tickets = st.builds(Ticket, st.sampled_from(["id-1", "id-2"]), st.integers(0, 5))
 states = st.builds(
     SinkState,
     st.sampled_from(["stream", "foreach", "job"]),
     st.text(max_size=5),
+    st.text(max_size=5),
     st.integers(0, 2**40),
-    st.lists(st.text(max_size=5), min_size=1, max_size=60).map(tuple),
+    st.builds(Ticket, st.text(max_size=5), st.integers(0, 2**40)),
     st.none() | st.text(max_size=5),
 )
-attempts = st.builds(BatchAttempt.of_job, st.sampled_from(["job-1", "job-2"])) | st.builds(
+attempts = st.builds(BatchAttempt.of_job, st.sampled_from(["job-1", "job-2"]), tickets) | st.builds(
     BatchAttempt,
     st.sampled_from(["stream", "foreach"]),
     st.sampled_from([Q, "other"]),
     st.sampled_from("abc"),
     st.integers(0, 4),
+    tickets,
     st.none() | st.sampled_from("xy"),
 )
-job_states = st.lists(st.sampled_from(["job-1", "job-2", "job-3"]), min_size=1, unique=True).map(
-    lambda jobs: SinkState("job", jobs[-1], 0, tuple(jobs))
-)
-query_states = st.builds(
-    SinkState,
-    st.sampled_from(["stream", "foreach"]),
-    st.sampled_from([Q, "other"]),
-    st.integers(0, 4),
-    st.lists(st.sampled_from("abc"), min_size=1, unique=True).map(tuple),
-    st.none() | st.sampled_from("xy"),
-)
-optional_states = st.none() | job_states | query_states
+optional_states = st.none() | attempts.map(BatchAttempt.state)
 
 
 @given(states)
@@ -285,7 +284,8 @@ def test_states_survive_json(wanted: SinkState) -> None:
     assert SinkState.from_json(wanted.to_json().encode()) == wanted
 
 
-GOOD: dict[str, Any] = {"version": 1, "kind": "stream", "query": "q", "batch": 1, "digest": None, "runs": ["a"]}
+GOOD: dict[str, Any] = {"version": 1, "kind": "stream", "query": "q", "batch": 1, "digest": None, "run": "a"}
+GOOD["ticket"] = ["topic id", 3]
 
 
 @pytest.mark.parametrize(
@@ -299,13 +299,15 @@ GOOD: dict[str, Any] = {"version": 1, "kind": "stream", "query": "q", "batch": 1
         {"batch": True},
         {"batch": -1},
         {"digest": 5},
-        {"runs": []},
-        {"runs": [1]},
-        {"runs": "a"},
+        {"run": None},
+        {"ticket": None},
+        {"ticket": ["topic id"]},
+        {"ticket": [3, "topic id"]},
+        {"ticket": ["topic id", -1]},
     ],
 )
 def test_an_invalid_state_is_an_error(change: dict[str, Any]) -> None:
-    assert SinkState.from_json(json.dumps(GOOD)) == SinkState("stream", "q", 1, ("a",))
+    assert SinkState.from_json(json.dumps(GOOD)) == SinkState("stream", "q", "a", 1, ticket(3))
     with pytest.raises(TransactionStateError, match=f"cannot be read: .*{next(iter(change))} is"):
         SinkState.from_json(json.dumps(GOOD | change))
 
@@ -318,11 +320,10 @@ def test_other_bytes_are_an_error_and_not_a_missing_state(text: bytes) -> None:
 
 @given(optional_states, attempts)
 def test_a_batch_that_was_sent_is_skipped_when_it_is_replayed(previous: SinkState | None, now: BatchAttempt) -> None:
-    decision = decide_commit(previous, now)
-    if not isinstance(decision, CommitBatch):
+    if not isinstance(decide_commit(previous, now), CommitBatch):
         return
-    again = replace(now, run=now.query if now.kind == "job" else "later")
-    assert isinstance(decide_commit(decision.state, again), SkipBatch)
+    again = replace(now, run=now.query if now.kind == "job" else "later", ticket=now.ticket._replace(offset=10))
+    assert isinstance(decide_commit(now.state(), again), SkipBatch)
 
 
 @given(optional_states, attempts)
@@ -349,34 +350,40 @@ class Histories(RuleBasedStateMachine):
         self.state: SinkState | None = None
         self.topic: list[int] = []
         self.committed = -1  # Spark's commit log
-        self.drivers: dict[str, int] = {}  # the next batch of each
+        self.drivers: dict[str, tuple[int, int]] = {}  # the next batch of each, and its ticket
         self.started = 0
+        self.tickets = 0
 
     @rule()
     def start(self) -> None:
         self.started += 1
-        self.drivers[f"run-{self.started}"] = self.committed + 1
+        self.plan(f"run-{self.started}", self.committed + 1)
+
+    def plan(self, run: str, batch: int) -> None:
+        self.tickets += 1
+        self.drivers[run] = (batch, self.tickets)
 
     @precondition(lambda self: self.drivers)
     @rule(data=st.data(), dies=st.booleans())
     def commit(self, data: st.DataObject, dies: bool) -> None:
         run = data.draw(st.sampled_from(sorted(self.drivers)))
-        batch = self.drivers[run]
-        decision = decide_commit(self.state, attempt(batch, run, f"offsets of {batch}"))
+        batch, planned = self.drivers[run]
+        now = attempt(batch, run, f"offsets of {batch}", planned)
+        decision = decide_commit(self.state, now)
         if isinstance(decision, RejectBatch):
             assert decision.token is None or batch <= self.state.batch  # type: ignore[union-attr]
+            # The newest driver is never rejected, so the query continues.
+            assert planned < self.state.ticket.offset or batch <= self.committed  # type: ignore[union-attr]
             del self.drivers[run]
             return
         if isinstance(decision, CommitBatch):
             self.topic.append(batch)
-            self.state = decision.state
-        else:
-            self.state = decision.updated_state or self.state
-        if dies:  # before Spark's own commit
+            self.state = now.state()
+        if dies or batch <= self.committed:  # before Spark's own commit, or in it, as the batch has an entry
             del self.drivers[run]
         else:
-            self.committed = max(self.committed, batch)
-            self.drivers[run] = batch + 1
+            self.committed = batch
+            self.plan(run, batch + 1)
 
     @invariant()
     def every_batch_is_there_once(self) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.unit.client.fake_systems import FakeTimeSystem
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, OutcomeUnknownError, ProducerFencedError
+from pyspark_kafka_direct.errors import OutcomeUnknownError, ProducerFencedError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
-from pyspark_kafka_direct.producer.sink_state_store import SinkStateRecord, SinkStateStore, StoredSinkState
+from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+from pyspark_kafka_direct.producer.transactional_records import KeyRecord
 from pyspark_kafka_direct.records import EncodedBatch
 
 if TYPE_CHECKING:
@@ -115,24 +116,44 @@ class FakeTransactionalProducer:
             self._log.end(self._epoch, commit=False)
 
 
+class FoundRecords(NamedTuple):
+    newest: KeyRecord | None
+    undecided: KeyRecord | None
+
+
+class FakeSinkStatePartition:
+    """Reads the fake log, possibly from a broker that lags."""
+
+    def __init__(self, log: FakeTransactionLog) -> None:
+        self._log = log
+
+    def end(self, _: object) -> int:
+        self._log.step("read")
+        return max(0, len(self._log.log) - self._log.lag())
+
+    def start(self, _: object) -> int:
+        return 0
+
+    def find_newest(self, _key: bytes, first: int, until: int, *_args: object, **_more: object) -> FoundRecords:
+        newest = undecided = None
+        for offset in range(first, until):
+            value, _ = self._log.log[offset]
+            if value is not None:
+                undecided = KeyRecord(offset, value)
+                continue
+            if undecided is not None and self._log.log[undecided.offset][1] == "committed":
+                newest = undecided
+            undecided = None
+        return FoundRecords(newest, undecided)
+
+
 class FakeSinkStateStore(SinkStateStore):
-    """Reads sink state records from the fake log, possibly from a broker that lags."""
+    """Reads sink state records from the fake log."""
 
     def __init__(self, log: FakeTransactionLog) -> None:
         super().__init__(fake_cluster(), SINK_STATE_TOPIC)
-        self._transaction_log = log
-
-    def read_newest(self, key: str, deadline: object = None) -> StoredSinkState:
-        self._transaction_log.step("read_newest")
-        end = max(0, len(self._transaction_log.log) - self._transaction_log.lag())
-        if end and self._transaction_log.log[end - 1][0] is not None:
-            raise BrokerTimeoutError("a transaction is open")
-        values = [value for value, state in self._transaction_log.log[:end] if state == "committed"]
-        return StoredSinkState(values[-1] if values else None, end)
-
-    def _find_newest(self, key: bytes, first: int, until: int, *_: object, **__: object) -> SinkStateRecord | None:
-        values = [value for value, _ in self._transaction_log.log[first:until] if value is not None]
-        return SinkStateRecord(values[-1]) if values else None
+        partition: Any = FakeSinkStatePartition(log)
+        self._log = partition
 
     def encode(self, key: str, value: bytes | None) -> EncodedBatch:
         return single_record_batch(value or b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,17 @@ from tests.unit.producer.fake_transactions import (
 
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
+    BrokerError,
     BrokerUnreachableError,
     KafkaDirectError,
     OutcomeUnknownError,
     ProducerFencedError,
+    TransactionStateError,
 )
-from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt, Ticket
 from pyspark_kafka_direct.producer import exactly_once
 from pyspark_kafka_direct.producer.exactly_once import CommitResult, ExactlyOnceOptions, commit_batch
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +43,20 @@ def log(monkeypatch: pytest.MonkeyPatch) -> FakeTransactionLog:
     return log
 
 
+TICKETS = itertools.count()
+
+
+def plan(batch: int, run: str = "run-1", query: str = "query") -> BatchAttempt:
+    """Plan a batch: the attempt has a newer ticket than all earlier ones."""
+    return BatchAttempt("stream", query, run, batch, Ticket("id", next(TICKETS)), f"offsets of {batch}")
+
+
 def commit(log: FakeTransactionLog, batch: int, run: str = "run-1") -> CommitResult:
-    attempt = BatchAttempt("stream", "query", run, batch, f"offsets of {batch}")
-    batches = [("t", single_record_batch(b"%d-%d" % (batch, part))) for part in range(2)]
+    return commit_planned(log, plan(batch, run))
+
+
+def commit_planned(log: FakeTransactionLog, attempt: BatchAttempt) -> CommitResult:
+    batches = [("t", single_record_batch(b"%d-%d" % (attempt.batch, part))) for part in range(2)]
     return commit_batch(
         fake_cluster(), ProducerSettings(), FakeSinkStateStore(log), ExactlyOnceOptions("p"), attempt, lambda: batches
     )
@@ -118,7 +133,97 @@ def test_two_drivers_and_their_successors(log: FakeTransactionLog, seed: int) ->
     assert log.data == records_of(BATCHES)
 
 
-@pytest.mark.parametrize("later", ["init_transactions", "read_newest"])
+def test_a_zombie_that_never_wrote_does_not_end_its_successor(log: FakeTransactionLog) -> None:
+    commit(log, 0, "run-a")
+    hanging = plan(1, "run-a")
+    commit(log, 1, "run-b")
+    with pytest.raises(TransactionStateError, match="run run-b, which planned later, has superseded this run"):
+        commit_planned(log, hanging)
+    assert commit(log, 2, "run-b").newly_committed
+    assert log.data == records_of(3)
+
+
+def test_a_query_with_a_copied_prefix_is_rejected_before_it_fences(log: FakeTransactionLog) -> None:
+    commit(log, 0)
+    steps: list[str] = []
+    log.step = steps.append
+    with pytest.raises(TransactionStateError, match="Another query uses this transactionalIdPrefix"):
+        commit_planned(log, plan(1, "run-9", "another query"))
+    assert "init_transactions" not in steps
+
+
+def test_a_rejected_zombie_fences_nobody(log: FakeTransactionLog) -> None:
+    hanging = plan(0, "run-a")
+    commit(log, 0, "run-b")
+    steps: list[str] = []
+    log.step = steps.append
+    with pytest.raises(TransactionStateError):
+        commit_planned(log, hanging)
+    assert "init_transactions" not in steps
+
+
+@pytest.mark.parametrize("fenced", [1, 2, 3])
+def test_a_fenced_writer_starts_again_at_most_three_times(log: FakeTransactionLog, fenced: int) -> None:
+    fencings = 0
+
+    def step(name: str) -> None:
+        nonlocal fencings
+        if name == "flush" and fencings < fenced:
+            fencings += 1
+            log.acquire()
+            raise ProducerFencedError("fenced")
+
+    log.step = step
+    if fenced == 3:
+        with pytest.raises(ProducerFencedError):
+            commit(log, 0)
+        return
+    assert commit(log, 0).newly_committed
+    assert log.data == records_of(1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    ],
+)
+def test_a_batch_is_sent_again_after_an_error_that_a_new_transaction_resolves(
+    log: FakeTransactionLog, code: ErrorCode
+) -> None:
+    failed: list[str] = []
+
+    def step(name: str) -> None:
+        if name == "flush" and not failed:
+            failed.append(name)
+            raise error_for(code, "writing records")
+
+    log.step = step
+    assert commit(log, 0).newly_committed
+    assert failed
+    assert log.data == records_of(1)
+
+
+def test_other_errors_are_not_retried(log: FakeTransactionLog) -> None:
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if name == "flush":
+            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "writing records")
+
+    log.step = step
+    with pytest.raises(BrokerError):
+        commit(log, 0)
+    assert steps.count("init_transactions") == 1
+
+
+@pytest.mark.parametrize("later", ["init_transactions", "read"])
 def test_an_outcome_that_stays_unknown_is_not_reported_as_a_failure(log: FakeTransactionLog, later: str) -> None:
     """After a failure, users may send the batch again."""
     log.outcome_unknown = lambda: True
@@ -150,7 +255,7 @@ def test_an_error_after_the_outcome_was_resolved_is_a_failure(log: FakeTransacti
     assert log.data == []
 
 
-def test_fencing_is_reported_while_the_outcome_is_unknown(log: FakeTransactionLog) -> None:
+def test_fencing_while_the_outcome_is_unknown_is_not_reported_as_a_failure(log: FakeTransactionLog) -> None:
     log.outcome_unknown = lambda: True
     steps: list[str] = []
 
@@ -160,5 +265,5 @@ def test_fencing_is_reported_while_the_outcome_is_unknown(log: FakeTransactionLo
         steps.append(name)
 
     log.step = step
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(OutcomeUnknownError, match="fenced"):
         commit(log, 0)

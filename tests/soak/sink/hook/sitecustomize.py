@@ -49,13 +49,14 @@ STEPS = {
     "staging": Step("producer.row_writer:RowWriter.write", "before", "task"),
     "staged": Step("producer.row_writer:RowWriter.flush", "after", "task"),
     # Exactly once, in the commit step.
+    "sink state read before fencing": Step("producer.sink_state_store:SinkStateStore.read", "after", "commit"),
     "before InitProducerId": Step(
         "producer.transactional_producer:TransactionalProducer.init_transactions", "before", "commit"
     ),
     "after InitProducerId": Step(
         "producer.transactional_producer:TransactionalProducer.init_transactions", "after", "commit"
     ),
-    "sink state read": Step("producer.sink_state_store:SinkStateStore.read_newest", "after", "commit"),
+    "sink state read": Step("producer.sink_state_store:SinkStateStore.read_decided", "after", "commit"),
     "sending in the transaction": Step(
         "producer.transactional_producer:TransactionalProducer.send", "before", "commit"
     ),

@@ -1,0 +1,128 @@
+"""Finds the newest record of a key in a partition, and whether its transaction was committed, aborted or is open.
+
+A read with ``read_committed`` ends at the first open transaction of any writer. This reads all records, and decides
+each one by the next control record of the producer id that wrote it. So transactions of other writers do not matter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.consumer.fetcher import Fetcher, ReadReplica
+from pyspark_kafka_direct.consumer.range_request import ReadCounts
+from pyspark_kafka_direct.records import create_decoder
+from pyspark_kafka_direct.records.python.batch_format import HEADER, MAGIC, BadRecordError, read_header
+from pyspark_kafka_direct.records.python.batch_reader import is_abort_marker, validate_batch
+from pyspark_kafka_direct.records.python.batch_scan import scan_batches
+from pyspark_kafka_direct.records.record_errors import record_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.records import AbortedTransaction
+    from pyspark_kafka_direct.records.python.batch_format import BatchHeader
+    from pyspark_kafka_direct.records.python.batch_scan import BatchExtent
+
+
+def read_key(cluster: ClusterClient, key: bytes, request: RangeRequest) -> TransactionalRecords:
+    """Read a range to its end, and return the records of a key."""
+    found = TransactionalRecords(key, request)
+    fetch = FetchSettings(isolation_level="read_uncommitted")
+    partition = request.offsets.topic_partition
+    leader = cluster.known_leaders([partition]).get(partition)
+    replica = ReadReplica(cluster.settings, fetch, partition, None, leader, cluster.pool)
+    fetcher = Fetcher(cluster.settings, fetch, request, replica, found, ReadCounts(), system=cluster.pool.system)
+    try:
+        for _ in fetcher.run():
+            pass
+    finally:
+        replica.release()
+    return found
+
+
+class KeyRecord(NamedTuple):
+    """A record of the key."""
+
+    offset: int
+    value: bytes | None  # None: a tombstone
+
+
+class TransactionalRecords:
+    """Handles the record batches of a range (a ``RecordHandler`` of the fetcher) for one key."""
+
+    def __init__(self, key: bytes, request: RangeRequest) -> None:
+        self.newest: KeyRecord | None = None  # that was committed, or written without a transaction
+        self.next_offset = request.offsets.from_offset
+        self._key = key
+        self._request = request
+        self._open: dict[int, KeyRecord] = {}  # the newest record of each producer id whose outcome is not known yet
+
+    @property
+    def undecided(self) -> KeyRecord | None:
+        """The newest record, if it is newer than ``newest`` and its transaction has no control record."""
+        last = max(self._open.values(), default=None, key=lambda record: record.offset)
+        return None if last is None or (self.newest is not None and self.newest.offset > last.offset) else last
+
+    def skip_to(self, offset: int) -> None:
+        """Resume at a later offset, because there are no records before it."""
+        self.next_offset = offset
+
+    def feed(self, records: memoryview, aborted: Sequence[AbortedTransaction] = ()) -> None:
+        """Handle one fetch response, and update ``next_offset``."""
+        scanned = scan_batches(records, self.next_offset, self._request.offsets.until_offset)
+        try:
+            for extent in scanned.extents:
+                self._handle(extent, bytes(records[extent.start : extent.end]))
+            if scanned.error is not None:
+                raise scanned.error
+        except BadRecordError as error:
+            topic, partition = self._request.offsets.topic_partition
+            offset = self.next_offset if error.offset is None else error.offset
+            raise record_error(error.kind, error.message, topic=topic, partition=partition, offset=offset) from None
+        self.next_offset = scanned.next_offset
+
+    def _handle(self, extent: BatchExtent, batch: bytes) -> None:
+        header = read_header(batch[: HEADER.size]) if extent.magic == MAGIC else None
+        if header is not None and header.is_control:
+            validate_batch(header, batch, crc=True)
+            if header.records:
+                self._end_transaction(header, batch)
+            return
+        record = self._last_record(batch)
+        if record is None:
+            return
+        if header is not None and header.is_transactional:
+            self._open[header.producer_id] = record
+        else:
+            self._add(record)
+
+    def _end_transaction(self, header: BatchHeader, batch: bytes) -> None:
+        record = self._open.pop(header.producer_id, None)
+        if record is not None and not is_abort_marker(header, batch, self._request.max_batch_bytes):
+            self._add(record)
+
+    def _add(self, record: KeyRecord) -> None:
+        if self.newest is None or record.offset > self.newest.offset:
+            self.newest = record
+
+    def _last_record(self, batch: bytes) -> KeyRecord | None:
+        """Return the last record of the key in a batch."""
+        request = self._request
+        decoder = create_decoder(
+            topic=request.offsets.topic,
+            partition=request.offsets.partition,
+            from_offset=self.next_offset,
+            until_offset=request.offsets.until_offset,
+            columns=("key", "value", "offset"),
+            max_batch_bytes=request.max_batch_bytes,
+        )
+        decoder.feed(batch)
+        last = None
+        while (rows := decoder.read()) is not None:
+            for row in rows.to_pylist():
+                if row["key"] == self._key:
+                    last = KeyRecord(row["offset"], row["value"])
+        return last
