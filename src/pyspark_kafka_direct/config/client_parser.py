@@ -114,12 +114,12 @@ def _compression_level(parsed: ParsedConfig, codec: str) -> int | None:
     if option is None:
         return None
     level = parsed.get_optional_int(option.name)
-    if level is not None:
+    if option.name in parsed.given_names:
         # In Java -1 is gzip's default level (Deflater.DEFAULT_COMPRESSION), but one of zstd's negative, fast levels.
         return None if codec == "gzip" and level == -1 else level
     # librdkafka's option for all codecs, in which -1 is the default level of each.
     common_level = parsed.strings.get("compression.level")
     if common_level is None or common_level.strip() == "-1":
-        return None
+        return level
     # The value was parsed with the limits of all codecs; here those of the codec in use apply.
     return cast("int", parse_value(option, common_level, parsed.name_of("compression.level")))

@@ -55,7 +55,7 @@ _APPLIED: Final = (
     ),
     producer_option("compression.gzip.level", None, "Level of gzip. -1 is the default of gzip.", low=-1, high=9),
     producer_option("compression.lz4.level", None, "Level of lz4.", high=17),
-    producer_option("compression.zstd.level", None, "Level of zstd.", low=-131_072, high=22),
+    producer_option("compression.zstd.level", 1, "Level of zstd (3 in the Java client).", low=-131_072, high=22),
     producer_option(
         "compression.level",
         None,

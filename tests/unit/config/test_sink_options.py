@@ -103,7 +103,7 @@ def test_names_of_librdkafka() -> None:
         kafka_message_timeout_ms="7",
         kafka_message_max_bytes="8",
     )
-    assert settings == ProducerSettings(codec="zstd", delivery_timeout_ms=7, max_request_bytes=8)
+    assert settings == ProducerSettings(codec="zstd", level=1, delivery_timeout_ms=7, max_request_bytes=8)
 
 
 @pytest.mark.parametrize(("text", "acks"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
@@ -136,13 +136,15 @@ def test_idempotence_allows_five_requests_in_flight() -> None:
 @pytest.mark.parametrize(
     ("options", "level"),
     [
-        ({"kafka_compression_type": "zstd"}, None),
+        ({"kafka_compression_type": "zstd"}, 1),
+        ({"kafka_compression_type": "zstd", "kafka_compression_zstd_level": "3"}, 3),
         ({"kafka_compression_type": "zstd", "kafka_compression_zstd_level": "-1"}, -1),
         ({"kafka_compression_type": "gzip", "kafka_compression_gzip_level": "-1"}, None),
         ({"kafka_compression_type": "gzip", "kafka_compression_gzip_level": "9"}, 9),
         ({"kafka_compression_type": "gzip", "kafka_compression_zstd_level": "9"}, None),
         ({"kafka_compression_type": "lz4", "kafka_compression_level": "3"}, 3),
-        ({"kafka_compression_type": "zstd", "kafka_compression_level": "-1"}, None),
+        ({"kafka_compression_type": "zstd", "kafka_compression_level": "-1"}, 1),
+        ({"kafka_compression_type": "zstd", "kafka_compression_level": "5"}, 5),
         ({"kafka_compression_type": "zstd", "kafka_compression_level": "5", "kafka_compression_zstd_level": "6"}, 6),
         ({"kafka_compression_type": "snappy", "kafka_compression_level": "5"}, None),
         ({"kafka_compression_level": "5"}, None),
