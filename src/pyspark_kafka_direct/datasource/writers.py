@@ -6,11 +6,13 @@ process commits: a batch query sends it the pickled writer, a stream creates ano
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
 from pyspark_kafka_direct.datasource.write_task import (
@@ -21,6 +23,7 @@ from pyspark_kafka_direct.datasource.write_task import (
     TaskCommitMessage,
     WrittenCommitMessage,
 )
+from pyspark_kafka_direct.planning.hints import listed
 from pyspark_kafka_direct.spark.listener_files import save_write_report
 from pyspark_kafka_direct.spark.spark_versions import arrow_stream_writer_class
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_process
@@ -125,6 +128,7 @@ def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | Non
     from pyspark_kafka_direct.client.connection_pool import POOL
 
     job = BatchWriteJob(POOL.system.nonce() if options.job_id is None else options.job_id, options.job_id is not None)
+    _warn_of_unwritten_columns(schema, options.topic)
     options_of_task = _task_options(options, schema, job)
     if options.delivery_guarantee == "at-least-once":
         return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
@@ -136,6 +140,8 @@ def stream_writer(
     options: SinkOptions, schema: StructType, checkpoint: str | None, *, starting: bool
 ) -> DataSourceStreamArrowWriter:
     """Return the writer of a micro-batch; ``starting`` is false in the process that commits or aborts the batch."""
+    if starting:
+        _warn_of_unwritten_columns(schema, options.topic)
     options_of_task = _task_options(options, schema, None)
     if options.delivery_guarantee == "at-least-once":
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
@@ -155,6 +161,16 @@ def _task_options(options: SinkOptions, schema: StructType, job: BatchWriteJob |
         "stamp": options.stamp_batch,
         "job": job,
     }
+
+
+def _warn_of_unwritten_columns(schema: StructType, topic: str | None) -> None:
+    written = dataclasses.astuple(resolve_write_schema(schema, topic))
+    unwritten = [name for position, name in enumerate(schema.fieldNames()) if position not in written]
+    if unwritten:
+        warn_once(
+            f"the columns {listed(unwritten)} are not written, but Spark serializes them for Python; select only the "
+            "columns to write"
+        )
 
 
 def _staging_task(committer: ExactlyOnceCommitter, options_of_task: dict[str, Any]) -> StagingWriteTask:

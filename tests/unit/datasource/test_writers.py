@@ -1,0 +1,51 @@
+"""The warning about columns of a frame that are not written."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pyspark_kafka_direct.config import option_messages
+from pyspark_kafka_direct.config.sink_options import parse_sink_options
+from pyspark_kafka_direct.datasource.writers import batch_writer, stream_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092"}
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_repeated() -> Iterator[None]:
+    option_messages.warn_once.cache_clear()
+    yield
+    option_messages.warn_once.cache_clear()
+
+
+def schema(*names: str) -> StructType:
+    return StructType([StructField(name, StringType()) for name in names])
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_columns_that_are_not_written_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    options = parse_sink_options({**OPTIONS, "topic": "t"}, streaming=False)
+    batch_writer(options, schema("key", "Value", "topic", "offset", "carrier"), None)
+    assert warnings(caplog) == [
+        "the columns topic, offset, carrier are not written, but Spark serializes them for Python; select only the "
+        "columns to write"
+    ]
+
+
+def test_other_frames_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with_topic = parse_sink_options({**OPTIONS, "topic": "t"}, streaming=True)
+    stream_writer(with_topic, schema("key", "value"), None, starting=True)
+    stream_writer(parse_sink_options(OPTIONS, streaming=True), schema("value", "topic"), None, starting=True)
+    # The process that commits a batch has no rows.
+    stream_writer(with_topic, schema("value", "offset"), None, starting=False)
+    assert warnings(caplog) == []
