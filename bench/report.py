@@ -122,7 +122,7 @@ def _heading(results: Results, markdown: bool) -> list[str]:
         f"{versions['python']}, PyArrow {versions['pyarrow']}, decoder {machine['decoder']}{break_}",
         f"confluent-kafka {versions['confluent-kafka']}, kafka-python {versions['kafka-python']}, JVM connector "
         f"{', '.join(jar.partition(':')[2] for jar in versions['JVM connector'])}{break_}",
-        f"Median of {results.rounds} runs each, peers in turn, after one run each to warm up. MB are 10^6 bytes of "
+        f"Median of {results.rounds} runs each, peers in turn, after one run or more to warm up. MB are 10^6 bytes of "
         "uncompressed values. core-us: processor time of the whole process tree, broker apart.",
     ]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bench.profiles import Case
     from bench.spark_peers import Spark
 
+_LEVEL = 0.05
 _NAMES_AN_ERROR = re.compile(r"[\w.]+(Error|Exception): ")
 
 CASE_LABELS = spark_peers.SINK_LABELS | {WRITE: "made rows into a topic"}
@@ -58,8 +59,11 @@ def run_cases(cases: Sequence[Case], hosts: Hosts, rounds: int, say: Say) -> tup
     failures: list[Failure] = []
     for number, case in enumerate(cases, 1):
         say(f"[{number}/{len(cases)}] {case.topic.label}, {CASE_LABELS[case.sink]}")
-        # The session's first case finds a JVM that has compiled nothing yet.
-        done, failed = run_case(case, hosts, rounds, warm_up=1 if number > 1 else 3)
+        if case.sink == WRITE:  # both sinks get faster for three to five runs
+            done, failed = run_case(case, hosts, rounds, warm_up=3, max_warm_up=5)
+        else:
+            # The session's first case finds a JVM that has compiled nothing yet.
+            done, failed = run_case(case, hosts, rounds, warm_up=1 if number > 1 else 3)
         for each in done:
             say(f"    {each.peer:26s} {each.records_per_second / 1e6:7.3f} M records/s")
         for failure in failed:
@@ -69,26 +73,37 @@ def run_cases(cases: Sequence[Case], hosts: Hosts, rounds: int, say: Say) -> tup
     return series, failures
 
 
-def run_case(case: Case, hosts: Hosts, rounds: int, warm_up: int = 1) -> tuple[list[Series], list[Failure]]:
-    """Run the peers of a case in turn, each round begun by another one; the first ``warm_up`` rounds do not count."""
+def run_case(
+    case: Case, hosts: Hosts, rounds: int, warm_up: int = 1, *, max_warm_up: int = 0
+) -> tuple[list[Series], list[Failure]]:
+    """Run the peers of a case in turn, each round begun by another one; the first ``warm_up`` rounds do not count.
+
+    Up to ``max_warm_up`` rounds do not count, until no peer gets faster any more.
+    """
     samples: dict[str, list[Sample]] = {peer: [] for peer in case.peers if _able(case, peer, hosts)}
     failures: list[Failure] = []
-    for number in range(warm_up + rounds):
+    number, first = 0, warm_up
+    while number < first + rounds:
         for peer in turn(list(samples), number):
             try:
-                cost = _run(case, peer, hosts)
+                samples[peer].append(_run(case, peer, hosts))
             except BenchError as error:
                 failures.append(Failure(case.topic.label, case.sink, peer, str(error)))
                 del samples[peer]
-            else:
-                if number >= warm_up:
-                    samples[peer].append(cost)
+        number += 1
+        if number == first < max_warm_up and not all(_is_level(taken) for taken in samples.values()):
+            first += 1
     topic = case.topic
     series = [
-        Series(topic.label, case.sink, peer, case.records(peer), topic.value_bytes, topic.codec, tuple(taken))
+        Series(topic.label, case.sink, peer, case.records(peer), topic.value_bytes, topic.codec, tuple(taken[first:]))
         for peer, taken in samples.items()
     ]
     return series, failures
+
+
+def _is_level(taken: Sequence[Sample]) -> bool:
+    """Whether the last run was hardly faster than the one before."""
+    return taken[-1].seconds >= (1 - _LEVEL) * taken[-2].seconds
 
 
 def turn(peers: Sequence[T], number: int) -> list[T]:

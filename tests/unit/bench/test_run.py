@@ -59,6 +59,31 @@ def test_more_rounds_to_warm_up() -> None:
     assert [len(each.samples) for each in series] == [1, 1, 1]
 
 
+class Paced(Recorder):
+    """Peers that take the given seconds, run by run."""
+
+    def __init__(self, seconds: dict[str, list[float]]) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def call(self, function: Callable[..., Any], peer: str, *_: object) -> object:
+        super().call(function, peer)
+        return Sample(self.seconds[peer][self.asked.count(peer) - 1], 0.5)
+
+
+def test_writing_warms_up_until_the_rates_are_level() -> None:
+    case = Case(CASE.topic, WRITE, (JVM, OURS))
+
+    def counted(ours: list[float]) -> tuple[int, list[float]]:
+        spark = Paced({JVM: [5.0, 4.0, 3.9, 4.1, 3.9, 4.0], OURS: ours})
+        series, _ = run_case(case, Hosts(cast("Any", spark), cast("Any", spark)), 1, 3, max_warm_up=5)
+        return spark.asked.count(OURS), [sample.seconds for sample in series[1].samples]
+
+    assert counted([3.0, 2.0, 1.99, 1.98]) == (4, [1.98])  # three rounds are enough
+    assert counted([3.0, 2.0, 1.5, 1.49, 1.48]) == (5, [1.48])  # the third was faster by a quarter
+    assert counted([3.0, 2.5, 2.0, 1.5, 1.0, 0.5]) == (6, [0.5])  # it is not level after five
+
+
 def test_a_failure_gives_its_reason_without_the_trace() -> None:
     trace = "read failed:\nTraceback (most recent call last):\na.OuterError: \nb.InnerError: too big\n SQLSTATE: 1"
     assert Failure("", "", "", trace).reason == "b.InnerError: too big"
