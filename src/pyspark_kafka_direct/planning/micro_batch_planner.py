@@ -305,7 +305,7 @@ class MicroBatchPlanner:
     def _start_added_partitions(
         self,
         ends: Mapping[TopicPartition, int],
-        added: Collection[TopicPartition],  # those that must start at offset 0
+        added: Collection[TopicPartition],  # of which to report that they do not start at offset 0
     ) -> dict[TopicPartition, int]:
         """Return log starts, at most the ends, of partitions that are read from their start; without missing ones."""
         if not ends:
@@ -330,7 +330,7 @@ class MicroBatchPlanner:
         latest = dict(snapshot.latest)
         # Partitions of which nothing was read: new ones, and those of recreated topics.
         unread_ends = {tp: end for tp, end in latest.items() if tp not in start or tp.topic in changed_topics}
-        unread_starts = self._start_added_partitions(unread_ends, unread_ends.keys() - start.keys())
+        unread_starts = self._start_added_partitions(unread_ends, ())
         for tp in unread_ends.keys() - unread_starts.keys():
             del latest[tp]
         from_offsets = {tp: start[tp] for tp in latest if tp not in unread_ends} | unread_starts
@@ -362,6 +362,7 @@ class MicroBatchPlanner:
                 ),
             )
         else:
+            self._losses.report_added_late({tp: offset for tp, offset in unread_starts.items() if tp not in start})
             for tp, log_start in sorted(expired.items()):
                 self._losses.report_aged_out(tp, lost_from[tp], log_start)
             self._history.put(

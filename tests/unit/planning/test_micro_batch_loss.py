@@ -28,10 +28,17 @@ U0 = TopicPartition("u", 0)
 
 
 def planner(
-    reader: FakeOffsetReader, *, fail: bool, start: OffsetSpec | None = None, max_offsets: int | None = None
+    reader: FakeOffsetReader,
+    *,
+    fail: bool,
+    start: OffsetSpec | None = None,
+    max_offsets: int | None = None,
+    min_offsets: int | None = None,
+    clock: FakeClock | None = None,
 ) -> MicroBatchPlanner:
-    options = MicroBatchOptions(start or Earliest(), ReadLimits(max_offsets=max_offsets), fail_on_data_loss=fail)
-    return MicroBatchPlanner(options, reader, FakeClock())
+    limits = ReadLimits(max_offsets=max_offsets, min_offsets=min_offsets)
+    options = MicroBatchOptions(start or Earliest(), limits, fail_on_data_loss=fail)
+    return MicroBatchPlanner(options, reader, clock or FakeClock())
 
 
 def planned(plan: MicroBatchPlan) -> list[tuple[str, int, int, int]]:
@@ -461,6 +468,25 @@ def test_an_unlimited_batch_counts_expired_records_too(limit: int | None) -> Non
     end = stream.next_end_offsets({T0: 0}, unlimited=limit is not None)
     assert planned(stream.plan({T0: 0}, end)) == [("t", 0, 900, 1000)]
     assert reader.losses == [(DataLossCause.AGED_OUT, {T0: 900})]
+
+
+def test_a_loss_is_counted_with_the_batch_that_skips_it() -> None:
+    """It was counted at each request for more records, as often as retention had moved the log start."""
+    reader = cluster(100)
+    clock = FakeClock()
+    stream = planner(reader, fail=False, min_offsets=1000, clock=clock)
+    start = stream.next_end_offsets({T0: 0})
+    assert start == {T0: 100}
+    for log_start in (3, 5):
+        reader.logs[T1] = (log_start, 8)
+        clock.now += 10
+        assert stream.next_end_offsets(start) == start
+        assert reader.losses == []
+    reader.logs[T1] = (7, 2000)
+    clock.now += 10
+    end = stream.next_end_offsets(start)
+    assert planned(stream.plan(start, end)) == [("t", 1, 7, 2000)]
+    assert reader.losses == [(DataLossCause.AGED_OUT, {T1: 7})]
 
 
 def test_each_loss_has_its_cause_and_the_offsets_that_are_known() -> None:
