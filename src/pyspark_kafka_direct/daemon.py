@@ -39,6 +39,7 @@ PRELOADED_MODULES: Final = (
     "pyspark_kafka_direct.consumer.range_reader",
     "pyspark_kafka_direct.consumer.range_request",
     "pyspark_kafka_direct.spark.range_task",
+    "pyspark_kafka_direct.spark.loss_channel",
     "pyspark_kafka_direct.config.sink_options",
     "pyspark_kafka_direct.config.read_options",
     "pyspark_kafka_direct.datasource.kafka_batch_reader",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from tests.integration.waiting import wait_until
 
 import pyspark_kafka_direct
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.direct import KafkaUtils
+from pyspark_kafka_direct.offsets import OffsetRange, offset_ranges_to_json
 from pyspark_kafka_direct.planning.backpressure import BatchMeasurement
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 
@@ -156,6 +159,40 @@ def test_records_that_a_query_skips_are_counted_for_prometheus(
     assert registry.get_sample_value("kafka_direct_skipped_offsets_total", labels) == 8
     assert registry.get_sample_value("kafka_direct_data_losses_total", labels) == 1
     assert [(loss.partition, loss.offsets) for loss in monitor.losses if loss.topic == topic] == [(0, 8)]
+
+
+def test_records_that_tasks_skip_are_counted(
+    spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A stream whose records expire between planning and reading; a batch and an RDD of a deleted topic."""
+    expiring, deleted = make_topic(1, prefix="expiring"), make_topic(1, prefix="deleted")
+    monitor = pyspark_kafka_direct.enable(spark)
+    admin = Admin(kafka.bootstrap_servers)
+    produce(kafka.bootstrap_servers, expiring, range(20))
+    admin.delete(deleted)
+    ranges = [OffsetRange(deleted, 0, 0, 7)]
+
+    def losses(topic: str) -> list[tuple[int, str, int, int]]:
+        return [loss[1:] for loss in map(astuple, monitor.losses) if loss[0] == topic]
+
+    def read_expired(rows: DataFrame, _: int) -> None:
+        admin.delete_records(expiring, 12)
+        assert rows.count() == 8
+
+    reader = spark.readStream.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    options = {"subscribe": expiring, "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    stream = reader.options(**options).load().writeStream.foreachBatch(read_expired)
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(TIMEOUT_S)
+    assert losses(expiring) == [(0, "aged_out", 1, 12)]
+
+    batch = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    batch = batch.option("offsetRanges", offset_ranges_to_json(ranges)).option("failOnDataLoss", "false")
+    assert batch.load().count() == 0
+    assert losses(deleted) == [(0, "deleted", 1, 7)]
+    params = {"bootstrap.servers": kafka.bootstrap_servers, "failOnDataLoss": "false"}
+    assert KafkaUtils.createRDD(spark.sparkContext, params, ranges).collect() == []
+    assert losses(deleted) == [(0, "deleted", 2, 14)]
 
 
 def test_committed_offsets_never_decrease(

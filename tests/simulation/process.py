@@ -84,6 +84,12 @@ class SimulatedProcess:
     def listen(self, host: str, port: int) -> Any:
         raise NotImplementedError("simulated processes do not listen")
 
+    def bind_udp(self, host: str) -> Any:
+        raise NotImplementedError("simulated processes have no UDP")
+
+    def connect_udp(self, host: str, port: int) -> Any:
+        raise NotImplementedError("simulated processes have no UDP")
+
     def readable(self, descriptor: int) -> bool:
         self.world.checkpoint()
         return self.network.is_readable(descriptor)

@@ -110,6 +110,12 @@ class System(Protocol):
     def listen(self, host: str, port: int) -> socket.socket:
         """Return a non-blocking socket that listens for TCP connections; port 0 means any free port."""
 
+    def bind_udp(self, host: str) -> socket.socket:
+        """Return a blocking socket that receives datagrams on any free port of a host name or address."""
+
+    def connect_udp(self, host: str, port: int) -> socket.socket:
+        """Return a blocking socket that sends datagrams to an address, and receives only those from there."""
+
     def readable(self, descriptor: int) -> bool:
         """Return whether a socket has bytes, or its end, to read now."""
 
@@ -200,6 +206,12 @@ class RealSystem:
         sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         sock.setblocking(False)
         return sock
+
+    def bind_udp(self, host: str) -> socket.socket:
+        return _open_udp(host, 0, socket.socket.bind)
+
+    def connect_udp(self, host: str, port: int) -> socket.socket:
+        return _open_udp(host, port, socket.socket.connect)
 
     def readable(self, descriptor: int) -> bool:
         return _wait_readable([descriptor], 0)
@@ -306,3 +318,14 @@ SYSTEM: Final[System] = RealSystem()
 def with_jitter(seconds: float, system: System) -> float:
     """Return a pause up to 20% shorter or longer, so that clients that wait together do not retry together."""
     return seconds * (0.8 + 0.4 * system.random())
+
+
+def _open_udp(host: str, port: int, attach: Callable[[socket.socket, Any], None]) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        attach(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

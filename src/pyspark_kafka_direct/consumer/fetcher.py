@@ -40,7 +40,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     evaluate_truncation,
     topic_error,
 )
-from pyspark_kafka_direct.planning.loss_errors import unproven_gap_error
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause, unproven_gap_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 from pyspark_kafka_direct.records import AbortedTransaction, scan_leader_epoch
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.data_loss import LossDecision
 
 _log = logging.getLogger("pyspark_kafka_direct.consumer")
 
@@ -270,6 +271,7 @@ class Fetcher:
                 raise loss
             _log.warning("%s Offsets [%d, %d) are skipped (failOnDataLoss=false).", loss, position, next_offset)
             self._counts.unproven_gaps += next_offset - position
+            self._counts.add_skipped(DataLossCause.UNPROVEN_GAP, next_offset - position)
         self._counts.gaps += next_offset - position
         self._resume_at(next_offset)
 
@@ -277,8 +279,7 @@ class Fetcher:
         decision = evaluate_truncation(
             self._request.offsets, position, truncated_to, fail_on_data_loss=self._request.fail_on_data_loss
         )
-        _log.warning("%s", decision.message)
-        self._counts.lost += decision.lost
+        self._count_loss(decision)
         self._resume_at(position)  # a new decoder: the current batch at the position may start before it
 
     def _resume_by_log_state(self, position: int, log: LeaderLogState | None, error: KafkaDirectError) -> None:
@@ -292,9 +293,7 @@ class Fetcher:
             from_earliest=request.from_earliest,
             fail_on_data_loss=request.fail_on_data_loss,
         )
-        if decision.message is not None:
-            _log.warning("%s", decision.message)
-        self._counts.lost += decision.lost
+        self._count_loss(decision)
         if decision.next_offset == position:
             self._no_data_since = None  # the leader may have changed
             self._out_of_range_responses += 1
@@ -303,6 +302,13 @@ class Fetcher:
             self._back_off(error)
         else:
             self._resume_at(decision.next_offset)
+
+    def _count_loss(self, decision: LossDecision) -> None:
+        if decision.cause is None:
+            return
+        _log.warning("%s", decision.message)
+        self._counts.lost += decision.lost
+        self._counts.add_skipped(decision.cause, 0 if decision.cause is DataLossCause.TRUNCATED else decision.lost)
 
     def _resume_at(self, offset: int) -> None:
         self._handler.skip_to(offset)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader
     from pyspark_kafka_direct.config.client_settings import FetchSettings
     from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
     from pyspark_kafka_direct.records import DecodeCounts
 
 _RACK: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -69,6 +70,7 @@ class ReadCounts:
     gaps: int = 0  # offsets without a record (compaction)
     unproven_gaps: int = 0  # part of ``gaps``, not confirmed by a later batch: the leader returned no data for long
     lost: int = 0  # skipped offsets, and records replaced after they were read (``failOnDataLoss=false`` only)
+    skipped: dict[DataLossCause, int] = field(default_factory=dict)  # offsets that were never read, by cause
     wait_seconds: float = 0.0  # for brokers
     total_seconds: float = 0.0
     brokers: list[str] = field(default_factory=list)  # ``host:port``, in the order of their first response
@@ -78,6 +80,10 @@ class ReadCounts:
         self.record_bytes += size
         if broker is not None and broker not in self.brokers:
             self.brokers.append(broker)
+
+    def add_skipped(self, cause: DataLossCause, offsets: int) -> None:
+        """Count a loss that is skipped for good; ``offsets`` is 0 if they were read before."""
+        self.skipped[cause] = self.skipped.get(cause, 0) + offsets
 
     def add_decoded(self, decoded: DecodeCounts) -> None:
         self.records += decoded.records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader
@@ -29,7 +30,7 @@ from pyspark_kafka_direct.spark.range_task import RangeTask
 from pyspark_kafka_direct.spark.worker_lifecycle import end_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from pyspark.sql.datasource import Filter, InputPartition
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.read_options import BatchOptions
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
@@ -89,7 +91,7 @@ def plan_batch_query(options: BatchOptions, pushed: PushedFilters | None, pool: 
         raise_epoch_floors=cluster.raise_epoch_floors,
     )
     plan = _confirmed_plan(by_specs, cluster, {tp.topic for tp in selected.partitions})
-    plan = BatchPlan(plan.ranges, plan.from_earliest, selected.warnings + plan.warnings)
+    plan = replace(plan, warnings=selected.warnings + plan.warnings)
     return PlannedBatch(plan, _topic_ids(cluster, topics), _leaders(cluster, plan))
 
 
@@ -104,6 +106,8 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         plan, topic_ids, leaders = plan_batch_query(self._options, self._pushed_filters)
         for warning in plan.warnings:
             _log.warning("%s", warning)
+        if plan.losses:
+            self._report_losses(plan.losses)
         end_task()  # the planning process is a worker of the daemon, too
         return [
             KafkaInputPartition(
@@ -116,6 +120,15 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
             )
             for offset_range in plan.ranges
         ]
+
+    def _report_losses(self, losses: Sequence[SkippedLoss]) -> None:
+        from pyspark_kafka_direct.client.system import SYSTEM
+        from pyspark_kafka_direct.spark.loss_counts import LossCounter
+
+        counter = LossCounter(SYSTEM)
+        for loss in losses:
+            _log.warning("%s", loss.message)
+            counter.add(loss.cause, loss.offsets)
 
 
 class FilterPushdownBatchReader(KafkaBatchReader):
@@ -145,7 +158,7 @@ def _confirmed_plan(plan: Callable[[], BatchPlan], cluster: ClusterClient, topic
     """Plan, and plan again if records seem to be lost: a deposed leader may have reported the log's end."""
     with contextlib.suppress(DataLossError, InvalidOffsetsError):
         first = plan()
-        if not first.warnings:
+        if not first.warnings and not first.losses:
             return first
     cluster.raise_epoch_floors(topics)
     return plan()

@@ -49,6 +49,8 @@ class KafkaReader:
         return KafkaPartitionReader, tuple(self._partition_reader())
 
     def _partition_reader(self) -> KafkaPartitionReader:
+        from pyspark_kafka_direct.spark.loss_channel import find_loss_channel  # tasks do not need it
+
         options = self._options
         task_reader = RangeTaskReader(
             options.connection,
@@ -57,5 +59,6 @@ class KafkaReader:
             options.rack_environment_variable,
             options.fail_on_data_loss,
             options.max_record_batch_bytes,
+            find_loss_channel(),
         )
         return KafkaPartitionReader(task_reader, self._schema)

@@ -12,6 +12,7 @@ from pyspark_kafka_direct.direct.kafka_record import RECORD_COLUMNS, KafkaRecord
 from pyspark_kafka_direct.direct.location_strategies import create_task_rdd, list_executors, preferred_location
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json, with_topic_ids
+from pyspark_kafka_direct.spark.loss_channel import find_loss_channel
 from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             parameters.rack_environment_variable,
             parameters.fail_on_data_loss,
             parameters.max_record_batch_bytes,
+            find_loss_channel(),
         )
         super().__init__(tasks, ReadRecords(self._reader, key_decoder, value_decoder))
         self._tasks = tasks
@@ -305,11 +307,9 @@ class CountRecords:
 
     def __call__(self, _: int, tasks: Iterable[RangeTask]) -> Iterator[int]:
         """Yield one count per task."""
-        from pyspark_kafka_direct.consumer.range_counter import count_range
-
         for task in tasks:
             if task.offsets.count():
-                yield count_range(*self.reader.prepare(task, ()), limit=self.limit)
+                yield self.reader.count(task, self.limit)
 
 
 class _TakeFirst:

@@ -16,6 +16,7 @@ from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads, Send
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.producer.async_producer import RecordMetadata
+from pyspark_kafka_direct.spark.loss_counts import LossCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,6 +126,7 @@ class KafkaBasedLog:
             callbacks,
             self._pending_reads,
             lambda: self._send_tracker.completed_count,
+            LossCounter(self._system).add,
         )
 
     @classmethod

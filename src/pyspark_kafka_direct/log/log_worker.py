@@ -23,7 +23,13 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.log.log_topic import describe_log_topic
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import Presence, lower_end_offsets, reread_offset, resume_offset
+from pyspark_kafka_direct.planning.data_loss import (
+    Presence,
+    loss_cause,
+    lower_end_offsets,
+    reread_offset,
+    resume_offset,
+)
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
 
@@ -70,6 +77,7 @@ class LogWorker:
         callbacks: LogCallbacks,
         pending_reads: PendingReads,
         count_completed_sends: Callable[[], int],
+        count_loss: Callable[[DataLossCause, Mapping[TopicPartition, int]], None],
     ) -> None:
         self._topic = topic
         self._cluster = cluster
@@ -79,6 +87,7 @@ class LogWorker:
         self._callbacks = callbacks
         self._pending_reads = pending_reads
         self._count_completed_sends = count_completed_sends
+        self._count_loss = count_loss
         self._signal: WakeupSignal | None = None
         self._consumer: LogConsumer | None = None
         self._topic_id: UUID | None = None
@@ -347,6 +356,8 @@ class LogWorker:
                 "%s: %s Reading continues at offset %d instead of %d.", partition, loss.message, offset, position
             )
             self._seek(partition, offset)
+            if (cause := loss_cause(loss, position, start, end)) is not None:
+                self._count_loss(cause, {partition: max(offset - position, 0)})
         elif isinstance(loss, TruncatedError) and loss.truncated_to in (None, reread_from):
             self._resume_after_truncation(loss, reread_from)
         else:

@@ -9,12 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.monitor.group_committer import GroupCommitter
 from pyspark_kafka_direct.monitor.query_monitor import MeasurementWriter, Monitor
 from pyspark_kafka_direct.monitor.query_status import WriteTracker
 from pyspark_kafka_direct.spark.listener_files import create_shared_folder
+from pyspark_kafka_direct.spark.loss_channel import LossReceiver
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from prometheus_client import CollectorRegistry
     from pyspark.sql import SparkSession
 
@@ -32,6 +36,7 @@ _lock = threading.Lock()
 _monitors: dict[str, Monitor] = {}
 # Shared by all sessions, so that no commit overtakes another commit of its group.
 _group_commits: dict[CommitGroup, GroupOffsetCommitter] = {}
+_loss_receivers: dict[Path, LossReceiver] = {}  # of each application, by its shared folder
 _collectors: WeakKeyDictionary[CollectorRegistry, LagCollector] = WeakKeyDictionary()  # shared by all sessions
 
 
@@ -66,10 +71,29 @@ def enable(spark: SparkSession) -> Monitor:
                 shared_folder=folder,
             )
             spark.streams.addListener(MonitorQueryListener(spark, monitor))
+            if folder is not None:
+                _receive_losses(spark, folder)
             if committer is not None:
                 atexit.register(_flush_commits_at_exit, spark, committer)
             _monitors[session] = monitor
         return _monitors[session]
+
+
+def _receive_losses(spark: SparkSession, folder: Path) -> None:
+    """Receive what tasks of the application skip; without a port for that, only what planners skip is counted."""
+    for ended in [
+        each for each in _loss_receivers if not each.exists()
+    ]:  # Spark deletes the folder with the application
+        _loss_receivers.pop(ended).close()
+    if folder in _loss_receivers:
+        return
+    conf = spark.sparkContext.getConf()
+    host = conf.get("spark.driver.host", "localhost") or "localhost"
+    try:
+        bind_host = conf.get("spark.driver.bindAddress", host) or host
+        _loss_receivers[folder] = LossReceiver(folder, bind_host, host, SYSTEM)
+    except OSError as error:
+        _log.warning("offsets that tasks skip are not counted, because the driver has no port for reports: %s", error)
 
 
 def _flush_commits_at_exit(spark: SparkSession, committer: GroupCommitter) -> None:

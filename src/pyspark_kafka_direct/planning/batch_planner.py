@@ -27,6 +27,7 @@ from pyspark_kafka_direct.planning.offset_specs import ResolvedOffset
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
     from pyspark_kafka_direct.planning.offset_specs import OffsetSpec
     from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
 
@@ -46,6 +47,7 @@ class BatchPlan:
         frozenset()
     )  # those that start at "earliest": deleted records at their start are no loss
     warnings: tuple[str, ...] = ()
+    losses: tuple[SkippedLoss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,9 @@ def _plan_ranges(
     """Clip the bounds to the log, narrow them by the pushed filters and split them into tasks."""
     ranges: list[OffsetRange] = []
     warnings: list[str] = []
+    losses: list[SkippedLoss] = []
     for tp, start, end in bounds:
-        clipped, clip_warnings = clip_to_log(
+        clipped, clip_warnings, clip_losses = clip_to_log(
             tp,
             start,
             end,
@@ -193,6 +196,7 @@ def _plan_ranges(
         )
         ranges.append(clipped)
         warnings.extend(clip_warnings)
+        losses.extend(clip_losses)
     if pushed is not None:
         ranges = pushed.narrow(ranges)
         timestamps = pushed.required_timestamps(ranges)
@@ -207,4 +211,4 @@ def _plan_ranges(
         if task_range.topic_partition in started_at_earliest
         and task_range.from_offset == earliest[task_range.topic_partition]
     )
-    return BatchPlan(tuple(task_ranges), from_earliest, tuple(warnings))
+    return BatchPlan(tuple(task_ranges), from_earliest, tuple(warnings), tuple(losses))

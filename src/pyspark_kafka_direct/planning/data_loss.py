@@ -33,6 +33,7 @@ from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.planning.loss_errors import (
     SKIP_ADVICE,
     DataLossCause,
+    SkippedLoss,
     error_context,
     fixed_ends_error,
     fixed_partitions_error,
@@ -446,16 +447,18 @@ def clip_to_log(
     log_end: int | None,  # None with read_committed, because offsets after the last stable offset are only uncommitted
     *,
     fail_on_data_loss: bool = True,
-) -> tuple[OffsetRange, list[str]]:
-    """Clip a resolved start and end to the current log; return the range, and warnings of what was skipped."""
+) -> tuple[OffsetRange, list[str], list[SkippedLoss]]:
+    """Clip a resolved start and end to the current log; return the range, warnings, and what was skipped."""
     first, until = start.offset, end.offset
     warnings: list[str] = []
+    losses: list[SkippedLoss] = []
 
     def report_loss(lost_from: int, lost_until: int, cause: DataLossCause, detail: str) -> None:
         message = loss_message(tp, lost_from, lost_until, cause, detail)
         if fail_on_data_loss:
             raise DataLossError(f"{message}; {SKIP_ADVICE}", topic=tp.topic, partition=tp.partition)
-        warnings.append(f"{message}; they are skipped (failOnDataLoss=false)")
+        skipped = {tp: lost_until - lost_from}
+        losses.append(SkippedLoss(f"{message}; they are skipped (failOnDataLoss=false)", cause, skipped))
 
     if first > until:
         if start.origin == "earliest":
@@ -473,14 +476,14 @@ def clip_to_log(
             )
         else:
             report_loss(until, first, DataLossCause.BEYOND_END, f": it ends at {log_end}")
-        return OffsetRange(tp.topic, tp.partition, until, until), warnings
+        return OffsetRange(tp.topic, tp.partition, until, until), warnings, losses
     if first < min(log_start, until):
         report_loss(first, min(log_start, until), DataLossCause.AGED_OUT, f": it starts at {log_start}")
         first = min(log_start, until)
     if log_end is not None and max(first, log_end) < until:
         report_loss(max(first, log_end), until, DataLossCause.BEYOND_END, f": it ends at {log_end}")
         until = max(first, log_end)
-    return OffsetRange(tp.topic, tp.partition, first, until), warnings
+    return OffsetRange(tp.topic, tp.partition, first, until), warnings, losses
 
 
 def _loss_decision(

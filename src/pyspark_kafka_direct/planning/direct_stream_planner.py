@@ -20,7 +20,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     lower_end_offsets,
 )
 from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.loss_report import LossReport, SkippedLoss
+from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     are_topic_ids_current,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
 

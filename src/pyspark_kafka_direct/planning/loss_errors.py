@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,15 @@ class DataLossCause(Enum):
     BEYOND_END = "beyond the end of the log"
     TRUNCATED = "log truncated"
     UNPROVEN_GAP = "records not returned"
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedLoss:
+    """A loss that a query skips for good."""
+
+    message: str  # the evidence
+    cause: DataLossCause
+    offsets: Mapping[TopicPartition, int]  # how many are skipped of each partition; 0 if that is unknown
 
 
 def loss_message(tp: TopicPartition, first: int, until: int, cause: DataLossCause, detail: str) -> str:

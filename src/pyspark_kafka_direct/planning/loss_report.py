@@ -6,13 +6,12 @@ The cases and the condition names in the messages are those of Spark's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.planning.data_loss import later_log_starts
 from pyspark_kafka_direct.planning.hints import listed
-from pyspark_kafka_direct.planning.loss_errors import SKIP_ADVICE, DataLossCause
+from pyspark_kafka_direct.planning.loss_errors import SKIP_ADVICE, DataLossCause, SkippedLoss
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.planning.data_loss import LostPartitions
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedLoss:
-    """A loss that a query skips for good."""
-
-    message: str  # the evidence
-    cause: DataLossCause
-    offsets: Mapping[TopicPartition, int]  # how many are skipped of each partition; 0 if that is unknown
 
 
 class LossContext(Protocol):

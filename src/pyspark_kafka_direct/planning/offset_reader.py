@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.loss_report import SkippedLoss
+    from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 # After so many metadata responses in a row that several brokers contradict, planning fails.

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import IsolationLevel
     from pyspark_kafka_direct.config.read_options import ContinuousOptions, StreamOptions
     from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-    from pyspark_kafka_direct.planning.loss_report import SkippedLoss
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
     from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 _DEFAULT_RETRY_SECONDS = 1.0

@@ -1,7 +1,8 @@
-"""Counts of the data loss that planners skip: each planner writes its own to a file that the monitor reads.
+"""Counts of the data loss that is skipped: each process of the driver writes its own to a file that the monitor reads.
 
-The files are in the shared folder (``listener_files``), one for each planner that has skipped something. They remain
-when a planner ends, so that the sums never decrease while the application runs.
+The files are in the shared folder (``listener_files``), one for each planner that has skipped something, and one for
+what tasks report (``loss_channel``). They remain when a planner ends, so that the sums never decrease while the
+application runs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class LossTotal:
 
 
 class LossCounter:
-    """Counts what one planner skips; a failure to write the file is only logged."""
+    """Counts what one process skips; a failure to write the file is only logged."""
 
     def __init__(self, system: System, find_folder: Callable[[], Path | None] = find_shared_folder) -> None:
         self._find_folder = find_folder
@@ -47,8 +48,11 @@ class LossCounter:
 
     def add(self, cause: DataLossCause, offsets: Mapping[TopicPartition, int]) -> None:
         """Count a loss once for each partition, and the number of its offsets."""
-        added = [LossTotal(*tp, cause.name.lower(), 1, skipped) for tp, skipped in offsets.items()]
-        self._totals = sum_losses([*self._totals, *added])
+        self.add_totals([LossTotal(*tp, cause.name.lower(), 1, skipped) for tp, skipped in offsets.items()])
+
+    def add_totals(self, totals: Iterable[LossTotal]) -> None:
+        """Add what was counted elsewhere."""
+        self._totals = sum_losses([*self._totals, *totals])
         try:
             folder = self._find_folder()
             if folder is not None:  # enable(spark) was called

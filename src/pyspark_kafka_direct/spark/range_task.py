@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import PartitionLeader
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
-    from pyspark_kafka_direct.consumer.range_request import RangeRequest
+    from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
     from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.spark.loss_channel import LossChannel
+
+_log = logging.getLogger("pyspark_kafka_direct.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class RangeTaskReader:
     rack_environment_variable: str | None = None
     fail_on_data_loss: bool = True
     max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES  # decompressed
+    loss_channel: LossChannel | None = None  # None: without enable(spark)
 
     def prepare(
         self, task: RangeTask, columns: tuple[str, ...], **limits: Any
@@ -68,6 +73,37 @@ class RangeTaskReader:
     def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of a task, then clean up the worker."""
         from pyspark_kafka_direct.consumer.range_reader import read_range
+        from pyspark_kafka_direct.consumer.range_request import ReadCounts
 
-        yield from read_range(*self.prepare(task, columns, **limits))
+        counts = ReadCounts()
+        yield from read_range(*self.prepare(task, columns, **limits), counts)
+        self._report_skipped(task, counts)
         end_task()
+
+    def count(self, task: RangeTask, limit: int | None) -> int:
+        """Return the number of records of a task, up to a limit."""
+        from pyspark_kafka_direct.consumer.range_counter import count_range
+        from pyspark_kafka_direct.consumer.range_request import ReadCounts
+
+        counts = ReadCounts()
+        count = count_range(*self.prepare(task, ()), limit=limit, counts=counts)
+        self._report_skipped(task, counts)
+        return count
+
+    def _report_skipped(self, task: RangeTask, counts: ReadCounts) -> None:
+        """Report what was skipped to the driver. A task that fails reports nothing, because Spark runs it again."""
+        if self.loss_channel is None or not counts.skipped:
+            return
+        from pyspark_kafka_direct.client.system import SYSTEM
+        from pyspark_kafka_direct.spark.loss_counts import LossTotal
+
+        tp = task.offsets.topic_partition
+        totals = [LossTotal(*tp, cause.name.lower(), 1, offsets) for cause, offsets in counts.skipped.items()]
+        if not self.loss_channel.report(totals, SYSTEM):
+            _log.warning(
+                "%s: the driver did not confirm what was skipped, so its metrics do not count it. It listens on UDP "
+                "port %d of %s",
+                tp,
+                self.loss_channel.port,
+                self.loss_channel.host,
+            )

@@ -25,6 +25,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.planning.data_loss import LeaderLogState, TopicReport
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 REST = records(10, 50)
@@ -113,6 +114,7 @@ def test_expired_offsets_are_counted_as_lost(counts: ReadCounts) -> None:
     replica.log = LeaderLogState(30, 100, TOPIC_ID)
     assert count(replica, counts, fail=False) == 20
     assert (counts.retries, counts.lost) == (0, 20)
+    assert counts.skipped == {DataLossCause.AGED_OUT: 20}
 
 
 def test_slow_leader_loses_no_records(counts: ReadCounts) -> None:
@@ -152,6 +154,7 @@ def test_without_a_local_log_start_empty_responses_are_no_gap(
     replica.first_local_offset = None
     assert count(replica, counts, poll_timeout=120, fail=False) == 10
     assert (counts.gaps, counts.unproven_gaps) == (30, 30)
+    assert counts.skipped == {DataLossCause.UNPROVEN_GAP: 30}
     assert "Offsets [20, 50) are skipped (failOnDataLoss=false)" in caplog.text
 
 

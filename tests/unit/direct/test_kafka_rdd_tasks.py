@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
+
+import pytest
 
 from pyspark_kafka_direct import OffsetRange
 from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.consumer import range_counter, range_reader
 from pyspark_kafka_direct.direct.kafka_rdd import CountRecords, ReadArrow, ReadRecords
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
 from pyspark_kafka_direct.spark.range_task import RangeTask, RangeTaskReader
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark_kafka_direct.consumer.range_request import ReadCounts
 
 TASK = RangeTask(OffsetRange("t", 1, 5, 9), UUID(int=7), PartitionLeader(Node(3, "broker", 9092), 2))
 SETTINGS = parse_client_params({"bootstrap.servers": "broker:9092"})
@@ -64,3 +73,48 @@ def test_a_task_is_small_and_does_not_contain_the_password() -> None:
     assert "swordfish" not in repr(RangeTaskReader(*client_params, 1.0))
     page = " ".join((Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8").split())
     assert "Settings do travel to the executors inside Spark's tasks, in clear" in page
+
+
+@pytest.mark.parametrize("reads", ["records", "arrow", "count"])
+def test_a_task_reports_what_it_skipped(reads: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def skip(counts: ReadCounts) -> None:
+        counts.add_skipped(DataLossCause.AGED_OUT, 3)
+        counts.add_skipped(DataLossCause.TRUNCATED, 0)
+
+    def read_range(*arguments: object) -> Iterator[object]:
+        skip(cast("ReadCounts", arguments[-1]))
+        yield from ()
+
+    def count_range(*_: object, limit: int | None, counts: ReadCounts) -> int:
+        skip(counts)
+        return 0
+
+    monkeypatch.setattr(range_reader, "read_range", read_range)
+    monkeypatch.setattr(range_counter, "count_range", count_range)
+    receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
+    try:
+        reader = RangeTaskReader(*SETTINGS, 1.0, loss_channel=receiver.channel)
+        functions: dict[str, Callable[[int, list[RangeTask]], Iterable[object]]] = {
+            "records": ReadRecords(reader, None, None),
+            "arrow": ReadArrow(reader, ("value",)),
+            "count": CountRecords(reader),
+        }
+        list(functions[reads](0, [TASK]))
+    finally:
+        receiver.close()
+    assert load_losses(tmp_path) == (LossTotal("t", 1, "aged_out", 1, 3), LossTotal("t", 1, "truncated", 1, 0))
+
+
+def test_a_driver_that_does_not_confirm_a_report_fails_no_task(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def count_range(*_: object, limit: int | None, counts: ReadCounts) -> int:
+        counts.add_skipped(DataLossCause.AGED_OUT, 3)
+        return 7
+
+    monkeypatch.setattr(range_counter, "count_range", count_range)
+    channel = LossChannel("no-such-host.invalid", 9, "swordfish")
+    assert RangeTaskReader(*SETTINGS, 1.0, loss_channel=channel).count(TASK, None) == 7
+    assert "t-1: the driver did not confirm what was skipped" in caplog.text
+    assert "UDP port 9 of no-such-host.invalid" in caplog.text
+    assert "swordfish" not in caplog.text

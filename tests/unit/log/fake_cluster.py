@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 TOPIC = "settings"
 
@@ -195,6 +196,7 @@ class WorkerHarness:
         self.errors: list[BaseException] = []
         self.resets: list[BaseException] = []
         self.completed_count = 0
+        self.losses: list[tuple[DataLossCause, dict[TopicPartition, int]]] = []
         self.pending_reads = PendingReads(SYSTEM)
         given: dict[str, Any] = {
             "on_record": lambda record: self.delivered.append((record.partition, record.offset)),
@@ -210,6 +212,7 @@ class WorkerHarness:
             LogCallbacks(**given),
             self.pending_reads,
             lambda: self.completed_count,
+            lambda cause, offsets: self.losses.append((cause, dict(offsets))),
         )
 
     def read_to_end(self, sent_count: int = 0) -> LogFuture:

@@ -18,6 +18,7 @@ from pyspark_kafka_direct.errors import (
     TopicRecreatedError,
     TruncatedError,
 )
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     import pytest
@@ -35,6 +36,7 @@ def test_expired_records_are_skipped(
     assert future.exception() is None
     assert harness.delivered == [(0, each) for each in range(6, 10)]
     assert "deleted Reading continues at offset 6 instead of 0." in caplog.text
+    assert harness.losses == [(DataLossCause.AGED_OUT, {tp(0): 6})]
 
 
 def test_the_log_start_is_fetched_until_a_broker_responds(cluster: FakeCluster, harness: WorkerHarness) -> None:

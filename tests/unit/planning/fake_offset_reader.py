@@ -15,8 +15,7 @@ from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-    from pyspark_kafka_direct.planning.loss_report import SkippedLoss
+    from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
 
 
 CONFIRMATION_STEPS = 3

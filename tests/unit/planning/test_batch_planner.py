@@ -19,6 +19,7 @@ from pyspark_kafka_direct.planning.batch_planner import (
     plan_explicit_ranges,
     plan_offset_specs,
 )
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 from pyspark_kafka_direct.planning.offset_specs import (
     Earliest,
@@ -121,8 +122,9 @@ def test_offsets_that_aged_out() -> None:
         plan(start, Latest())
     result = plan_offset_specs(start, Latest(), ALL, logs(), BatchPlanOptions(fail_on_data_loss=False))
     assert planned(result) == [(0, 0, 10), (1, 4, 7)]
-    assert len(result.warnings) == 1
-    assert "offsets [0, 4) of t-1" in result.warnings[0]
+    [loss] = result.losses
+    assert "offsets [0, 4) of t-1" in loss.message
+    assert (loss.cause, loss.offsets, result.warnings) == (DataLossCause.AGED_OUT, {T1: 4}, ())
 
 
 def test_mismatches_are_found_before_the_first_lookup() -> None:
@@ -221,7 +223,7 @@ def test_explicit_ranges_outside_the_log_are_data_loss() -> None:
         plan_explicit_ranges(ranges, {"t": [0, 1]}, {}, logs(), BatchPlanOptions())
     result = plan_explicit_ranges(ranges, {"t": [0, 1]}, {}, logs(), BatchPlanOptions(fail_on_data_loss=False))
     assert planned(result) == [(1, 4, 6), (0, 5, 10)]
-    assert len(result.warnings) == 2
+    assert len(result.losses) == 2
 
 
 @pytest.mark.parametrize("topic_ids", [{"t": UUID(int=2), "u": UUID(int=1)}, {"u": UUID(int=1)}])

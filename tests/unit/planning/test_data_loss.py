@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from uuid import UUID
 
@@ -162,11 +163,15 @@ def test_splits_of_a_range_never_read_an_offset_twice(split_points: list[int], s
 def clipped(
     start: tuple[int, OffsetOrigin], end: tuple[int, OffsetOrigin], log: tuple[int, int | None], *, fail: bool = False
 ) -> tuple[int, int, str]:
-    clipped_range, warnings = clip_to_log(
+    clipped_range, warnings, losses = clip_to_log(
         TP, ResolvedOffset(*start), ResolvedOffset(*end), *log, fail_on_data_loss=fail
     )
     assert clipped_range.topic_partition == TP
-    return clipped_range.from_offset, clipped_range.until_offset, "; ".join(warnings)
+    assert sum(skipped for loss in losses for skipped in loss.offsets.values()) == sum(
+        int(until) - int(first) for loss in losses for first, until in re.findall(r"\[(\d+), (\d+)\)", loss.message)
+    )
+    messages = [*warnings, *(loss.message for loss in losses)]
+    return clipped_range.from_offset, clipped_range.until_offset, "; ".join(messages)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.config.read_options import parse_stream_options
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.planning.loss_errors import DataLossCause
-from pyspark_kafka_direct.planning.loss_report import SkippedLoss
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause, SkippedLoss
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME

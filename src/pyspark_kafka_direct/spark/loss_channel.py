@@ -1,0 +1,125 @@
+"""How tasks report to the driver what they skip, because Spark has no channel for it: datagrams to a UDP port.
+
+    task     HMAC-SHA256(key, report) + report                the report is JSON
+    driver   HMAC-SHA256(key, HMAC of the report)             the acknowledgement
+
+``enable(spark)`` opens the port and saves its address with a random key in the shared folder (``listener_files``),
+where planners find it. A task sends its report at its end, and again until it is acknowledged. Each report has a nonce,
+and the driver counts equal reports once. It does not respond to other datagrams. Nothing is encrypted: who controls the
+network between driver and executors can read topic names and counts, but cannot forge them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+from collections import OrderedDict
+from dataclasses import asdict, astuple, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct.spark.listener_files import find_shared_folder, write_atomically
+from pyspark_kafka_direct.spark.loss_counts import LossCounter, LossTotal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pyspark_kafka_direct.client.system import System
+
+_log = logging.getLogger("pyspark_kafka_direct.spark")
+
+_FILE_NAME: Final = "loss-channel"
+_DIGEST: Final = "sha256"
+_DIGEST_SIZE: Final = 32
+_MAX_DATAGRAM: Final = 65_535
+_ATTEMPT_SECONDS: Final = (0.2, 0.4, 0.8)  # how long each attempt waits for the acknowledgement
+_REMEMBERED_REPORTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LossChannel:
+    """The driver's port for reports of tasks."""
+
+    host: str
+    port: int
+    key: str = field(repr=False)
+
+    def report(self, totals: Iterable[LossTotal], system: System) -> bool:
+        """Send what a task has skipped, and return whether the driver has received it."""
+        report = json.dumps([system.nonce(), [astuple(total) for total in totals]]).encode()
+        digest = self.digest(report)
+        try:
+            with system.connect_udp(self.host, self.port) as sender:
+                for seconds in _ATTEMPT_SECONDS:
+                    sender.settimeout(seconds)
+                    sender.send(digest + report)
+                    with contextlib.suppress(TimeoutError):
+                        if hmac.compare_digest(sender.recv(_MAX_DATAGRAM), self.digest(digest)):
+                            return True
+        except OSError as error:
+            _log.info("cannot report skipped offsets to %s:%d: %s", self.host, self.port, error)
+        return False
+
+    def digest(self, content: bytes) -> bytes:
+        """Return the authentication code of a datagram."""
+        return hmac.digest(self.key.encode(), content, _DIGEST)
+
+
+class LossReceiver:
+    """Receives the reports of tasks on the driver, in a thread of its own, and counts them."""
+
+    def __init__(self, folder: Path, bind_host: str, host: str, system: System) -> None:
+        self._system = system
+        self._socket = system.bind_udp(bind_host)
+        try:
+            self.channel = LossChannel(host, self._socket.getsockname()[1], system.nonce() + system.nonce())
+            write_atomically(folder / _FILE_NAME, json.dumps(asdict(self.channel)))
+        except BaseException:
+            self._socket.close()
+            raise
+        self._counter = LossCounter(system, lambda: folder)
+        self._received: OrderedDict[bytes, None] = OrderedDict()  # digests of the last reports
+        self._closed = False
+        system.start_thread(self._run, "pyspark-kafka-direct-losses")
+
+    def close(self) -> None:
+        """End the thread, which closes the port."""
+        self._closed = True
+        with contextlib.suppress(OSError), self._system.connect_udp(*self._socket.getsockname()[:2]) as sender:
+            sender.send(b"")  # wakes the thread
+
+    def _run(self) -> None:
+        with self._socket:
+            while not self._closed:
+                try:
+                    datagram, sender = self._socket.recvfrom(_MAX_DATAGRAM)
+                    acknowledgement = self._handle(datagram)
+                    if acknowledgement is not None:
+                        self._socket.sendto(acknowledgement, sender)
+                except OSError as error:  # such as a task that has ended
+                    _log.info("cannot receive reports of skipped offsets: %s", error)
+
+    def _handle(self, datagram: bytes) -> bytes | None:
+        """Count a report, and return its acknowledgement; ``None`` for a datagram of another sender."""
+        digest, report = datagram[:_DIGEST_SIZE], datagram[_DIGEST_SIZE:]
+        if not hmac.compare_digest(digest, self.channel.digest(report)):
+            return None
+        if digest not in self._received:
+            _, totals = json.loads(report)
+            self._counter.add_totals([LossTotal(*total) for total in totals])
+            self._received[digest] = None
+            if len(self._received) > _REMEMBERED_REPORTS:
+                self._received.popitem(last=False)
+        return self.channel.digest(digest)
+
+
+def find_loss_channel() -> LossChannel | None:
+    """Return the driver's port, or ``None`` if ``enable(spark)`` was not called before."""
+    try:
+        folder = find_shared_folder()
+        return None if folder is None else LossChannel(**json.loads((folder / _FILE_NAME).read_text()))
+    except Exception as error:  # counting never fails a query
+        _log.debug("tasks report no skipped offsets: %r", error)
+        return None

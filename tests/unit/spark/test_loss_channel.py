@@ -1,0 +1,104 @@
+"""The reports of tasks about what they skip: over real sockets, repeated, forged and lost."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.spark import loss_channel
+from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver, find_loss_channel
+from pyspark_kafka_direct.spark.loss_counts import LossTotal, load_losses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOSS = LossTotal("t", 3, "aged_out", 1, 40)
+DELETED = LossTotal("t", 3, "deleted", 1, 0)
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[LossReceiver]:
+    receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
+    yield receiver
+    receiver.close()
+
+
+def test_the_reports_of_tasks_are_summed(receiver: LossReceiver, tmp_path: Path) -> None:
+    assert receiver.channel.report([LOSS, DELETED], SYSTEM)
+    assert receiver.channel.report([LOSS], SYSTEM)
+    assert load_losses(tmp_path) == (LossTotal("t", 3, "aged_out", 2, 80), DELETED)
+
+
+def test_a_repeated_report_is_acknowledged_again_and_counted_once(receiver: LossReceiver, tmp_path: Path) -> None:
+    channel = receiver.channel
+    report = json.dumps(["nonce", [["t", 3, "aged_out", 1, 40]]]).encode()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(30)
+        for _ in range(3):
+            sender.sendto(channel.digest(report) + report, (channel.host, channel.port))
+            assert sender.recv(100) == channel.digest(channel.digest(report))
+    assert load_losses(tmp_path) == (LOSS,)
+
+
+@pytest.mark.parametrize("key", ["another key", ""])
+def test_a_report_without_the_key_is_neither_counted_nor_acknowledged(
+    receiver: LossReceiver, tmp_path: Path, key: str
+) -> None:
+    channel = receiver.channel
+    assert not LossChannel(channel.host, channel.port, key).report([DELETED], SYSTEM)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for datagram in (b"", b"x", b"[]" * 20_000):
+            sender.sendto(datagram, (channel.host, channel.port))
+    assert channel.report([LOSS], SYSTEM), "the receiver is still there"
+    assert load_losses(tmp_path) == (LOSS,)
+
+
+def test_only_the_driver_can_acknowledge() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+
+        def acknowledge() -> None:
+            datagram, sender = other.recvfrom(65_535)
+            other.sendto(hmac.digest(b"another key", datagram[:32], "sha256"), sender)
+
+        SYSTEM.start_thread(acknowledge, "acknowledge")
+        assert not LossChannel("127.0.0.1", other.getsockname()[1], "key").report([LOSS], SYSTEM)
+
+
+def test_a_driver_that_is_gone_delays_no_task(receiver: LossReceiver, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    started = SYSTEM.monotonic()
+    with caplog.at_level(logging.INFO):
+        assert not LossChannel("127.0.0.1", port, "key").report([LOSS], SYSTEM)
+        assert not LossChannel("no-such-host.invalid", port, "key").report([LOSS], SYSTEM)
+    assert SYSTEM.monotonic() - started < 30
+    assert "cannot report skipped offsets to no-such-host.invalid" in caplog.text
+
+
+def test_planners_find_the_port_in_the_shared_folder(
+    receiver: LossReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_channel, "find_shared_folder", lambda: tmp_path)
+    assert find_loss_channel() == receiver.channel
+    assert receiver.channel.key not in repr(receiver.channel)
+    (tmp_path / "loss-channel").write_text("{}")
+    assert find_loss_channel() is None
+    monkeypatch.setattr(loss_channel, "find_shared_folder", lambda: None)
+    assert find_loss_channel() is None
+
+
+def test_a_closed_receiver_closes_its_port(tmp_path: Path) -> None:
+    receiver = LossReceiver(tmp_path, "127.0.0.1", "127.0.0.1", SYSTEM)
+    receiver.close()
+    deadline = SYSTEM.monotonic() + 30
+    while receiver.channel.report([LOSS], SYSTEM):  # until the thread has ended
+        assert SYSTEM.monotonic() < deadline
