@@ -97,7 +97,7 @@ class CheckpointLogs:
     ) -> None:
         if files.exists(_STATE):
             reject_stateful_query(files.path(_STATE))
-        self._files = files
+        self.files = self._files = files
         self._read_session_conf = session_conf
         self._conf: Mapping[str, str] | None = None
         self._watermark_ms = 0

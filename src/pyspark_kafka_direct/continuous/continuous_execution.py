@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.util import inheritable_thread_target
 
+from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.client.system import SYSTEM, System
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
 from pyspark_kafka_direct.continuous.epoch_coordinator import RunTimings
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
@@ -83,7 +83,7 @@ class ContinuousExecution:
         settings: ContinuousSettings,
         logs: CheckpointLogs,
         state: QueryState,
-        system: System = SYSTEM,
+        pool: ConnectionPool = POOL,
     ) -> None:
         self._spark = spark
         self._context = spark.sparkContext
@@ -92,9 +92,10 @@ class ContinuousExecution:
         self._settings = settings
         self._logs = logs
         self._state = state
-        self._system = system
+        self._pool = pool
+        self._system = system = pool.system
         read_options = definition.read_options
-        self._offset_reader = KafkaOffsetReader(read_options, _log)
+        self._offset_reader = KafkaOffsetReader(read_options, _log, pool)
         planner_options = ContinuousStartOptions(
             start=read_options.start,
             fail_on_data_loss=read_options.fail_on_data_loss,
@@ -195,7 +196,7 @@ class ContinuousExecution:
             return
         run = self._create_run(start)
         discovery = self._discovery = PartitionDiscovery(
-            KafkaOffsetReader(self._definition.read_options, _log),
+            KafkaOffsetReader(self._definition.read_options, _log, self._pool),
             start.offsets.keys(),
             self._settings.discovery_interval,
             run.stop,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _SINK_METHODS: Final = ("write", "flush", "close")
@@ -101,7 +102,11 @@ class SinkWriter(Protocol):
         """Release all resources without blocking."""
 
 
-SinkWriterFactory: TypeAlias = Callable[[TaskInfo], SinkWriter]
+class SinkWriterFactory(Protocol):
+    """Makes the writer of a task, in its process; pickled to the executors."""
+
+    def __call__(self, task: TaskInfo, pool: ConnectionPool | None = None, /) -> SinkWriter:
+        """Return the writer; ``pool`` has its connections, by default that of the process."""
 
 
 def custom_writer_factory(sink: Sink | SinkFactory) -> SinkWriterFactory:
@@ -152,7 +157,7 @@ class _CustomSinkWriter:
 class _FactoryWriterFactory:
     factory: SinkFactory
 
-    def __call__(self, task: TaskInfo) -> SinkWriter:
+    def __call__(self, task: TaskInfo, _: ConnectionPool | None = None) -> SinkWriter:
         sink = self.factory(task)
         if not _is_sink(sink):
             raise OptionError(
@@ -166,7 +171,7 @@ class _FactoryWriterFactory:
 class _CopyWriterFactory:
     sink: Sink
 
-    def __call__(self, task: TaskInfo) -> SinkWriter:
+    def __call__(self, task: TaskInfo, _: ConnectionPool | None = None) -> SinkWriter:
         return _CustomSinkWriter(self.sink)
 
 
@@ -174,7 +179,7 @@ class _CopyWriterFactory:
 class _FunctionWriterFactory:
     function: Callable[[pa.RecordBatch, int], None]
 
-    def __call__(self, task: TaskInfo) -> SinkWriter:
+    def __call__(self, task: TaskInfo, _: ConnectionPool | None = None) -> SinkWriter:
         return _CustomSinkWriter(_FunctionSink(self.function, task.epoch))
 
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_messages import EpochReport
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
     from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
@@ -59,16 +60,16 @@ _LOG_BOUNDS_TIMEOUT: Final = 10.0  # seconds; after a timeout, the consumer rais
 _DATA_LOSS_ADVICE: Final = "To skip them, set failOnDataLoss=false."
 
 
-def run_task(plan: TaskPlan, task: int, attempt: int) -> None:
+def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POOL) -> None:
     """Run a task until the driver ends the run."""
     begin_task()
-    deadline = Deadline.after(plan.start_timeout, START_TIMEOUT_OPTION, system=SYSTEM)
+    deadline = Deadline.after(plan.start_timeout, START_TIMEOUT_OPTION, system=pool.system)
     with TaskChannel.connect(plan.address, task, attempt, deadline) as channel:
         try:
-            _run_task_loop(plan, task, channel, channel.wait_for_start(deadline))
+            _run_task_loop(plan, task, channel, channel.wait_for_start(deadline), pool)
         except BaseException as error:
             channel.report_failure(
-                error, Deadline.after(plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=SYSTEM)
+                error, Deadline.after(plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=pool.system)
             )
             raise
     end_task()
@@ -317,11 +318,13 @@ class DataLossHandler:
         return start, self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
 
 
-def _run_task_loop(plan: TaskPlan, task: int, channel: TaskChannel, start_message: StartTask) -> None:
+def _run_task_loop(
+    plan: TaskPlan, task: int, channel: TaskChannel, start_message: StartTask, pool: ConnectionPool
+) -> None:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 
-    cluster = ClusterClient(plan.connection)
+    cluster = ClusterClient(plan.connection, pool=pool)
     task_info = TaskInfo(
         plan.query_id, plan.address.run, task, tuple(sorted(start_message.offsets)), start_message.epoch
     )
@@ -335,7 +338,7 @@ def _run_task_loop(plan: TaskPlan, task: int, channel: TaskChannel, start_messag
         max_batch_bytes=plan.max_record_batch_bytes,
         topic_ids=plan.topic_ids,
     )
-    with consumer, _closing(plan.writer_factory(task_info)) as sink:
+    with consumer, _closing(plan.writer_factory(task_info, pool)) as sink:
         TaskLoop(
             consumer,
             channel,
@@ -344,7 +347,7 @@ def _run_task_loop(plan: TaskPlan, task: int, channel: TaskChannel, start_messag
             plan.columns,
             DataLossHandler(consumer, cluster, fail_on_data_loss=plan.fail_on_data_loss),
             plan.epoch_request_timeout,
-            cluster.pool.system,
+            pool.system,
         ).run()
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.client.system import System
@@ -105,7 +106,7 @@ class ExactlyOnceKafkaWriterFactory:
     producer_ids: tuple[ProducerIdAndEpoch, ...]  # by task
     topic_ids: Mapping[str, UUID | None]  # of the input
 
-    def __call__(self, task: TaskInfo) -> SinkWriter:
+    def __call__(self, task: TaskInfo, pool: ConnectionPool | None = None) -> SinkWriter:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
@@ -113,7 +114,7 @@ class ExactlyOnceKafkaWriterFactory:
 
         options, prefix = self.options, self.options.transactional_id_prefix
         assert prefix is not None, "exactly-once delivery requires a prefix"
-        cluster = ClusterClient(options.connection)
+        cluster = ClusterClient(options.connection, pool=pool)
         task_transactional_id = transactional_id(prefix, task.task)
         producer = TransactionalProducer(
             cluster, task_transactional_id, options.transaction_timeout_ms, with_half_buffer(options.produce)
@@ -307,12 +308,12 @@ class _KafkaWriterFactory:
     topic: str | None
     stamp: bool
 
-    def __call__(self, task: TaskInfo) -> SinkWriter:
+    def __call__(self, task: TaskInfo, pool: ConnectionPool | None = None) -> SinkWriter:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
 
-        cluster = ClusterClient(self.connection)
+        cluster = ClusterClient(self.connection, pool=pool)
         producer = BatchProducer(cluster, with_half_buffer(self.produce))
         send = functools.partial(producer.send, more_follows=True)
         rows = RowWriter(cluster, self.produce, send, topic=self.topic, first_sticky_partition=task.task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark_kafka_direct.config.continuous_query import options_as_strings, parse_start_options, with_input_connection
 from pyspark_kafka_direct.errors import OptionError
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.read_options import ContinuousOptions
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointFileManager, CheckpointLogs
     from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
@@ -48,10 +50,21 @@ def continuous_query(spark: SparkSession) -> ContinuousQueryBuilder:
     return ContinuousQueryBuilder(spark)
 
 
+class _CreateDelivery(Protocol):
+    def __call__(
+        self,
+        read_options: ContinuousOptions,
+        files: CheckpointFileManager,
+        settings: ContinuousSettings,
+        pool: ConnectionPool,
+        /,
+    ) -> SinkDelivery: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _QueryOutput:
     description: str
-    create_delivery: Callable[[ContinuousOptions, SparkSession, ContinuousSettings], SinkDelivery]
+    create_delivery: _CreateDelivery
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -171,9 +184,12 @@ class ContinuousQueryBuilder:
         target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
 
         def create_delivery(
-            read_options: ContinuousOptions, spark: SparkSession, settings: ContinuousSettings
+            read_options: ContinuousOptions,
+            files: CheckpointFileManager,
+            settings: ContinuousSettings,
+            pool: ConnectionPool,
         ) -> SinkDelivery:
-            return kafka_delivery(read_options, parsed, spark, settings, has_timeout_option=has_timeout_option)
+            return kafka_delivery(read_options, parsed, files, settings, pool, has_timeout_option=has_timeout_option)
 
         return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
 
@@ -283,9 +299,15 @@ class ContinuousQueryBuilder:
         return self._start(settings)
 
     def _start(self, settings: ContinuousSettings) -> ContinuousQuery:
-        from pyspark_kafka_direct.client.system import SYSTEM
-        from pyspark_kafka_direct.config.read_options import parse_continuous_options
+        from pyspark_kafka_direct.client.connection_pool import POOL
         from pyspark_kafka_direct.continuous.checkpoint_logs import open_checkpoint_logs
+
+        return self._start_with(settings, lambda: open_checkpoint_logs(self._spark, settings.checkpoint), POOL)
+
+    def _start_with(
+        self, settings: ContinuousSettings, open_logs: Callable[[], CheckpointLogs], pool: ConnectionPool
+    ) -> ContinuousQuery:
+        from pyspark_kafka_direct.config.read_options import parse_continuous_options
         from pyspark_kafka_direct.continuous.continuous_execution import ContinuousExecution, QueryDefinition
         from pyspark_kafka_direct.continuous.query import THREAD_NAME_PREFIX, ContinuousQuery
         from pyspark_kafka_direct.continuous.query_run import new_id
@@ -299,14 +321,14 @@ class ContinuousQueryBuilder:
                 "the query has no output: call to_kafka(...), foreach_batch(...) or to(...) before start(...)"
             )
         read_options = parse_continuous_options(self._read_options)
+        logs = open_logs()
         definition = QueryDefinition(
             read_options=read_options,
             columns=self._columns
             or tuple(name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers),
             function=_compose(self._functions),
-            delivery=self._output.create_delivery(read_options, self._spark, settings),
+            delivery=self._output.create_delivery(read_options, logs.files, settings, pool),
         )
-        logs = open_checkpoint_logs(self._spark, settings.checkpoint)
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
         _check_picklable(definition.function, "the function of map_batches()")
         if settings.name is not None and any(
@@ -314,19 +336,19 @@ class ContinuousQueryBuilder:
         ):
             raise OptionError(f"queryName: a continuous query named {settings.name!r} is running; stop it first")
         query_info = QueryInfo(
-            id=logs.query_id(new_id(SYSTEM)),
-            run_id=new_id(SYSTEM),
+            id=logs.query_id(new_id(pool.system)),
+            run_id=new_id(pool.system),
             name=settings.name,
             source=f"KafkaDirect[{_describe(read_options.selection)}]",
             sink=self._output.description,
         )
-        state = QueryState(query_info, int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100), SYSTEM)
+        state = QueryState(query_info, int(_conf_value(spark, _PROGRESS_UPDATES_CONF) or 100), pool.system)
         return ContinuousQuery(
             state,
-            ContinuousExecution(self._spark, definition, settings, logs, state, SYSTEM),
-            lambda: _end_offsets(read_options),
+            ContinuousExecution(self._spark, definition, settings, logs, state, pool),
+            lambda: _end_offsets(read_options, pool),
             2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,  # one timeout to flush, one to commit
-            SYSTEM,
+            pool.system,
         )
 
 
@@ -343,10 +365,8 @@ class _ComposedFunction:
         return result
 
 
-def _constant_delivery(
-    delivery: SinkDelivery,
-) -> Callable[[ContinuousOptions, SparkSession, ContinuousSettings], SinkDelivery]:
-    return lambda _read_options, _spark, _settings: delivery
+def _constant_delivery(delivery: SinkDelivery) -> _CreateDelivery:
+    return lambda _read_options, _files, _settings, _pool: delivery
 
 
 def _compose(
@@ -384,11 +404,11 @@ def _check_picklable(value: object, description: str) -> None:
         ) from error
 
 
-def _end_offsets(read_options: ContinuousOptions) -> Mapping[TopicPartition, int]:
+def _end_offsets(read_options: ContinuousOptions, pool: ConnectionPool) -> Mapping[TopicPartition, int]:
     from pyspark_kafka_direct.offsets import LATEST
     from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
-    offset_reader = KafkaOffsetReader(read_options, _log)
+    offset_reader = KafkaOffsetReader(read_options, _log, pool)
     return offset_reader.offsets(dict.fromkeys(offset_reader.assigned(strict=False).partitions, LATEST))
 
 

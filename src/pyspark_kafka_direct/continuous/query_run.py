@@ -185,7 +185,7 @@ class SparkJob:
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             task_numbers = self._context.parallelize(range(self._tasks), self._tasks)
             if not self._cancelled:
-                task_numbers.mapPartitionsWithIndex(_task_function(self._plan)).collect()
+                task_numbers.mapPartitionsWithIndex(TaskFunction(self._plan)).collect()
         except BaseException as error:
             if not self._cancelled:
                 failure = _job_failed_error(error)
@@ -197,19 +197,20 @@ class SparkJob:
                 self._changed.notify_all()
 
 
-def _task_function(plan: TaskPlan) -> Callable[[int, Iterable[int]], Iterator[int]]:
-    """Return the function that Spark pickles and runs as a task."""
+@dataclass(frozen=True, slots=True)
+class TaskFunction:
+    """The function that Spark pickles and runs as a task."""
 
-    def run_spark_task(task: int, _: Iterable[int]) -> Iterator[int]:
+    plan: TaskPlan
+
+    def __call__(self, task: int, _: Iterable[int]) -> Iterator[int]:
         from pyspark import TaskContext
 
         from pyspark_kafka_direct.continuous.continuous_task import run_task
 
         context = TaskContext.get()
-        run_task(plan, task, context.attemptNumber() if context is not None else 0)
+        run_task(self.plan, task, context.attemptNumber() if context is not None else 0)
         return iter(())
-
-    return run_spark_task
 
 
 def _job_failed_error(error: BaseException) -> QueryRunError:

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from uuid import UUID
 
-    from pyspark.sql import SparkSession
-
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
@@ -97,6 +96,7 @@ class ExactlyOnceDelivery:
         source: ConnectionSettings | None,  # None: do not check that input and output are in one cluster
         files: CheckpointFileManager,
         max_transaction_seconds: float,  # longest time a transaction may be open
+        pool: ConnectionPool | None = None,  # None: that of the process
     ) -> None:
         prefix = options.transactional_id_prefix
         assert prefix is not None, "exactly-once delivery requires a prefix"
@@ -112,7 +112,8 @@ class ExactlyOnceDelivery:
         self._options = options
         self._source = source
         self._files = files
-        self._cluster = ClusterClient(options.connection)
+        self._pool = pool
+        self._cluster = ClusterClient(options.connection, pool=pool)
         self._group = ConsumerGroup(self._cluster, offsets_group_id(prefix))
         self._fencing_log = FencingLog(files, self._cluster.pool.system.nonce())
         self._cluster_checked = False
@@ -177,7 +178,7 @@ class ExactlyOnceDelivery:
             return
         check_transaction_support(self._cluster, self._options.transaction_timeout_ms)
         if self._source is not None:
-            source = ClusterClient(self._source)
+            source = ClusterClient(self._source, pool=self._pool)
             source.refresh_brokers()
             if source.cluster_id != self._cluster.cluster_id:
                 raise OptionError(
@@ -271,23 +272,21 @@ class AtLeastOnceDelivery:
 def kafka_delivery(
     read_options: ContinuousOptions,
     sink_options: SinkOptions,
-    spark: SparkSession,
+    files: CheckpointFileManager,
     settings: ContinuousSettings,
+    pool: ConnectionPool | None = None,
     *,
     has_timeout_option: bool,
 ) -> SinkDelivery:
     """Return the delivery that the options select; the settings determine the default transaction timeout."""
     if sink_options.delivery_guarantee != "exactly-once":
         return AtLeastOnceDelivery(kafka_writer_factory(sink_options))
-    from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
-
-    files = CheckpointFiles(spark, settings.checkpoint, "a continuous query")
     max_seconds = max_transaction_seconds(settings)
     if not has_timeout_option:
         sink_options = replace(
             sink_options, transaction_timeout_ms=int((max_seconds + _TRANSACTION_TIMEOUT_MARGIN) * 1000)
         )
-    return ExactlyOnceDelivery(sink_options, read_options.connection, files, max_seconds)
+    return ExactlyOnceDelivery(sink_options, read_options.connection, files, max_seconds, pool)
 
 
 def max_transaction_seconds(settings: ContinuousSettings) -> float:

@@ -45,7 +45,7 @@ class FakeCluster:
         self.other = FakeTransactionalCluster()
         self.disk = FakeFileManager()
         clusters = {"b": self.cluster, "o": self.other}
-        patch.setattr(sink_delivery, "ClusterClient", lambda settings: clusters[settings.bootstrap_servers[0][0]])
+        patch.setattr(sink_delivery, "ClusterClient", lambda settings, pool: clusters[settings.bootstrap_servers[0][0]])
 
     def options(self, servers: str = "b:1", **options: str) -> Any:
         given = {

@@ -115,6 +115,7 @@ class StartingExecution(continuous_execution.ContinuousExecution):
     def __init__(self, run: QueryRun, system: ExhaustedSystem) -> None:
         self._run_to_start = run
         self._system = system
+        self._pool: Any = None
         self._is_waiting_for_brokers = self._any_run_started = False
         self._definition: Any = SimpleNamespace(read_options=None)
         self._settings: Any = SimpleNamespace(discovery_interval=10)
