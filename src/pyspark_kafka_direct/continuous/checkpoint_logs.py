@@ -116,7 +116,13 @@ class CheckpointLogs:
         return parse_metadata(text, self._files.path(_METADATA))
 
     def state(self) -> CheckpointState:
-        return checkpoint_state(self._epochs(_OFFSETS), self._epochs(_COMMITS), self._files.path("").rstrip("/"))
+        commits = set(self._epochs(_COMMITS))
+        while True:
+            offsets = self._epochs(_OFFSETS)
+            latest_commits = set(self._epochs(_COMMITS))
+            if latest_commits == commits:  # no other driver has committed in between
+                return checkpoint_state(offsets, commits, self._files.path("").rstrip("/"))
+            commits = latest_commits
 
     def offset_entry(self, epoch: int) -> OffsetLogEntry:
         path = self._files.path(f"{_OFFSETS}/{epoch}")

@@ -171,6 +171,26 @@ def test_an_epoch_that_is_committed_during_the_recovery() -> None:
     second.commit(2, {A: 2, B: 2}, at_ms=4)
 
 
+@pytest.mark.parametrize("pause_before", ["offsets", "commits"])
+def test_epochs_that_another_driver_commits_while_the_state_is_read(pause_before: str) -> None:
+    class Race(FakeFileManager):
+        pending = 0  # epochs that the other driver commits before the folder is listed
+
+        def list_names(self, folder: str) -> list[str]:
+            if folder == pause_before and self.pending:
+                epochs, self.pending = self.pending, 0
+                for epoch in range(1, epochs + 1):
+                    other.commit(epoch, {A: epoch}, 0)
+            return super().list_names(folder)
+
+    disk = Race()
+    logs, other = open_logs_on(disk), open_logs_on(disk)
+    other.recover(None, 0)
+    other.commit_start(START, 0)
+    disk.pending = 2
+    assert logs.state() == CheckpointState(committed=2)
+
+
 def test_stateful_queries_are_rejected() -> None:
     disk = FakeFileManager()
     disk.files["state/0/0/1.delta"] = ""
