@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark_kafka_direct.errors import TransactionStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -94,11 +94,14 @@ def offsets_ahead(
     topic_ids: Mapping[str, UUID | None],
     last_epoch: int | None,
     logged_offsets: Mapping[TopicPartition, int],
+    partitions: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, int]:
     """Return the offsets of this query that are ahead of its logs.
 
     All earlier writers must have been fenced, so that ``committed`` is final. ``topic_ids`` has all existing topics;
-    ``logged_offsets`` are the end offsets of ``last_epoch``, the last committed epoch of the logs.
+    ``logged_offsets`` are the end offsets of ``last_epoch``, the last committed epoch of the logs. Some of the
+    ``partitions`` that the next run reads may be missing there because the query has not read them for a while: their
+    last committed offsets count, of any epoch.
     """
     last_logged_epoch = BEFORE_FIRST_EPOCH if last_epoch is None else last_epoch
     ahead = {}
@@ -121,7 +124,8 @@ def offsets_ahead(
                 partition=tp.partition,
                 offset=offset,
             )
-        if metadata.epoch > last_logged_epoch:
+        is_read_again = tp in partitions and tp not in logged_offsets and metadata.epoch > BEFORE_FIRST_EPOCH
+        if metadata.epoch > last_logged_epoch or is_read_again:
             ahead[tp] = offset
         elif metadata.epoch > BEFORE_FIRST_EPOCH and offset > logged_offsets.get(tp, offset):
             raise TransactionStateError(

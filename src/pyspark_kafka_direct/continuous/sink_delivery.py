@@ -118,6 +118,7 @@ class ExactlyOnceDelivery:
         self._fencing_log = FencingLog(files, self._cluster.pool.system.nonce())
         self._cluster_checked = False
         self._query_id = ""
+        self._partitions: Collection[TopicPartition] = ()  # that the run reads
         self._producer_ids: list[ProducerIdAndEpoch] = []
         self._tasks = 0
         self._committed: Mapping[TopicPartition, EpochOffset] = {}
@@ -129,7 +130,7 @@ class ExactlyOnceDelivery:
         Rejects a prefix that another query uses.
         """
         self._check_cluster()
-        self._query_id, self._tasks = query_id, tasks
+        self._query_id, self._partitions, self._tasks = query_id, frozenset(partitions), tasks
         # Check this first: a query that uses the prefix by mistake must not fence its owner. Do not wait for open
         # transactions: they may be this query's own, which `_init_producer_id` aborts.
         if foreign := foreign_offsets(
@@ -154,7 +155,9 @@ class ExactlyOnceDelivery:
         if state.committed is not None:
             name = f"offsets/{state.committed}"
             logged_offsets = parse_offset_entry(self._files.read(name) or "", self._files.path(name)).offsets
-        return offsets_ahead(self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets)
+        return offsets_ahead(
+            self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets, self._partitions
+        )
 
     @property
     def coalesces_epochs(self) -> bool:

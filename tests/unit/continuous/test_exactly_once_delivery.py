@@ -211,6 +211,17 @@ def test_committed_offsets_take_precedence_over_the_logs(world: FakeCluster) -> 
     assert delivery.offsets_ahead(CheckpointState(committed=3)) == {A0: 50}
 
 
+def test_a_partition_that_returns_continues_at_its_committed_offset(world: FakeCluster) -> None:
+    world.commit(A0, 40, 5)
+    world.commit(A1, 60, 3)  # the logs have lost it since
+    world.disk.files["offsets/5"] = format_offset_entry(OffsetLogEntry({A0: 40}))
+    delivery = world.delivery()
+    delivery.prepare("q", [A0], 1)
+    assert delivery.offsets_ahead(CheckpointState(committed=5)) == {}
+    delivery.prepare("q", [A0, A1], 2)
+    assert delivery.offsets_ahead(CheckpointState(committed=5)) == {A1: 60}
+
+
 def test_logs_that_contradict_the_transactions_are_rejected(world: FakeCluster) -> None:
     world.commit(A0, 50, 3)
     world.disk.files["offsets/3"] = format_offset_entry(OffsetLogEntry({A0: 40}))
