@@ -30,6 +30,8 @@ class ExpectedFailure(NamedTuple):
 _LOGS: Final = "KafkaBasedLog and KafkaTable: never early, never stale, fast to write"
 _SINK_ISSUE: Final = "Exactly-once sink and producer: ordered by tickets, safe in backlogs, spread over partitions"
 
+_CONTINUOUS: Final = "Continuous queries: ordinary events don't end them"
+
 EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
     # A log does not read partitions that a topic gets, and keys move to them.
     ExpectedFailure("shared_log", "*: read_to_end completed early in a partition that was added*", _LOGS, ()),
@@ -56,6 +58,10 @@ EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
         "A record waits twice for the metadata of its topic",
         (),
     ),
+    # At-least-once recovery deletes a planned epoch, which a suspended driver may commit later.
+    ExpectedFailure("continuous", "*: a planned batch is deleted*", _CONTINUOUS, ()),
+    ExpectedFailure("continuous", "*: a planned batch changes*", _CONTINUOUS, ()),
+    ExpectedFailure("continuous", "*: the checkpoint is damaged*", _CONTINUOUS, ()),
 )
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.cluster.replies import Delayed
 from tests.simulation.errors import ProcessKilled
 from tests.simulation.faults import RequestFault, error_response, without_leaders
+from tests.simulation.peer_sockets import PeerNetwork
 from tests.simulation.wire import api_of_frame, decode_request, encode_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.simulation.cluster.broker import SimulatedBroker
+    from tests.simulation.peer_sockets import PeerSocket
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scheduler import Task, World
     from tests.simulation.wire import ReceivedRequest
@@ -42,6 +44,7 @@ class Network:
         self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.connect_count = 0
+        self.peers = PeerNetwork(self)
         self._rng = world.rng("network")
         self._counts: Counter[str] = Counter()  # of requests, by API
         self._next_descriptor = 3
@@ -76,9 +79,14 @@ class Network:
 
     # Connections.
 
-    def connect(self, process: SimulatedProcess, address: tuple[str, int], seconds: float) -> SimulatedSocket:
+    def connect(
+        self, process: SimulatedProcess, address: tuple[str, int], seconds: float
+    ) -> SimulatedSocket | PeerSocket:
         """Connect within some seconds, or raise the error of the operating system."""
         world = self.world
+        listener = self.peers.find_listener(address)
+        if listener is not None:
+            return self.peers.connect(process, listener, 2 * self.latency())
         number = self.connect_count
         self.connect_count += 1
         fault = self.connect_faults.get(number)
@@ -87,12 +95,12 @@ class Network:
             world.record_fault(fault.kind, "connect", process)
         if broker is not None and broker.paused and fault is None:
             # The operating system of a stopped process still accepts connections.
-            world.block("a connect", self._latency())
+            world.block("a connect", self.latency())
         elif fault is not None and fault.kind == "stall_connect":
             world.block("a connect that gets no response", seconds)
             raise TimeoutError("timed out")
         else:
-            world.block("a connect", 2 * self._latency())
+            world.block("a connect", 2 * self.latency())
         if broker is None or not broker.is_up or (fault is not None and fault.kind == "refuse_connect"):
             world.trace("refused", process.name, address[0])
             raise ConnectionRefusedError(111, "Connection refused")
@@ -114,6 +122,7 @@ class Network:
             if connection.process is process:
                 connection.socket.closed = True
                 connection.broker_closed = True
+        self.peers.reset_process(process)
 
     def reset_broker(self, broker: SimulatedBroker) -> None:
         """Reset all connections to a broker that goes down."""
@@ -139,7 +148,7 @@ class Network:
         self._counts[api] += 1
         return self.request_faults.get(number) or self.aimed_faults.get((api, occurrence))
 
-    def _latency(self) -> float:
+    def latency(self) -> float:
         return _MIN_LATENCY + (_MAX_LATENCY - _MIN_LATENCY) * self._rng.random() ** 3
 
 
@@ -307,7 +316,7 @@ class _Connection:
             world.block("the end of a pause", fault.arguments["seconds"])
         if self._stalled:
             return
-        arrival = self._last_arrival = max(self._last_arrival, world.now + network._latency())
+        arrival = self._last_arrival = max(self._last_arrival, world.now + network.latency())
         match None if fault is None else fault.kind:
             case "crash_before_request":
                 self.process.kill()
@@ -367,7 +376,7 @@ class _Connection:
         if kind == "crash_after_request":
             self.process.kill()
         elif kind == "lose_response":
-            world.after(self.network._latency(), self.reset, "response lost")
+            world.after(self.network.latency(), self.reset, "response lost")
         elif kind == "stall_response":
             self._stalled = True
         elif fault is not None and kind == "truncate_response":
@@ -384,7 +393,7 @@ class _Connection:
 
     def _deliver(self, data: bytes, delay: float) -> float:
         world = self.network.world
-        arrival = self._last_delivery = max(self._last_delivery, world.now + self.network._latency() + delay)
+        arrival = self._last_delivery = max(self._last_delivery, world.now + self.network.latency() + delay)
         world.at(arrival, self._receive, data)
         return arrival
 

@@ -29,6 +29,7 @@ MODULES: Final = (
     "planted_micro_batches",
     "planted_exactly_once",
     "planted_shared_log",
+    "planted_continuous",
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1

@@ -28,6 +28,7 @@ class SimulatedProcess:
         self.network = network
         self.name = name
         self.dead = False
+        self.paused_until = 0.0
         self._random = world.rng(f"process {name}")
         self._nonces = 0
         world.processes.append(self)
@@ -49,6 +50,11 @@ class SimulatedProcess:
         self.dead = True
         self.network.reset_process(self)
         self.world.end_tasks_of(self)
+
+    def pause(self, seconds: float) -> None:
+        """Stop all threads for some seconds, as SIGSTOP does; its connections stay open."""
+        self.world.trace("pause", self.name, seconds)
+        self.paused_until = max(self.paused_until, self.world.now + seconds)
 
     # Time and randomness.
 
@@ -82,7 +88,8 @@ class SimulatedProcess:
         return self.network.connect(self, address.address, seconds)
 
     def listen(self, host: str, port: int) -> Any:
-        raise NotImplementedError("simulated processes do not listen")
+        self.world.checkpoint()
+        return self.network.peers.listen(self, host, port)
 
     def bind_udp(self, host: str) -> Any:
         raise NotImplementedError("simulated processes have no UDP")

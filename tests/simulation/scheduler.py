@@ -188,6 +188,8 @@ class World:
             self._hub.switch()
             if task.process.dead:
                 raise ProcessKilled
+        if task.process.paused_until > self.now:
+            self._wait_for_resume(task)
 
     def block(self, waits_for: str, seconds: float | None) -> bool:
         """Let the current task wait; return whether it was woken before its time was up."""
@@ -200,6 +202,8 @@ class World:
         self._hub.switch()
         if task.process.dead:
             raise ProcessKilled
+        if task.process.paused_until > self.now:
+            self._wait_for_resume(task)
         return task.woken
 
     def wake(self, task: Task) -> None:
@@ -252,6 +256,17 @@ class World:
         time, _, callback, args = heapq.heappop(self._events)
         self.now = max(self.now, time)
         callback(*args)
+
+    def _wait_for_resume(self, task: Task) -> None:
+        woken = task.woken
+        while task.process.paused_until > self.now:
+            task.waits_for = "the end of a pause"
+            task.wait_number += 1
+            self.at(task.process.paused_until, self._time_is_up, task, task.wait_number)
+            self._hub.switch()
+            if task.process.dead:
+                raise ProcessKilled
+        task.woken = woken
 
     def _time_is_up(self, task: Task, wait_number: int) -> None:
         if task.waits_for is not None and task.wait_number == wait_number:

@@ -19,6 +19,10 @@ _PLANS = Path(__file__).parent / "plans"
     [
         # The backoff before a reconnect left no time to connect, and each such connect prolonged it.
         "backoff-without-time-to-connect",
+        # A driver listed the offset log, another one committed an epoch, and the commit log did not match.
+        "continuous-commit-while-the-logs-are-read",
+        # With exactly-once, a topic that left the subscription and returned was read from its start again.
+        "continuous-topic-that-returns",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.
         "epoch-of-a-deleted-topic",
         # A request of a record that was reported as failed was written behind a newer record: a new producer id fences

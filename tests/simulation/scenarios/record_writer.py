@@ -67,8 +67,8 @@ class RecordWriter:
             del self._open[name, partition, producer_id]
 
     def _end_transactions(self) -> None:
-        """End all open transactions, also those whose marker was truncated."""
-        for topic in self._cluster.topics.values():
+        """End all open transactions of the topics, also those whose marker was truncated."""
+        for topic in [each for each in self._cluster.topics.values() if each.name in self._topics]:
             for partition in topic.partitions:
                 log = partition.leader_log
                 for producer_id, entry in () if log is None else sorted(log.producers.items()):

@@ -1,0 +1,273 @@
+"""Bugs of continuous queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import Patch, PlantedBug
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SCENARIO: Final = "continuous"
+
+
+def _late_transaction() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriter
+
+    def end_epoch(original: Any) -> Any:
+        def changed(self: Any, *epoch: Any) -> None:
+            earlier, self.earlier = getattr(self, "earlier", None), epoch
+            if earlier is not None:
+                original(self, *earlier)
+
+        return changed
+
+    return [Patch(ExactlyOnceKafkaWriter, "end_epoch", end_epoch)]
+
+
+def _unfenced_tasks() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.fencing_log import FencingLog
+
+    def append(original: Any) -> Any:
+        def changed(self: Any, cluster: Any, prefix: str, tasks: int) -> Any:
+            return replace(original(self, cluster, prefix, tasks), tasks=tasks)
+
+        return changed
+
+    return [Patch(FencingLog, "append", append)]
+
+
+def _unfenced_producers() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
+
+    def init(original: Any) -> Any:
+        def changed(self: Any, task: int) -> Any:
+            self.own_ids = getattr(self, "own_ids", {})
+            if task not in self.own_ids:
+                self.own_ids[task] = original(self, task)
+            return self.own_ids[task]
+
+        return changed
+
+    return [Patch(ExactlyOnceDelivery, "_init_producer_id", init)]
+
+
+def _group_offsets_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
+
+    def offsets_ahead(_: Any) -> Any:
+        return lambda self, state: {}
+
+    return [Patch(ExactlyOnceDelivery, "offsets_ahead", offsets_ahead)]
+
+
+def _offsets_before_fencing() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import sink_delivery
+
+    def prepare(original: Any) -> Any:
+        def changed(self: Any, query_id: str, partitions: Any, tasks: int) -> None:
+            committed = sink_delivery._epoch_offsets(self._group.committed_with_metadata(require_stable=False))
+            original(self, query_id, partitions, tasks)
+            self._committed = committed
+
+        return changed
+
+    return [Patch(sink_delivery.ExactlyOnceDelivery, "prepare", prepare)]
+
+
+def _no_offsets_in_transactions() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    def send_offsets(_: Any) -> Any:
+        return lambda self, group, offsets: None
+
+    return [Patch(TransactionalProducer, "send_offsets_to_transaction", send_offsets)]
+
+
+def _unflushed_epoch() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriter
+
+    def end_epoch(_: Any) -> Any:
+        def changed(self: Any, epoch: int, positions: Any, recreated_topic_ids: Any = None) -> None:
+            self._send_open_batches()
+            self._output.begin_epoch(epoch + 1)
+
+        return changed
+
+    return [Patch(KafkaWriter, "end_epoch", end_epoch)]
+
+
+def _report_before_flush() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_sink import _CustomSinkWriter
+
+    def end_epoch(original: Any) -> Any:
+        def changed(self: Any, *epoch: Any) -> None:
+            earlier, self.earlier = getattr(self, "earlier", None), epoch
+            if earlier is not None:
+                original(self, *earlier)
+
+        return changed
+
+    return [Patch(_CustomSinkWriter, "end_epoch", end_epoch)]
+
+
+def _commit_log_first() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
+
+    def commit(_: Any) -> Any:
+        def changed(self: Any, epoch: int, offsets: Any, at_ms: int) -> None:
+            self._write_commit(epoch)
+            self._write_offsets(epoch, offsets, at_ms)
+
+        return changed
+
+    return [Patch(CheckpointLogs, "commit", commit)]
+
+
+def _existing_files_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
+
+    def create(original: Any) -> Any:
+        return lambda self, name, text, may_exist=False: original(self, name, text, may_exist=True)
+
+    return [Patch(CheckpointLogs, "_create", create)]
+
+
+def _offsets_of_unprocessed_batches() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_task import TaskLoop
+
+    def end_epoch(original: Any) -> Any:
+        def changed(self: Any, request: Any) -> None:
+            self._positions.update(self._consumer.positions)
+            original(self, request)
+
+        return changed
+
+    return [Patch(TaskLoop, "_end_epoch", end_epoch)]
+
+
+def _epoch_without_a_task() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import epoch_coordinator
+
+    def end_epoch(original: Any) -> Any:
+        def changed(self: Any, *, last: bool) -> Any:
+            result = original(self, last=last)
+            if len(self._tasks) > 1:
+                ahead = {tp: offset + 1 for tp, offset in result.offsets.items() if tp in self._plan.assignment[-1]}
+                moved = any(result.offsets[tp] != self._plan.offsets[tp] for tp in ahead)
+                result = replace(result, offsets={**result.offsets, **(ahead if moved else {})})
+            return result
+
+        return changed
+
+    return [Patch(epoch_coordinator.EpochCoordinator, "_end_epoch", end_epoch)]
+
+
+def _new_partitions_start_at_their_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning.continuous_start_planner import ContinuousStartPlanner
+
+    def starts(original: Any) -> Any:
+        def changed(self: Any, latest: Any, end_offsets: Any, start_offsets: Any) -> Any:
+            return {tp: latest[tp] for tp in original(self, latest, end_offsets, start_offsets)}
+
+        return changed
+
+    return [Patch(ContinuousStartPlanner, "_starts_of_new_partitions", starts)]
+
+
+def _new_partitions_are_not_read() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import partition_discovery
+
+    def detect(original: Any) -> Any:
+        return lambda *args: replace(original(*args), end_run=False)
+
+    return [Patch(partition_discovery, "detect_partition_changes", detect)]
+
+
+def _lost_records_skip_to_the_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import continuous_task
+
+    def resume(_: Any) -> Any:
+        return lambda error, position, start, end: end
+
+    return [Patch(continuous_task, "resume_offset", resume)]
+
+
+def _early_purge() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import checkpoint_logs
+
+    def purge(original: Any) -> Any:
+        return lambda epochs, newest, retain: original(epochs, newest + retain + 1, retain)
+
+    return [Patch(checkpoint_logs, "epochs_to_purge", purge)]
+
+
+def _recovery_at_the_offset_log() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import checkpoint_logs
+
+    def plan(original: Any) -> Any:
+        def changed(state: Any, entries: Any, ahead: Any, path: str) -> Any:
+            recovery = original(state, entries, ahead, path)
+            if ahead is None and recovery.start is not None:
+                start = {tp: offset + 1 for tp, offset in recovery.start.items() if offset}
+                return replace(recovery, start={**recovery.start, **start})
+            return recovery
+
+        return changed
+
+    return [Patch(checkpoint_logs, "plan_recovery", plan)]
+
+
+def _dropped_rows_are_read_again() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_task import TaskLoop
+
+    def process(original: Any) -> Any:
+        def changed(self: Any, partition: Any, rows: Any) -> None:
+            position, written = self._positions[partition], self._written_rows
+            original(self, partition, rows)
+            if self._written_rows == written:
+                self._positions[partition] = position
+
+        return changed
+
+    return [Patch(TaskLoop, "_process_batch", process)]
+
+
+def _bug(name: str, effect: str, patches: Any, *, was_real: bool = False) -> PlantedBug:
+    return PlantedBug(name, _SCENARIO, effect, patches, was_real)
+
+
+BUGS: Final = (
+    _bug("late epoch transaction", "An epoch is committed in the logs before its transaction.", _late_transaction),
+    _bug("tasks not fenced", "Transactional ids that only an earlier run used are not fenced.", _unfenced_tasks),
+    _bug("run not fenced", "A restart does not fence the tasks of the run before.", _unfenced_producers),
+    _bug("group offsets ignored", "A recovery ignores the offsets of transactions.", _group_offsets_ignored),
+    _bug(
+        "group offsets read early",
+        "A recovery reads the offsets of transactions before it fences their tasks.",
+        _offsets_before_fencing,
+    ),
+    _bug("no group offsets", "Transactions do not contain offsets.", _no_offsets_in_transactions),
+    _bug("epoch without acknowledgements", "An epoch ends before brokers acknowledge its records.", _unflushed_epoch),
+    _bug("epoch before flush", "An epoch ends before the user's sink is flushed.", _report_before_flush),
+    _bug("commit log first", "An epoch is written to the commit log first.", _commit_log_first),
+    _bug("existing epoch files", "An epoch that another driver has written is ignored.", _existing_files_are_ignored),
+    _bug("unprocessed batches", "An epoch contains batches that are not processed.", _offsets_of_unprocessed_batches),
+    _bug("epoch with offsets ahead", "An epoch has higher offsets than a task has reported.", _epoch_without_a_task),
+    _bug(
+        "new partitions at end (continuous)",
+        "Partitions that are added start at their end.",
+        _new_partitions_start_at_their_end,
+    ),
+    _bug("new partitions unread", "Partitions that are added are not read.", _new_partitions_are_not_read),
+    _bug("skip to the end", "After a data loss a task continues at the end of the log.", _lost_records_skip_to_the_end),
+    _bug("early purge", "Epochs are purged that a restart needs.", _early_purge),
+    _bug("recovery one too far", "A recovery at-least-once skips a record.", _recovery_at_the_offset_log),
+    _bug(
+        "dropped rows again",
+        "Batches whose rows are all dropped do not move the offsets.",
+        _dropped_rows_are_read_again,
+    ),
+)

@@ -1,0 +1,199 @@
+"""The checkpoint folder of a query in memory, with faults of its file system, and what Spark requires of its logs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.errors import ProcessKilled, ViolationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.environment import Environment
+    from tests.simulation.process import SimulatedProcess
+
+FILE_FAULTS: Final = (
+    "crash_before_file",  # the process dies before the operation
+    "crash_after_file",  # the operation has its effect, then the process dies
+    "pause_before_file",  # the process is suspended, and the operation has its effect when it resumes
+    "pause_after_file",
+    "fail_file",  # the operation fails without an effect
+    "slow_file",
+)
+Offsets = dict[tuple[str, int], int]
+
+
+class FileSystemError(Exception):
+    """The file system fails."""
+
+
+class CheckpointStore:
+    """What outlives the processes."""
+
+    def __init__(self, environment: Environment, faults: Mapping[int, tuple[str, float]]) -> None:
+        self.files: dict[str, str] = {}
+        self.folders: set[str] = set()
+        self.planned: dict[int, Offsets] = {}  # the first end of each batch
+        self.start: Offsets | None = None  # of the query
+        self.notes: list[str] = []  # broken rules that matter less than lost and duplicated records
+        self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
+        self.operations = 0
+        self.faults = dict(faults)  # by the number of the operation
+        self.environment = environment
+        self.rng = environment.world.rng("files")
+
+    # What the scenario reads.
+
+    def committed(self) -> int | None:
+        return max(self.epochs("commits"), default=None)
+
+    def committed_offsets(self) -> Offsets:
+        committed = self.committed()
+        return {} if committed is None else self.offsets(committed)
+
+    def epochs(self, folder: str) -> list[int]:
+        return sorted(int(name.split("/")[1]) for name in self.files if name.startswith(f"{folder}/"))
+
+    def offsets(self, epoch: int) -> Offsets:
+        return parse_offsets(self.files[f"offsets/{epoch}"])
+
+    # Changes.
+
+    def create(self, name: str, text: str, process: str) -> bool:
+        if name in self.files:
+            return False
+        self.files[name] = text
+        folder, _, number = name.partition("/")
+        if folder == "offsets":
+            self._check_planned(int(number), text, process)
+        elif folder == "commits":
+            self._check_committed(int(number), process)
+        return True
+
+    def delete(self, name: str, process: str) -> None:
+        if self.files.pop(name, None) is None:
+            return
+        folder, _, number = name.partition("/")
+        if folder == "offsets" and f"commits/{number}" not in self.files:
+            newest = self.committed()
+            if newest is None or int(number) > newest:
+                self.notes.append(f"a planned batch is deleted: {process} deletes offsets/{number}")
+        elif folder == "commits" and int(number) == max([int(number), *self.epochs("commits")]):
+            raise ViolationError(f"the newest commit is deleted: {process} deletes {name}")
+
+    def _check_planned(self, epoch: int, text: str, process: str) -> None:
+        offsets = parse_offsets(text)
+        if self.start is None:
+            self.start = offsets
+        planned = self.planned.setdefault(epoch, offsets)
+        if planned != offsets:
+            self.notes.append(
+                f"a planned batch changes: {process} writes offsets/{epoch} with {offsets} instead of {planned}"
+            )
+        if epoch > 0 and f"offsets/{epoch - 1}" not in self.files:
+            self.notes.append(f"the offset log has a gap: {process} writes offsets/{epoch} without {epoch - 1}")
+
+    def _check_committed(self, epoch: int, process: str) -> None:
+        if f"offsets/{epoch}" not in self.files:
+            self.notes.append(f"the checkpoint is damaged: {process} writes commits/{epoch} without offsets/{epoch}")
+        if epoch > 0 and f"commits/{epoch - 1}" not in self.files:
+            self.notes.append(f"the commit log has a gap: {process} writes commits/{epoch} without {epoch - 1}")
+
+    def check_logs(self) -> None:
+        """Check what Spark requires when a query starts."""
+        offsets, commits = self.epochs("offsets"), self.epochs("commits")
+        for folder, epochs in (("offsets", offsets), ("commits", commits)):
+            if epochs and epochs != list(range(epochs[0], epochs[-1] + 1)):
+                raise ViolationError(f"the log {folder} has gaps: {epochs}")
+        if commits and commits[-1] not in offsets:
+            raise ViolationError(f"commits/{commits[-1]} has no offsets")
+        if offsets and offsets[-1] > (commits[-1] + 1 if commits else 0):
+            raise ViolationError(f"several batches are planned: offsets {offsets}, commits {commits}")
+
+
+class ProcessFiles:
+    """The files as a process sees them; implements ``CheckpointFileManager``."""
+
+    def __init__(self, store: CheckpointStore, process: SimulatedProcess) -> None:
+        self._store = store
+        self._process = process
+
+    def path(self, name: str) -> str:
+        return f"memory:/checkpoint/{name}"
+
+    def read(self, name: str) -> str | None:
+        text: str | None = self._operate("read", name, lambda: self._store.files.get(name))
+        return text
+
+    def exists(self, name: str) -> bool:
+        return bool(self._operate("exists", name, lambda: name in self._store.files or name in self._store.folders))
+
+    def list_names(self, folder: str) -> list[str]:
+        prefix = f"{folder}/"
+        names: list[str] = self._operate(
+            "list",
+            folder,
+            lambda: sorted(each[len(prefix) :] for each in self._store.files if each.startswith(prefix)),
+        )
+        return names
+
+    def mkdirs(self, name: str) -> None:
+        self._operate("mkdirs", name, lambda: self._store.folders.add(name))
+
+    def create(self, name: str, text: str) -> bool:
+        return bool(self._operate("create", name, lambda: self._store.create(name, text, self._process.name)))
+
+    def delete(self, name: str) -> None:
+        self._operate("delete", name, lambda: self._store.delete(name, self._process.name))
+
+    def _operate(self, kind: str, name: str, effect: Callable[[], Any]) -> Any:
+        store, process = self._store, self._process
+        world = process.world
+        world.checkpoint()
+        number = store.operations
+        store.operations += 1
+        fault, seconds = store.faults.get(number, (None, 0.0))
+        if store.environment.is_quiet:
+            fault = None
+        if fault is not None:
+            world.trace("file fault", number, fault, process.name)
+            world.record_fault(fault, "files", process)
+        if fault == "crash_before_file":
+            self._kill()
+        if fault == "pause_before_file":
+            self._pause(seconds)
+        world.block(
+            "the file system", (seconds if fault == "slow_file" else 0.0) + 0.0003 + 0.01 * store.rng.random() ** 6
+        )
+        if fault == "fail_file":
+            raise FileSystemError(f"cannot {kind} {name}")
+        result = effect()
+        if kind in ("create", "delete"):
+            world.trace("file", number, process.name, kind, name, result)
+        if fault == "crash_after_file":
+            self._kill()
+        if fault == "pause_after_file":
+            self._pause(seconds)
+        return result
+
+    def _kill(self) -> None:
+        self._process.kill()
+        raise ProcessKilled
+
+    def _pause(self, seconds: float) -> None:
+        self._store.on_pause(self._process)
+        self._process.pause(seconds)
+        self._process.world.checkpoint()
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Return the offsets of an entry of the offset log; shares no code with the package."""
+    lines = text.split("\n")
+    if lines[0] != "v1" or len(lines) != 3 or "batchTimestampMs" not in json.loads(lines[1]):
+        raise ViolationError(f"Spark cannot read this entry of the offset log: {text!r}")
+    return {
+        (topic, int(partition)): offset
+        for topic, partitions in json.loads(lines[2]).items()
+        for partition, offset in partitions.items()
+    }

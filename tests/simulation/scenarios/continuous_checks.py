@@ -1,0 +1,154 @@
+"""What a continuous query must have written: the model compares its output with what happened to each source record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.simulation.errors import ViolationError
+from tests.simulation.oracle import READ_COMMITTED
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tests.simulation.oracle import Oracle
+    from tests.simulation.scenarios.checkpoint_store import CheckpointStore
+    from tests.simulation.scenarios.continuous_stand_in import JobStart
+    from tests.simulation.scenarios.record_truth import RecordTruth, Version
+
+OUTPUT = "alerts"
+
+
+class Delivery(NamedTuple):
+    """A row that the user's sink has written."""
+
+    value: bytes
+    run: str
+    time: float
+
+
+class _Source(NamedTuple):
+    """A source record."""
+
+    topic: str
+    generation: int
+    partition: int
+    version: Version
+
+
+class OutputChecker:
+    """Checks the output and the checkpoint of one query."""
+
+    def __init__(
+        self, parameters: Mapping[str, Any], truth: RecordTruth, oracle: Oracle, store: CheckpointStore
+    ) -> None:
+        self.deliveries: list[Delivery] = []
+        self.jobs: dict[str, JobStart] = {}  # by run
+        self._guarantee: str = parameters["guarantee"]
+        self._committed_only: bool = parameters["isolation"] == "read_committed"
+        self._drops_rows: bool = parameters["drops_rows"]
+        self._truth = truth
+        self._oracle = oracle
+        self._store = store
+
+    def written(self) -> Counter[bytes]:
+        """Return how often each value is in the output."""
+        if self._guarantee == "function":
+            return Counter(each.value for each in self.deliveries)
+        return Counter(value for values in self._visible() for value in values if value is not None)
+
+    def is_complete(self, topics: Collection[str]) -> bool:
+        """Return whether all replicas have all records, and all transactions of the source have ended."""
+        return all(
+            truth.end <= truth.high_watermark and all(each.committed is not None for each in truth.alive.values())
+            for (topic, _, partition), truth in self._truth.partitions.items()
+            if topic in topics and self._truth.current(topic, partition) is truth
+        )
+
+    def missing(self, topics: Collection[str]) -> list[bytes]:
+        """Return the values of the surviving records that are not written."""
+        written = self.written()
+        return [value for _, value in self._required(topics) if value not in written]
+
+    def uncommitted(self, topics: Collection[str]) -> list[bytes]:
+        """Return the values of the surviving records that a next run would read again."""
+        committed = self._store.committed_offsets()
+        return [
+            value
+            for each, value in self._required(topics)
+            if each.generation == 1 and each.version.offset >= committed.get((each.topic, each.partition), 0)
+        ]
+
+    def check(self) -> None:
+        """Check everything that was written until now."""
+        written = self.written()
+        sources = {value: each for each, value in self._sources()}
+        for value in written:
+            if value not in sources:
+                raise ViolationError(f"the output has a row without a source record\n{value!r}")
+            version = sources[value].version
+            if self._committed_only and version.committed is not True and version.producer_id >= 0:
+                raise ViolationError(f"a record is copied whose transaction was not committed\n{value!r}")
+        if self._guarantee == "exactly-once":
+            duplicates = sorted(value for value, count in written.items() if count > 1)
+            if duplicates:
+                raise ViolationError(f"records are duplicated\n{duplicates}")
+            self._check_order(sources)
+        elif self._guarantee == "function":
+            self._check_repeated(sources)
+
+    def _check_order(self, sources: Mapping[bytes, _Source]) -> None:
+        for index, values in enumerate(self._visible()):
+            last: dict[tuple[str, int, int], int] = {}
+            for value in values:
+                assert value is not None
+                topic, generation, partition, version = sources[value]
+                key = (topic, generation, partition)
+                if version.offset < last.get(key, -1):
+                    raise ViolationError(f"the output is in another order: {index} has {value!r} after {last[key]}")
+                last[key] = version.offset
+
+    def _check_repeated(self, sources: Mapping[bytes, _Source]) -> None:
+        """Check that no run writes what was committed before its job started."""
+        for value, run, time in self.deliveries:
+            topic, _, partition, version = sources[value]
+            job = self.jobs[run]
+            if not job.is_alone or self._truth.generations[topic] > 1:
+                continue
+            if version.offset < job.committed.get((topic, partition), 0):
+                raise ViolationError(f"a run writes a record again that was committed before\n{value!r} at {time}")
+
+    def _visible(self) -> list[list[bytes | None]]:
+        partitions = sorted(index for name, _, index in self._oracle.truths if name == OUTPUT)
+        truths = [self._oracle.truth((OUTPUT, index)) for index in partitions]
+        return [[entry.value for entry in truth.records(0, 1 << 60, READ_COMMITTED, 1e9)] for truth in truths]
+
+    def _required(self, topics: Collection[str]) -> Iterator[tuple[_Source, bytes]]:
+        start = self._store.start or {}
+        for (topic, generation, partition), truth in self._truth.partitions.items():
+            if topic not in topics or self._truth.current(topic, partition) is not truth:
+                continue
+            # Offsets do not tell a recreated topic while no driver runs.
+            earlier = [self._truth.partitions.get((topic, each, partition)) for each in range(1, generation)]
+            first = max(start.get((topic, partition), 0), *(each.end for each in earlier if each is not None), 0)
+            for version in truth.alive.values():
+                if version.is_control or version.offset < first or version.offset >= truth.high_watermark:
+                    continue
+                if self._committed_only and version.committed is not True:
+                    continue
+                assert version.value is not None
+                if not (self._drops_rows and is_dropped(version.value)):
+                    yield _Source(topic, generation, partition, version), version.value
+
+    def _sources(self) -> Iterator[tuple[_Source, bytes]]:
+        for (topic, generation, partition), truth in self._truth.partitions.items():
+            if topic != OUTPUT:
+                for versions in truth.versions.values():
+                    for version in versions:
+                        if version.value is not None and not version.is_control:
+                            yield _Source(topic, generation, partition, version), version.value
+
+
+def is_dropped(value: bytes) -> bool:
+    """Whether the query's function drops the row."""
+    return int(value.rsplit(b"/", 1)[1]) % 3 == 0
