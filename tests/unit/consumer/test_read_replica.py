@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from tests.unit.client.fake_broker import (
@@ -15,10 +16,17 @@ from tests.unit.client.fake_broker import (
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.fetch_channel import API_KEY, NEWEST_VERSION
+from pyspark_kafka_direct.client.fetch_channel import API_KEY, NEWEST_VERSION, FetchChannel
+from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
-from pyspark_kafka_direct.errors import BrokerUnreachableError, UnsupportedBrokerError
+from pyspark_kafka_direct.errors import (
+    BrokerUnreachableError,
+    TopicRecreatedError,
+    TransientBrokerError,
+    UnsupportedBrokerError,
+)
+from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import LIST_OFFSETS
 
@@ -84,6 +92,56 @@ def test_brokers_before_kafka_2_2_may_return_a_stale_end(
     replica.send_fetch(0, 100, Deadline.after(60))
     replica.release()
     assert replica.end_may_be_stale == may_be_stale
+
+
+def leader_of(broker: FakeBroker, epoch: int) -> PartitionLeader:
+    return PartitionLeader(Node(1, "127.0.0.1", broker.port), epoch)
+
+
+def test_the_epoch_of_the_plan_is_sent_and_deposes_earlier_leaders(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker believes that it leads at epoch 5; the plan has a later epoch."""
+    epochs: list[int] = []
+    monkeypatch.setattr(FetchChannel, "request", lambda _, offset, epoch, *__, **___: epochs.append(epoch))
+    broker.epoch = 5
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, TOPIC_ID, leader_of(broker, 7))
+    replica.send_fetch(0, 100, Deadline.after(60))
+    assert epochs == [7]
+    with pytest.raises(TransientBrokerError):
+        replica.fetch_log_state(Deadline.after(3))
+    replica.check_leader(Deadline.after(60))
+    broker.epoch = 8
+    with pytest.raises(TransientBrokerError, match="FENCED_LEADER_EPOCH"):
+        replica.check_leader(Deadline.after(60))
+
+
+def test_a_topic_with_another_id_is_reported(broker: FakeBroker) -> None:
+    replica = ReadReplica(broker.settings, FetchSettings(), PARTITION, UUID(int=99))
+    with pytest.raises(TopicRecreatedError):
+        replica.send_fetch(0, 100, Deadline.after(60))
+    check = replica.absence_check()
+    assert check.step(Deadline.after(60)) == {PARTITION: Presence.UNCONFIRMED}
+
+
+def test_only_the_leader_is_on_leader(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int | None] = []
+    monkeypatch.setattr(FetchChannel, "request", lambda *_, max_wait_ms=None, **__: waits.append(max_wait_ms))
+    with FakeBroker() as follower:
+        broker.leaders = follower.leaders = [(1, broker), (2, follower)]
+        replica = ReadReplica(broker.settings, FetchSettings(client_rack="r"), PARTITION, TOPIC_ID)
+        found: list[tuple[bool, str | None]] = []
+        for switch in (None, 2, 9, None):
+            if switch is not None:
+                replica.switch_to_replica(switch)
+            elif found:
+                replica.switch_to_leader()
+            replica.send_fetch(0, 100, Deadline.after(60))
+            found.append((replica.on_leader, replica.broker))
+        replica.release()
+    leader_address, follower_address = f"127.0.0.1:{broker.port}", f"127.0.0.1:{follower.port}"
+    assert found == [(True, leader_address), (False, follower_address), (True, leader_address), (True, leader_address)]
+    assert [wait == 0 for wait in waits] == [False, True, False, False], "a follower responds at once"
 
 
 def test_connections_with_too_new_brokers_are_released(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:

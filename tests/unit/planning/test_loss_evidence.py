@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_kafka_direct.errors import TruncatedError
+from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError, TopicRecreatedError, TruncatedError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
     AbsenceEvidence,
@@ -18,9 +18,13 @@ from pyspark_kafka_direct.planning.data_loss import (
     are_lower_ends_confirmed,
     evaluate_gap,
     find_lost_partitions,
+    loss_cause,
     out_of_range_error,
+    reread_offset,
+    resume_offset,
+    topic_error,
 )
-from pyspark_kafka_direct.planning.loss_errors import truncated_error
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause, truncated_error
 
 TP = TopicPartition("t", 3)
 ID, NEW_ID, OTHER_ID = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -215,6 +219,69 @@ def test_lost_partitions_are_missing_or_recreated() -> None:
     )
     assert lost.recreated == {TP: NEW_ID}
     assert lost.missing == {others[2]}
+
+
+@pytest.mark.parametrize(
+    ("report", "known_id", "expected"),
+    [
+        (UNKNOWN_TOPIC, ID, (TopicNotFoundError, "no longer exists")),
+        (UNKNOWN_TOPIC, None, (TopicNotFoundError, "no longer exists")),
+        (RECREATED, ID, (TopicRecreatedError, f"its id is {NEW_ID}, not {ID}")),
+        (TopicReport(1, NEW_ID, {0: 0}), ID, (TopicRecreatedError, f"its id is {NEW_ID}, not {ID}")),
+        (FEWER_PARTITIONS, ID, (TopicNotFoundError, "no such partition; it has 1")),
+        (HAS_PARTITION, ID, None),
+        (HAS_PARTITION, None, None),
+        (TopicReport(1, None, {3: 0}), ID, None),
+        (TopicReport(1, None, {3: 0}), None, None),
+    ],
+)
+def test_what_one_report_says_of_a_partition(
+    report: TopicReport, known_id: UUID | None, expected: tuple[type[TopicNotFoundError], str] | None
+) -> None:
+    error = topic_error(TP, known_id, report)
+    if expected is None:
+        assert error is None
+        return
+    error_type, message = expected
+    assert type(error) is error_type
+    assert message in error.message
+    assert (error.topic, error.partition) == TP
+
+
+UNPROVEN_GAP = DataLossError("a gap")
+UNPROVEN_GAP.resume_offset = 77
+OUT_OF_RANGE = DataLossError("out of range")
+
+
+@pytest.mark.parametrize(
+    ("error", "position", "offset", "cause"),
+    [
+        (TopicRecreatedError("t"), 15, 10, DataLossCause.RECREATED),
+        (TopicNotFoundError("t"), 15, 15, DataLossCause.DELETED),
+        (UNPROVEN_GAP, 15, 77, DataLossCause.UNPROVEN_GAP),
+        (TruncatedError("t"), 15, 15, DataLossCause.TRUNCATED),
+        (TruncatedError("t"), 25, 20, DataLossCause.TRUNCATED),
+        (TruncatedError("t"), 5, 10, DataLossCause.TRUNCATED),
+        (OUT_OF_RANGE, 9, 10, DataLossCause.AGED_OUT),
+        (OUT_OF_RANGE, 10, 10, None),
+        (OUT_OF_RANGE, 20, 20, None),
+        (OUT_OF_RANGE, 21, 20, DataLossCause.BEYOND_END),
+    ],
+)
+def test_where_reading_resumes_after_a_loss_and_why(
+    error: DataLossError | TopicNotFoundError, position: int, offset: int, cause: DataLossCause | None
+) -> None:
+    """In a log of the offsets 10 to 19."""
+    assert resume_offset(error, position, 10, 20) == offset
+    assert loss_cause(error, position, 10, 20) is cause
+
+
+@pytest.mark.parametrize(
+    ("error", "position", "offset"),
+    [(UNPROVEN_GAP, 25, None), (OUT_OF_RANGE, 9, None), (OUT_OF_RANGE, 20, None), (OUT_OF_RANGE, 21, 10)],
+)
+def test_from_where_a_copy_is_read_again(error: DataLossError, position: int, offset: int | None) -> None:
+    assert reread_offset(error, position, 10, 20) == offset
 
 
 @pytest.mark.parametrize(
