@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout, no_broker_error, rotate
 from pyspark_kafka_direct.client.metadata import fetch_metadata, topic_report
-from pyspark_kafka_direct.errors import BrokerTimeoutError, ProtocolError, TransientBrokerError
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, ProtocolError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
     MAX_WITNESSES,
@@ -113,6 +113,16 @@ def _witness_timeout(settings: ConnectionSettings, deadline: Deadline, *, is_las
     return min(attempt_timeout(settings, 1), deadline.remaining() / (MAX_WITNESSES + 1))
 
 
+def _check_authorization(topic: str, reports: Collection[TopicReport]) -> None:
+    # Such a topic may exist, so this is no evidence of its absence, but waiting does not help either.
+    if any(report.leader_epochs is not None for report in reports):
+        return
+    for code in {report.error_code for report in reports}:
+        error = error_for(code, "fetching metadata", topic=topic)
+        if isinstance(error, AuthorizationError):
+            raise error
+
+
 class AbsenceCheck:
     """Finds out, in steps over at least five seconds, whether partitions that a broker does not know are missing."""
 
@@ -130,11 +140,14 @@ class AbsenceCheck:
 
         Raises:
             BrokerError: No broker responded.
+            AuthorizationError: No broker reports a topic, and one rejects the request.
         """
         names = {tp.topic for tp in self._evidence}
         replicas = () if self._steps else self._cluster.known_replicas(self._evidence)
         reports = ask_witnesses(self._cluster, names, deadline, self._steps, replicas)
         self._steps += 1
+        for topic, topic_reports in reports.items():
+            _check_authorization(topic, topic_reports)
         self._cluster.use_next_broker()  # the one that did not know a partition may lag behind
         now = self._cluster.pool.system.monotonic()
         return {tp: evidence.add(reports[tp.topic], now) for tp, evidence in self._evidence.items()}

@@ -174,14 +174,20 @@ class LogWorker:
         except (TransientBrokerError, TimeoutError) as error:
             backoff.failed(error)
         except TopicNotFoundError as error:
-            self._on_unknown_topic(error)
-            backoff.failed(error)
+            try:
+                self._on_unknown_topic(error)
+                backoff.failed(error)
+            except BaseException as check_error:  # such as a missing permission
+                self._fail_attempt(check_error, backoff)
         except BaseException as error:
-            self._callbacks.report_error(error)
-            self._complete(self._pending_reads.pop_active(), error)
-            backoff.failed(error)
+            self._fail_attempt(error, backoff)
         else:
             backoff.succeeded()
+
+    def _fail_attempt(self, error: BaseException, backoff: _Backoff) -> None:
+        self._callbacks.report_error(error)
+        self._complete(self._pending_reads.pop_active(), error)
+        backoff.failed(error)
 
     def _send_due_requests(self) -> None:
         has_active = self._pending_reads.activate(self._count_completed_sends())

@@ -20,7 +20,12 @@ from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ask_witnesses
 from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.consumer.fetcher import ReadReplica
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, TransientBrokerError
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    TransientBrokerError,
+)
 from pyspark_kafka_direct.offsets import LATEST
 from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -198,6 +203,22 @@ def test_an_error_about_a_topic_is_no_report_that_it_is_missing(three: list[Fake
     three[0].topic_error = lambda: ErrorCode.LEADER_NOT_AVAILABLE
     for broker in three[1:]:
         broker.topic_error = lambda: UNKNOWN
+    assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == set()
+
+
+def test_a_topic_that_may_no_longer_be_described_is_an_error(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    """A pattern finds such topics missing. Planners asked 30 times, and then reported that brokers lag behind."""
+    cluster = client(three, pool)
+    cluster.refresh_brokers()
+    for broker in three:
+        broker.topic_error = lambda: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(AuthorizationError) as caught:
+        cluster.confirm_missing({PARTITION: TOPIC_ID})
+    assert caught.value.topic == TOPIC
+    three[0].topic_error = lambda: UNKNOWN
+    with pytest.raises(AuthorizationError):
+        cluster.confirm_missing({PARTITION: TOPIC_ID})
+    three[0].topic_error = lambda: 0
     assert cluster.confirm_missing({PARTITION: TOPIC_ID}) == set()
 
 

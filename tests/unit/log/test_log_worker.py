@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 from tests.unit.log.fake_cluster import (
     END_OFFSET_REQUESTS,
+    TOPIC,
     FakeCluster,
     WorkerHarness,
     read_five,
@@ -303,6 +305,31 @@ def test_a_new_topic_may_stay_unknown_for_30_seconds(cluster: FakeCluster) -> No
     cluster.topic_id = topic_id
     harness.run_until_done(initial_read)
     assert initial_read.exception() is None
+
+
+def test_a_permission_that_is_missing_for_a_while_does_not_end_the_thread(
+    cluster: FakeCluster, harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of an unknown topic raised the error out of the thread, so that no later read was possible."""
+    read_five(cluster, harness)
+    topic_id, cluster.topic_id = cluster.topic_id, None
+    rejected = AuthorizationError("DESCRIBE is missing", topic=TOPIC)
+
+    def reject(*_: object) -> NoReturn:
+        raise rejected
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeAbsenceCheck, "step", reject)
+        harness.consumer.failures = [TopicNotFoundError("missing")]
+        future = harness.read_to_end()
+        harness.run_until_done(future)
+    assert future.exception() is rejected
+    assert set(harness.errors) == {rejected}
+    cluster.topic_id = topic_id
+    cluster.write(1)
+    later = harness.read_to_end()
+    harness.run_until_done(later)
+    assert later.exception() is None
 
 
 def test_a_topic_that_never_appears_is_an_error(cluster: FakeCluster) -> None:
