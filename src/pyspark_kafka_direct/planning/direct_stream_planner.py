@@ -210,6 +210,11 @@ def decide_new_partition_offsets(
                 _reject_committed(tp, offset, log, group)
             warnings.append(f"{_out_of_range_text(tp, offset, log, group)}; it starts at {log.start} (the log start)")
             offset = None
+        elif offset is None and log.start > 0:
+            warnings.append(
+                f"data loss: the new partition {tp} starts at offset {log.start}, its records before that were removed "
+                "before they were read"
+            )
         offsets[tp] = log.start if offset is None else offset
     return StartOffsets(offsets, tuple(warnings))
 

@@ -87,7 +87,18 @@ class TestNewPartitions:
     @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
     def test_they_start_at_the_committed_offset_or_at_the_log_start(self, reset: OffsetResetStrategy) -> None:
         logs = {TP: LOG, OTHER: STABLE}
-        assert decide_new_partition_offsets({TP: 20}, logs, reset=reset, group="g") == StartOffsets({TP: 20, OTHER: 10})
+        starts = decide_new_partition_offsets({TP: 20}, logs, reset=reset, group="g")
+        assert starts.offsets == {TP: 20, OTHER: 10}
+
+    def test_records_that_were_removed_before_a_partition_was_found_are_reported(self) -> None:
+        logs = {TP: LOG, OTHER: LogOffsets(0, 20, 20)}
+        starts = decide_new_partition_offsets({}, logs, reset="latest", group=None)
+        [warning] = starts.warnings
+        assert warning == (
+            "data loss: the new partition t-0 starts at offset 10, its records before that were removed before they "
+            "were read"
+        )
+        assert decide_new_partition_offsets({TP: 12}, {TP: LOG}, reset="none", group="g") == StartOffsets({TP: 12})
 
     @pytest.mark.parametrize("offset", [9, 21])
     @pytest.mark.parametrize("reset", ["earliest", "latest"])
