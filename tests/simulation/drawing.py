@@ -158,6 +158,28 @@ def draw_aimed_crash(rng: random.Random, apis: Sequence[str], *, long: bool) -> 
     return Event(rng.choice(CRASHES), args=args)
 
 
+def draw_outdated_broker(rng: random.Random, partitions: Mapping[str, int], seconds: float) -> list[Event]:
+    """Draw a broker whose metadata, or whose log as a leader, is outdated for most of the history."""
+    topic = rng.choice(tuple(partitions))
+    outdated = Event(
+        rng.choice(("stick_image", "isolate_broker")),
+        at=round(0.2 * seconds * rng.random(), 3),
+        args={"broker": rng.randrange(3), "seconds": seconds},
+    )
+    assert outdated.at is not None
+    change = Event(
+        rng.choice(("expand_topic", "elect_leader", "recreate_topic")), at=round(outdated.at + 0.1 * seconds, 3)
+    )
+    match change.kind:
+        case "expand_topic":
+            arguments: dict[str, Any] = {"topic": topic, "count": 1}
+        case "elect_leader":
+            arguments = {"topic": topic, "partition": rng.randrange(partitions[topic]), "choice": rng.randrange(3)}
+        case _:
+            arguments = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
+    return [outdated, Event(change.kind, at=change.at, args=arguments)]
+
+
 def draw_coordinator_events(
     rng: random.Random, groups: Sequence[str], *, seconds: float, long: bool, kinds: Collection[str] | None = None
 ) -> tuple[Event, ...]:

@@ -27,6 +27,8 @@ MODULES: Final = (
     "planted_reads",
     "planted_connections",
     "planted_micro_batches",
+    "planted_restarts",
+    "planted_direct_streams",
     "planted_exactly_once",
     "planted_shared_log",
     "planted_continuous",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.record_truth import RecordTruth, Version
     from tests.simulation.scenarios.spark_tasks import TaskRead
 
+    from pyspark_kafka_direct.offsets import TopicPartition
+
 Key = tuple[int, int]
 """Of a result: the life, or 0 where a batch replaces those of earlier lives, and the batch time."""
 
@@ -86,6 +88,25 @@ class ResultChecker:
                         f"{sorted(allowed.get(partition, ()))}"
                     )
 
+    def check_acknowledged(self, stream: int, offsets: Mapping[TopicPartition, int]) -> None:
+        """Check that a group has the offsets whose commit was reported as successful."""
+        group = self._parameters["streams"][stream]["group"]
+        committed = committed_offsets(self._cluster, group)
+        for tp, offset in offsets.items():
+            if committed.get((tp.topic, tp.partition)) != offset and not self._truth.has_lost(tp.topic, None, math.inf):
+                raise ViolationError(f"{group} has {committed} after a commit of {offset} for {tp}")
+
+    def check_last_commits(self, expected: Sequence[Mapping[TopicAndIndex, int]]) -> None:
+        """Check that the groups have the offsets that the last life, which had no faults, committed last."""
+        for stream, offsets in zip(self._parameters["streams"], expected, strict=True):
+            committed = committed_offsets(self._cluster, stream["group"])
+            for partition, offset in offsets.items():
+                if committed.get(partition) != offset:
+                    raise ViolationError(
+                        f"{stream['group']} has offset {committed.get(partition)} of {partition} after a stop, and "
+                        f"{offset} was committed last"
+                    )
+
     def check_start(
         self,
         stream: int,
@@ -122,6 +143,24 @@ class ResultChecker:
             if offset > limit:
                 raise ViolationError(f"{partition} starts at {offset}, after {limit} ({shape['reset']})")
 
+    def is_loss_explained(self, text: str) -> bool:
+        """Return whether something happened that an error about lost data can mean."""
+        if self._truth.explains(text, math.inf):
+            return True
+        # Without topic ids a deposed leader looks like that of a recreated topic.
+        return not self._cluster.settings.topic_ids and any(
+            self._oracle.was_deposed(topic, 0.0, math.inf) for topic in self._truth.generations if topic in text
+        )
+
+    def check_stable_ends(self, stream: int, spans: Spans) -> None:
+        """Check that ranges that were just planned have no undecided records."""
+        if self._truth.events or not self._committed[stream]:
+            return
+        for partition, first, until in spans:
+            truth = self._truth.current(*partition)
+            if truth is not None and until > max(truth.stable_end(), first):
+                raise ViolationError(f"a range ends at {until} of {partition}, after the last stable offset")
+
     def check_rates(self, spans: Spans) -> None:
         """Check that no range is larger than its partition's limit."""
         conf = self._parameters["conf"]
@@ -136,7 +175,15 @@ class ResultChecker:
     def check_read(self, stream: int, read: TaskRead, *, fail_on_data_loss: bool) -> None:
         """Check the rows of a task."""
         isolation = READ_COMMITTED if self._committed[stream] else READ_UNCOMMITTED
-        check_task_read(read, self._oracle, self._truth, isolation, fail_on_data_loss=fail_on_data_loss)
+        has_ids = self._cluster.settings.topic_ids
+        check_task_read(
+            read,
+            self._oracle,
+            self._truth,
+            isolation,
+            fail_on_data_loss=fail_on_data_loss,
+            generations_by_id=self._cluster.generations_by_id if has_ids else None,
+        )
 
     def lag(self, lineage: Lineage, epoch: Epoch) -> list[str]:
         """Return what is missing until the streams have read everything."""

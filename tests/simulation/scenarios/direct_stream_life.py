@@ -74,8 +74,15 @@ class Observer:
         time_ms: int,
         ranges: Sequence[OffsetRange],
         reads: list[tuple[int, TaskRead]],
-    ) -> dict[int, list[OffsetRange]]:
-        """Store results; return what is to be committed, by stream."""
+    ) -> dict[int, list[list[OffsetRange]]]:
+        """Store results; return what is to be committed, by stream and call."""
+        raise NotImplementedError
+
+    def committed(self, stream: int, ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, int]) -> None:
+        """A commit of ranges was reported as successful, with these offsets."""
+
+    def delay(self, life: DirectStreamLife, place: str) -> float:
+        """Return how many seconds a function of the user takes."""
         raise NotImplementedError
 
     def failed(self, life: DirectStreamLife, kind: str, time_ms: int, output: int | None, error: Exception) -> None: ...
@@ -231,6 +238,7 @@ class DirectStreamLife:
             with self._world.operation():
                 for number, begin in enumerate(self._begins):
                     begin(time, _ConstantRdd(self, number))  # type: ignore[arg-type]
+                self.driver.sleep(self._observer.delay(self, "transform"))
                 for number, output in enumerate(self._parameters["outputs"]):
                     self._fail_once(number)
                     job = self._generate_output(number, output, time_ms)
@@ -334,21 +342,33 @@ class DirectStreamLife:
             found = scheduler.run(self.driver, _Reader(rdd._reader), tasks, _nothing)  # type: ignore[arg-type]
             reads += [(stream, read) for read in found]
         self._idle.append(scheduler)
+        self.driver.sleep(self._observer.delay(self, "foreachRDD"))
         self.reach("before the results")
         commits = self._observer.results(self, number, time_ms, ranges, reads)
         self.reach("after the results")
-        for stream, committed in commits.items():
-            reference = DirectStreamReference(self.streams[stream].stream_id)
-            if self._parameters["outputs"][number]["sync"]:
-                reference.commitSync(committed)
-            else:
-                self.commit_calls += 1
-                reference.commitAsync(committed, self._count_callback)
-            self.reach("after the commit")
+        for stream, calls in commits.items():
+            for call in calls:
+                self._commit(stream, call, sync=self._parameters["outputs"][number]["sync"])
 
-    def _count_callback(self, offsets: Mapping[TopicPartition, int], error: Exception | None) -> None:
-        del offsets, error
+    def _commit(self, stream: int, ranges: Sequence[OffsetRange], *, sync: bool) -> None:
+        reference = DirectStreamReference(self.streams[stream].stream_id)
+        if sync:
+            reference.commitSync(ranges)
+        else:
+            self.commit_calls += 1
+            reference.commitAsync(ranges, partial(self._on_commit, stream, ranges))
+        self.reach("after the commit")
+
+    def _on_commit(
+        self,
+        stream: int,
+        ranges: Sequence[OffsetRange],
+        offsets: Mapping[TopicPartition, int],
+        error: Exception | None,
+    ) -> None:
         self.callbacks += 1
+        if error is None:
+            self._observer.committed(stream, ranges, offsets)
 
     def _new_scheduler(self) -> TaskScheduler:
         scheduler = TaskScheduler(self._environment, f"life-{self.number}-{len(self._schedulers)}")

@@ -4,15 +4,98 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.drawing import (
+    GROUP_APIS,
+    READ_APIS,
+    draw_appends,
+    draw_cluster,
+    draw_coordinator_events,
+    draw_events,
+    draw_log,
+    draw_outdated_broker,
+)
+from tests.simulation.faults import CRASHES
+from tests.simulation.history import Event
+from tests.simulation.scenarios.streaming_stand_in import STEPS
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
+_TOPICS = ("flights", "trains")
+_COORDINATOR_EVENTS = ("move_group_coordinators", "join_group")  # others delete offsets
 _KAFKA = "spark.streaming.kafka."
 _BACKPRESSURE = "spark.streaming.backpressure."
+_ORDERS = ("one range", "one range", "oldest first", "newest first", "calls")
+"""How the user commits: one range for each partition, all ranges that are finished in some order, or two calls for what
+is new."""
 
 
-def draw_application(rng: random.Random, partitions: Mapping[str, int]) -> dict[str, Any]:
+def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[Event, ...], float]:
+    """Draw parameters and events of a history, and when its faults stop."""
+    cluster = draw_cluster(rng)
+    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
+    application = _draw_application(rng, partitions)
+    has_outdated_broker = cluster["brokers"] > 1 and rng.random() < 0.15
+    life_count = rng.randint(4, 12) if long else rng.choice((0, 1, 1, 1, 2))
+    if has_outdated_broker and not long:
+        life_count, application["interval_ms"] = 4, 1000  # each life may begin with another broker
+    lives = [_draw_life(rng, application["interval_ms"], long=long) for _ in range(life_count)]
+    seconds = max(1.0, sum(each["seconds"] + each["pause"] for each in lives) * rng.choice((0.5, 1.0, 1.5)))
+    log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 6))
+    appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)
+    late = draw_appends(rng, batches=rng.choice((0, 0, 1, 2)), seconds=2.0)  # while the lag reaches zero
+    records = sum(batch["records"] for batch in log)
+    crash_count = rng.randint(2, 8) if long else rng.choice((0, 0, 0, 1, 1, 2))
+    failure_count = rng.randint(0, 8) if long else rng.choice((0, 0, 1, 1, 2))
+    delays = _draw_delays(rng, application["interval_ms"], life_count, long=long)
+    requests = 1500 if long else 60
+    commits = any(output["commits"] for output in application["outputs"])
+    apis = (*READ_APIS, *GROUP_APIS) if commits else READ_APIS
+    events = draw_events(rng, partitions, seconds=seconds, requests=requests, long=long, apis=apis)
+    if commits:
+        groups = [stream["group"] for stream in application["streams"]]
+        events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=_COORDINATOR_EVENTS)
+    if has_outdated_broker:
+        events = (*events, *draw_outdated_broker(rng, partitions, seconds))
+    if rng.random() < 0.2:
+        kills = [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(rng.randint(1, 3))]
+        events = (*events, *kills)
+    parameters = {
+        **cluster,
+        **application,
+        "partitions": partitions,
+        "log": log,
+        "append_list": appends,
+        "appends": len(appends),
+        "late_list": late,
+        "late": len(late),
+        "life_list": lives,
+        "lives": life_count,
+        "crash_list": [
+            {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
+            for _ in range(crash_count)
+        ],
+        "crashes": crash_count,
+        "failure_list": [
+            {
+                "life": rng.randrange(life_count + 1),
+                "generation": rng.choice((0, 0, 1, 1, 2, 3)),
+                "place": rng.randint(0, len(application["outputs"])),
+            }
+            for _ in range(failure_count)
+        ],
+        "failures": failure_count,
+        "delay_list": delays,
+        "delays": len(delays),
+        "executors": rng.choice((1, 2)),
+        "speculation": 0.0,
+        "committed": [rng.randrange(records + 1) if rng.random() < 0.4 else -1 for _ in range(3)],
+    }
+    return parameters, events, seconds
+
+
+def _draw_application(rng: random.Random, partitions: Mapping[str, int]) -> dict[str, Any]:
     """Draw the parameters of an application."""
     mode = rng.choice(("checkpoint", "checkpoint", "checkpoint", "group", "store"))
     stream_count = rng.choice((1, 1, 2))
@@ -30,7 +113,7 @@ def draw_application(rng: random.Random, partitions: Mapping[str, int]) -> dict[
     }
 
 
-def draw_life(rng: random.Random, interval_ms: int, *, long: bool) -> dict[str, Any]:
+def _draw_life(rng: random.Random, interval_ms: int, *, long: bool) -> dict[str, Any]:
     """Draw how long a life is, and how it ends."""
     interval = interval_ms / 1000
     return {
@@ -40,6 +123,25 @@ def draw_life(rng: random.Random, interval_ms: int, *, long: bool) -> dict[str, 
         "pause": round(interval * rng.choice((0.0, 0.3, 2.5)) * rng.random(), 3),
         "reset": rng.random() < 0.5,  # whether the user starts afresh after a data loss
     }
+
+
+def _draw_delays(rng: random.Random, interval_ms: int, lives: int, *, long: bool) -> list[dict[str, Any]]:
+    """Draw how often functions of the user take long, so that the driver falls behind."""
+    interval = interval_ms / 1000
+    delays = []
+    for _ in range(rng.randint(2, 8) if long else rng.choice((0, 0, 1, 1, 2, 3))):
+        place = rng.choice(("transform", "foreachRDD"))
+        seconds = interval * rng.choice((0.5, 1.5, 3.0, 6.0))
+        delays.append(
+            {
+                "life": rng.randrange(lives + 1),
+                "place": place,
+                "count": rng.choice((0, 0, 1, 2, 3)),
+                # A stop waits for a batch that is being generated, but not for jobs.
+                "seconds": round(min(seconds, 3.0) if place == "transform" else seconds, 3),
+            }
+        )
+    return delays
 
 
 def kafka_params(parameters: Mapping[str, Any], stream: int, *, skip_loss: bool) -> dict[str, str]:
@@ -81,7 +183,7 @@ def _draw_outputs(rng: random.Random, streams: int, mode: str) -> list[dict[str,
     """Draw outputs; with offsets outside of Spark's checkpoint each stream has one."""
     commits = mode == "group" or (mode == "checkpoint" and rng.random() < 0.4)
     sync = rng.random() < 0.2
-    plain = {"window": 1, "slide": 1, "commits": commits, "sync": sync}
+    plain = {"window": 1, "slide": 1, "commits": commits, "sync": sync, "order": rng.choice(_ORDERS)}
     outputs = [{"streams": [each], **plain} for each in range(streams)]
     if streams == 2 and rng.random() < 0.4:
         outputs = [{"streams": [0, 1], **plain}]
@@ -96,11 +198,13 @@ def _draw_outputs(rng: random.Random, streams: int, mode: str) -> list[dict[str,
 def _draw_conf(rng: random.Random) -> dict[str, str]:
     conf: dict[str, str] = {}
     if rng.random() < 0.3:
-        conf[_KAFKA + "maxRatePerPartition"] = str(rng.choice((5, 10, 50)))
+        conf[_KAFKA + "maxRatePerPartition"] = str(rng.choice((2, 5, 10, 50)))
     if rng.random() < 0.25:
         conf[_BACKPRESSURE + "enabled"] = "true"
         if rng.random() < 0.5:
-            conf[_BACKPRESSURE + "initialRate"] = str(rng.choice((10, 100)))
+            conf[_BACKPRESSURE + "initialRate"] = str(rng.choice((2, 10, 100)))
+        if rng.random() < 0.5:
+            conf[_BACKPRESSURE + "pid.minRate"] = str(rng.choice((2, 10)))
     return conf
 
 

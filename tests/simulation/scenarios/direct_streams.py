@@ -10,11 +10,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
-from tests.simulation.drawing import draw_appends, draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
-from tests.simulation.faults import CRASHES
-from tests.simulation.history import Event, Plan
+from tests.simulation.history import Plan
 from tests.simulation.scenarios.direct_stream_checks import (
     Epoch,
     Planned,
@@ -32,10 +30,10 @@ from tests.simulation.scenarios.direct_stream_life import (
     replaced_spark,
 )
 from tests.simulation.scenarios.direct_stream_lineage import Lineage, spans_of
-from tests.simulation.scenarios.direct_stream_options import draw_application, draw_life, kafka_params
+from tests.simulation.scenarios.direct_stream_options import draw_plan, kafka_params
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
-from tests.simulation.scenarios.streaming_stand_in import STEPS, CheckpointStore
+from tests.simulation.scenarios.streaming_stand_in import CheckpointStore
 
 from pyspark_kafka_direct.errors import (
     BrokerError,
@@ -56,64 +54,17 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import World
 
 NAME = "direct_streams"
-SHRINKABLE = {"lives": 0, "crashes": 0, "failures": 0, "appends": 0, "late": 0, "log": ()}
+SHRINKABLE = {"lives": 0, "crashes": 0, "failures": 0, "delays": 0, "appends": 0, "late": 0, "log": ()}
 MAX_RESTARTS = 8  # after the faults have stopped
 HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
 _LIFE_SECONDS = 3600.0 * 6
-_TOPICS = ("flights", "trains")
 _LOGGER = logging.getLogger("pyspark_kafka_direct")
 _MAX_BATCHES_OF_LAG = 500  # with the lowest rate
 _REORDERING = {"late_request", "late_stalled_request", "throttle", "pause_broker", "throttle_broker", "isolate_broker"}
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
-    long = size == "long"
-    cluster = draw_cluster(rng)
-    partitions = {topic: rng.randint(1, 3) for topic in _TOPICS[: rng.choice((1, 1, 2))]}
-    application = draw_application(rng, partitions)
-    life_count = rng.randint(4, 12) if long else rng.choice((0, 1, 1, 1, 2))
-    lives = [draw_life(rng, application["interval_ms"], long=long) for _ in range(life_count)]
-    seconds = max(1.0, sum(each["seconds"] + each["pause"] for each in lives) * rng.choice((0.5, 1.0, 1.5)))
-    log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 6))
-    appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)
-    late = draw_appends(rng, batches=rng.choice((0, 0, 1, 2)), seconds=2.0)  # while the lag reaches zero
-    records = sum(batch["records"] for batch in log)
-    crash_count = rng.randint(2, 8) if long else rng.choice((0, 0, 0, 1, 1, 2))
-    failure_count = rng.randint(0, 8) if long else rng.choice((0, 0, 1, 1, 2))
-    requests = 1500 if long else 60
-    events = draw_events(rng, partitions, seconds=seconds, requests=requests, long=long)
-    if rng.random() < 0.2:
-        kills = [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(rng.randint(1, 3))]
-        events = (*events, *kills)
-    parameters = {
-        **cluster,
-        **application,
-        "partitions": partitions,
-        "log": log,
-        "append_list": appends,
-        "appends": len(appends),
-        "late_list": late,
-        "late": len(late),
-        "life_list": lives,
-        "lives": life_count,
-        "crash_list": [
-            {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
-            for _ in range(crash_count)
-        ],
-        "crashes": crash_count,
-        "failure_list": [
-            {
-                "life": rng.randrange(life_count + 1),
-                "generation": rng.choice((0, 0, 1, 1, 2, 3)),
-                "place": rng.randint(0, len(application["outputs"])),
-            }
-            for _ in range(failure_count)
-        ],
-        "failures": failure_count,
-        "executors": rng.choice((1, 2)),
-        "speculation": 0.0,
-        "committed": [rng.randrange(records + 1) if rng.random() < 0.4 else -1 for _ in range(3)],
-    }
+    parameters, events, seconds = draw_plan(rng, long=size == "long")
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -148,6 +99,11 @@ def describe(plan: Plan) -> list[str]:
         *(
             f"In life {each['life']} generation {each['generation']} fails before output {each['place']}."
             for each in parameters["failure_list"][: parameters["failures"]]
+        ),
+        *(
+            f"In life {each['life']} the function of {each['place']} takes {each['seconds']} s, the "
+            f"{each['count'] + 1}. time."
+            for each in parameters["delay_list"][: parameters["delays"]]
         ),
     ]
 
@@ -186,11 +142,13 @@ class _ApplicationHistory(Observer):
         self._before: list[dict[TopicAndIndex, int]] = []  # committed offsets before the life, by stream
         self._first_starts: list[dict[TopicAndIndex, int]] = []  # of the life, for the user's own store
         self._finished_spans: list[dict[TopicAndIndex, list[tuple[int, int]]]] = []  # of the life, by stream
+        self._last_commits: list[dict[TopicAndIndex, int]] = []  # of the life, by stream
         self._own_commits: list[dict[TopicAndIndex, set[int]]] = [{} for _ in parameters["streams"]]
         self._passed: dict[tuple[int, str], int] = {}
         self._generations: dict[int, int] = {}
         self._violations: list[Exception] = []
         self._skip_loss = False
+        self._may_reorder_commits = any(event.kind in _REORDERING for event in plan.events)
         self._is_finishing = False
         self._last_append = 0.0
 
@@ -246,6 +204,7 @@ class _ApplicationHistory(Observer):
         self._before = [committed_offsets(self._cluster, each["group"]) for each in parameters["streams"]]
         self._finished_spans = [{} for _ in streams]
         self._first_starts = [{} for _ in streams]
+        self._last_commits = [{} for _ in streams]
         params = [kafka_params(parameters, each, skip_loss=self._skip_loss) for each in streams]
         offsets = [{TopicPartition(*each): offset for each, offset in self._user_offsets(s).items()} for s in streams]
         life = DirectStreamLife(
@@ -276,9 +235,7 @@ class _ApplicationHistory(Observer):
 
     def _check_order_of_commits(self, began: int) -> None:
         """Check that no committed offset went back in the last life."""
-        if self.lives[-1].was_restored or any(event.kind in _REORDERING for event in self._plan.events):
-            return
-        if self._truth.events:
+        if self.lives[-1].was_restored or self._may_reorder_commits or self._truth.events:
             return
         last: dict[tuple[str, str, int], int] = {}
         for _, kind, *facts in self._world.trace_lines[began:]:
@@ -341,6 +298,7 @@ class _ApplicationHistory(Observer):
         spans = spans_of(ranges)
         self._world.trace("planned", stream, time_ms, spans)
         self._checker.check_rates(spans)
+        self._checker.check_stable_ends(stream, spans)
         now = committed_offsets(self._cluster, self._parameters["streams"][stream]["group"])
         self._checker.check_start(stream, dict(new), {}, {**self._before[stream], **now}, self._world.now, added=True)
         starts = self._epochs[-1].starts[stream]
@@ -370,7 +328,7 @@ class _ApplicationHistory(Observer):
         time_ms: int,
         ranges: Sequence[OffsetRange],
         reads: list[tuple[int, TaskRead]],
-    ) -> dict[int, list[OffsetRange]]:
+    ) -> dict[int, list[list[OffsetRange]]]:
         parameters, epoch = self._parameters, self._epochs[-1]
         shape = parameters["outputs"][output]
         for stream, read in reads:
@@ -384,7 +342,9 @@ class _ApplicationHistory(Observer):
         epoch.sink[output][key] = Result(spans, tuple(reads))
         epoch.failed_jobs.pop((output, key), None)
         self._world.trace("results", output, time_ms, sum(len(read.rows) for _, read in reads))
-        return {stream: self._commits(life, stream, time_ms) for stream in shape["streams"]} if shape["commits"] else {}
+        if not shape["commits"]:
+            return {}
+        return {stream: self._commits(stream, time_ms, shape["order"]) for stream in shape["streams"]}
 
     def _check_window(self, shape: Mapping[str, Any], time_ms: int, spans: Any) -> None:
         """Check that an output gets the ranges of its batches."""
@@ -409,9 +369,8 @@ class _ApplicationHistory(Observer):
             for partition, _, until in self._lineage.streams[stream].known[time_ms]:
                 stores[stream][partition] = until
 
-    def _commits(self, life: DirectStreamLife, stream: int, time_ms: int) -> list[OffsetRange]:
-        """Return the ranges to commit: until the end of the results without a gap."""
-        del life
+    def _commits(self, stream: int, time_ms: int, order: str) -> list[list[OffsetRange]]:
+        """Return the ranges to commit, by call: until the end of the results without a gap."""
         finished = self._finished_spans[stream]
         committed = []
         for partition, first, until in self._lineage.streams[stream].known[time_ms]:
@@ -423,10 +382,40 @@ class _ApplicationHistory(Observer):
                     [first, *(a for spans in lineage.known.values() for p, a, _ in spans if p == partition)]
                 )
             end = contiguous_end(start, finished[partition])
-            self._checker.allowed_commits[stream].setdefault(partition, set()).add(end)
-            self._own_commits[stream].setdefault(partition, set()).add(end)
-            committed.append(OffsetRange(*partition, min(start, end), end))
-        return committed
+            middle = (max(self._last_commits[stream].get(partition, 0), start) + end) // 2
+            spans = [(a, b) for a, b in sorted(finished[partition]) if start <= a < b <= end]
+            if order == "calls" and start <= middle < end:
+                spans = [(start, middle), (middle, end)]
+            elif order in ("one range", "calls") or not spans:
+                spans = [(min(start, end), end)]
+            for _, until in spans:
+                self._checker.allowed_commits[stream].setdefault(partition, set()).add(until)
+                self._own_commits[stream].setdefault(partition, set()).add(until)
+            self._last_commits[stream][partition] = end
+            committed += [OffsetRange(*partition, *span) for span in spans]
+        if order == "calls":
+            return [[each] for each in committed]
+        return [committed[::-1] if order == "newest first" else committed]
+
+    def committed(self, stream: int, ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            for each in ranges:
+                if offsets[each.topic_partition] < each.until_offset:
+                    raise ViolationError(f"{each} is committed by {offsets}")
+            if not self._may_reorder_commits:
+                self._checker.check_acknowledged(stream, offsets)
+        except ViolationError as violation:  # the package catches what callbacks raise
+            self._violations.append(violation)
+
+    def delay(self, life: DirectStreamLife, place: str) -> float:
+        count = self._passed.get((life.number, place), 0)
+        self._passed[life.number, place] = count + 1
+        for each in self._parameters["delay_list"][: self._parameters["delays"]]:
+            if (each["life"], each["place"], each["count"]) == (life.number, place, count):
+                self._world.trace("delay", life.number, place)
+                seconds: float = each["seconds"]
+                return seconds
+        return 0.0
 
     def failed(self, life: DirectStreamLife, kind: str, time_ms: int, output: int | None, error: Exception) -> None:
         """Check that an error is one that the history can cause."""
@@ -449,7 +438,7 @@ class _ApplicationHistory(Observer):
                 pass
             case DataLossError():
                 self.report(f"data loss: {error}")
-                if not self._truth.events:
+                if not self._checker.is_loss_explained(str(error)):
                     raise ViolationError(f"nothing was lost, but a {kind} fails: {error!r}") from error
                 streams = range(len(life.streams))
                 if kind == "job" and not any(life.parameters_of(each).fail_on_data_loss for each in streams):
@@ -528,6 +517,8 @@ class _ApplicationHistory(Observer):
     def _check_end(self, life: DirectStreamLife) -> None:
         if life.callbacks != life.commit_calls:
             raise ViolationError(f"{life.commit_calls} calls of commitAsync have {life.callbacks} callbacks")
+        if not self._may_reorder_commits:
+            self._checker.check_last_commits(self._last_commits)
         for number, epoch in enumerate(self._epochs):
             self._checker.check(epoch, is_last=number == len(self._epochs) - 1)
         self._checker.check_recreations(self._lineage, self._epochs[-1].started_at)

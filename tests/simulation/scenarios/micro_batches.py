@@ -21,6 +21,7 @@ from tests.simulation.drawing import (
     draw_coordinator_events,
     draw_events,
     draw_log,
+    draw_outdated_broker,
 )
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
@@ -58,6 +59,10 @@ _UNREACHABLE = frozenset(("stop_broker", "pause_broker"))
 _LAGGING = _OUTDATED | _UNREACHABLE
 # After how many seconds a planner that looks at the topics must know that a topic was recreated.
 _LOOK = 2.5
+# After the faults have stopped.
+_FINAL_INTERVAL = 0.5
+_FINAL_TRIGGERS = 70  # more than the longest maxTriggerDelay
+_MAX_FINAL_TRIGGERS = 400
 _LONG_LOOK = 60.0
 _TOPICS = ("flights", "trains")
 _SCHEMA = read_schema(StructType([StructField("offset", LongType()), StructField("value", BinaryType())]))
@@ -103,7 +108,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         appends += [_large_batch(number, at + 0.1) for number in range(4)]
         runs[0] |= {"trigger": "processing time", "triggers": 12, "interval": round(seconds / 10, 3)}
     if has_outdated_broker:
-        events = (*events, *_draw_outdated_broker(rng, partitions, seconds))
+        events = (*events, *draw_outdated_broker(rng, partitions, seconds))
     if rng.random() < 0.25:
         kills = [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.randint(1, 3))]
         events = (*events, *kills)
@@ -163,28 +168,6 @@ def _draw_run(rng: random.Random, seconds: float, *, long: bool) -> dict[str, An
         "pause": round(rng.choice((0.0, 0.0, seconds * rng.random())), 3),
         "skip_loss": rng.random() < 0.5,  # whether the user sets failOnDataLoss=false after a data loss
     }
-
-
-def _draw_outdated_broker(rng: random.Random, partitions: Mapping[str, int], seconds: float) -> list[Event]:
-    """Draw a broker whose metadata, or whose log as a leader, is outdated for most of the history."""
-    topic = rng.choice(tuple(partitions))
-    outdated = Event(
-        rng.choice(("stick_image", "isolate_broker")),
-        at=round(0.2 * seconds * rng.random(), 3),
-        args={"broker": rng.randrange(3), "seconds": seconds},
-    )
-    assert outdated.at is not None
-    change = Event(
-        rng.choice(("expand_topic", "elect_leader", "recreate_topic")), at=round(outdated.at + 0.1 * seconds, 3)
-    )
-    match change.kind:
-        case "expand_topic":
-            arguments: dict[str, Any] = {"topic": topic, "count": 1}
-        case "elect_leader":
-            arguments = {"topic": topic, "partition": rng.randrange(partitions[topic]), "choice": rng.randrange(3)}
-        case _:
-            arguments = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
-    return [outdated, Event(change.kind, at=change.at, args=arguments)]
 
 
 def _draw_recreation(rng: random.Random, partitions: Mapping[str, int], at: float) -> Event:
@@ -367,16 +350,20 @@ class _QueryHistory:
         late = self._plan.parameters["late_list"][: self._plan.parameters["late"]]
         self._writer.schedule(late, self._world.now)
         self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
+        late_records = sum(batch["records"] for batch in late)
         for _ in range(MAX_RESTARTS):
-            execution = self._run_once(options, Trigger("processing time", 0.5, 25), skip_loss=True, until_done=True)
+            # A batch may be limited to one offset, and maxTriggerDelay may delay the last one.
+            triggers = _FINAL_TRIGGERS + self._checker.count_lag(options) + late_records
+            if triggers > _MAX_FINAL_TRIGGERS:
+                options = {name: value for name, value in options.items() if name not in LIMITS}
+            trigger = Trigger("processing time", _FINAL_INTERVAL, triggers)
+            execution = self._run_once(options, trigger, skip_loss=True, until_done=True)
             error = execution.error
+            self._checker.check_deadlines(execution, options)
             if error is None:
-                if self._has_no_lag(options):
-                    break
-                if not options.keys() & LIMITS:
+                if not self._has_no_lag(options):
                     raise ViolationError(f"the lag does not reach zero: {self._checker.lag(options)}")
-                options = {name: value for name, value in options.items() if name not in LIMITS}  # they are low
-                continue
+                break
             if isinstance(error, (TopicNotFoundError, InvalidOffsetsError)) and not self._checkpoint.offsets:
                 if self._checker.topics_changed(options):
                     options = _from_earliest(options)  # the start named partitions that changed since

@@ -26,6 +26,22 @@ class LossEvent(NamedTuple):
     partition: int | None
 
 
+_DELETED = frozenset(("deleted", "created"))
+# Phrases of reports and errors, and the events that each can have.
+_REASONS = (
+    ("do not exist any more", _DELETED),
+    ("deleted and recreated, its id", _DELETED),
+    ("(topic or partition deleted)", _DELETED),
+    ("(topic deleted and recreated)", _DELETED),
+    ("offset was changed from", _DELETED | {"truncated"}),
+    ("(beyond the end of the log)", _DELETED | {"truncated"}),
+    ("(log truncated)", _DELETED | {"truncated"}),
+    ("(aged out)", _DELETED | {"log start"}),
+    ("does not start from offset zero", _DELETED | {"log start"}),
+    ("were removed before they were read", _DELETED | {"log start"}),
+)
+
+
 class Version:
     """A record, or one that replaced it at the same offset after a truncation."""
 
@@ -213,6 +229,15 @@ class RecordTruth:
             and event.time <= until
             and (partition is None or event.partition in (None, partition))
             and (not kinds or event.kind in kinds)
+            for event in self.events
+        )
+
+    def explains(self, text: str, until: float) -> bool:
+        """Return whether something happened until a time that can be what a report about lost data means."""
+        topics = [topic for topic in self.generations if topic in text] or list(self.generations)
+        kinds = next((kinds for phrase, kinds in _REASONS if phrase in text), None)
+        return any(
+            event.topic in topics and event.time <= until and (kinds is None or event.kind in kinds)
             for event in self.events
         )
 

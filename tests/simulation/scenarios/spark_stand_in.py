@@ -44,6 +44,7 @@ class LoggedEnd(NamedTuple):
     text: str
     time: float
     run: int
+    asked_at: float  # when the planner was called
 
 
 class BatchRead(NamedTuple):
@@ -68,10 +69,10 @@ class Checkpoint:
         self.reads: list[BatchRead] = []  # also those that were replaced, or whose driver died
         self.initial: InitialOffset | None = None
 
-    def write_end(self, batch: int, text: str, time: float, run: int) -> None:
+    def write_end(self, batch: int, text: str, time: float, run: int, asked_at: float) -> None:
         if batch != len(self.offsets):
             raise ViolationError(f"the end of batch {batch} is written, and the offset log has {len(self.offsets)}")
-        self.offsets.append(LoggedEnd(text, time, run))
+        self.offsets.append(LoggedEnd(text, time, run, asked_at))
 
     def end(self, batch: int) -> str | None:
         """Return the end of a batch; None before the first one."""
@@ -192,6 +193,7 @@ class MicroBatchExecution:
     def _construct_batch(self) -> bool:
         """Plan the end of the next batch and log it; return whether there is a batch."""
         self._reach(self, "before the initial offset")
+        asked_at = self._world.now
         if self._legacy:
             end = self._call("latestOffset")
         else:
@@ -201,7 +203,7 @@ class MicroBatchExecution:
         if end == self._start:
             return False
         self._reach(self, "before the offset log")
-        self._checkpoint.write_end(self._batch, end, self._world.now, self.number)
+        self._checkpoint.write_end(self._batch, end, self._world.now, self.number, asked_at)
         self._world.trace("offset log", self._batch, end)
         if self._batch == 0:
             self._checkpoint.initial = self._initial
