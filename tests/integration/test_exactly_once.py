@@ -166,17 +166,60 @@ def test_foreach_batch_writes_each_batch_once(pipe: Pipe) -> None:
     pipe.check(["a 2", "b 1", "b 2", "c 1"])
 
 
-def test_copies_of_a_foreach_batch_query_are_detected_by_the_checkpoint(pipe: Pipe, tmp_path: Path) -> None:
+@pytest.mark.parametrize("through", ["foreach_batch_writer", "checkpointLocation"])
+def test_copies_of_a_foreach_batch_query_are_detected_by_the_checkpoint(
+    pipe: Pipe, tmp_path: Path, through: str
+) -> None:
+    def run(query: Pipe) -> None:
+        if through == "foreach_batch_writer":  # reads the checkpoint with Spark
+            query.run_foreach(foreach_batch_writer(query.sink_options()))
+            return
+        options = query.sink_options(checkpointLocation=str(query.checkpoint))
+        query.run_foreach(lambda frame, _: write(frame, options))
+
     pipe.produce_numbers(1)
-    pipe.run_foreach(foreach_batch_writer(pipe.sink_options(checkpointLocation=str(pipe.checkpoint))))
+    run(pipe)
     copy = replace(pipe, checkpoint=pipe.copy_checkpoint(tmp_path / "copy"))
     pipe.produce_numbers(2)
-    pipe.run_foreach(foreach_batch_writer(pipe.sink_options(checkpointLocation=str(pipe.checkpoint))))
+    run(pipe)
     pipe.produce_numbers(3)
     with pytest.raises(StreamingQueryException) as caught:
-        copy.run_foreach(foreach_batch_writer(copy.sink_options(checkpointLocation=str(copy.checkpoint))))
+        run(copy)
     assert "with other content: the digest of the checkpoint's offsets was" in str(caught.value)
     pipe.check([1, 2])
+    pipe.undo_commit()
+    pipe.run()  # the digest is the same for a stream
+    pipe.check([1, 2, 3])
+
+
+def test_a_write_in_foreach_batch_that_cannot_read_the_checkpoint_is_rejected(pipe: Pipe) -> None:
+    pipe.produce_numbers(1)
+    for options, words in (
+        (pipe.sink_options(), "Write with foreach_batch_writer, or give the write the checkpointLocation"),
+        (
+            pipe.sink_options(checkpointLocation="/no/such/checkpoint"),
+            "checkpointLocation '/no/such/checkpoint' cannot",
+        ),
+    ):
+        with pytest.raises(StreamingQueryException) as caught:
+            pipe.run_foreach(lambda frame, _, options=options: write(frame, options))  # type: ignore[misc]
+        assert words in str(caught.value)
+    pipe.check([])
+
+
+def test_a_stream_whose_checkpoint_cannot_be_read_is_rejected_before_any_task(pipe: Pipe) -> None:
+    """Without a digest, another query with a copy of the checkpoint would skip its different batch."""
+    pipe.produce_numbers(1)
+    folder = str(pipe.checkpoint.parent / "by configuration")
+    pipe.spark.conf.set("spark.sql.streaming.checkpointLocation", folder)
+    try:
+        writer = pipe.frame().writeStream.format("kafka-direct").options(**pipe.sink_options())
+        with pytest.raises(StreamingQueryException) as caught:
+            wait_for(writer.trigger(availableNow=True).start())
+    finally:
+        pipe.spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert "OptionError: checkpointLocation is not an option of the query" in str(caught.value)
+    pipe.check([])
 
 
 def test_written_records_are_reported(pipe: Pipe) -> None:
@@ -223,9 +266,11 @@ def test_an_empty_foreach_batch_has_a_sink_state_record(pipe: Pipe) -> None:
 
 
 def test_foreach_batch_may_skip_batches_and_writes_each_once_per_prefix(pipe: Pipe) -> None:
+    options = pipe.sink_options(checkpointLocation=str(pipe.checkpoint))
+
     def first_only(frame: DataFrame, number: int) -> None:
         if number != 1:
-            write(frame, pipe.sink_options())
+            write(frame, options)
 
     for number in range(3):
         pipe.produce_numbers(number)
@@ -233,8 +278,8 @@ def test_foreach_batch_may_skip_batches_and_writes_each_once_per_prefix(pipe: Pi
     pipe.check([0, 2])
 
     def twice(frame: DataFrame, _: int) -> None:
-        write(frame, pipe.sink_options())
-        write(frame, pipe.sink_options())
+        write(frame, options)
+        write(frame, options)
 
     pipe.produce_numbers(3)
     with pytest.raises(StreamingQueryException) as caught:

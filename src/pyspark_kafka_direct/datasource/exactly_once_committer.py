@@ -6,13 +6,9 @@ Spark runs it in processes beside the driver: one plans, another one commits, an
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import logging
 import math
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage
@@ -36,11 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.datasource")
 
-_DIGEST_LENGTH: Final = 32  # hexadecimal digits: 128 bits
-_FILE_URI: Final = re.compile(r"file:(?://[^/]*)?(?=/)")
 _SWEEP_SECONDS: Final = 3600.0
 _last_sweeps: dict[tuple[str, str], float] = {}  # by staging location and transactional id
-_OTHER_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,26 +130,13 @@ class ExactlyOnceCommitter:
         return ExactlyOnceOptions(self.prefix, self.timeout_ms, self.reset_token)
 
     def _with_digest(self, attempt: BatchAttempt) -> BatchAttempt:
-        """Add the digest of the batch's entry in the checkpoint's offset log; a job has no checkpoint."""
-        if attempt.kind == "job":
+        """Add the digest of the batch's entry in the checkpoint's offset log, unless the tasks had it."""
+        if attempt.kind == "job" or attempt.digest is not None:
             return attempt
+        from pyspark_kafka_direct.datasource.offset_log_digest import offset_log_digest
+
+        assert self.checkpoint is not None  # was checked before the tasks
         return dataclasses.replace(attempt, digest=offset_log_digest(self.checkpoint, attempt.query, attempt.batch))
-
-
-def offset_log_digest(checkpoint: str | None, query: str, batch: int) -> str | None:
-    """Return a digest of ``offsets/N`` in a local checkpoint of this query; ``None`` if it cannot be read."""
-    # Spark writes this file once before the batch runs, and reads it for a rerun. So two batches with the same id and
-    # different files are different batches: the checkpoint was copied, or restored from a backup.
-    folder = _local_path(checkpoint)
-    if folder is None:
-        return None
-    try:
-        metadata = json.loads((folder / "metadata").read_text(encoding="utf-8"))
-        if not isinstance(metadata, dict) or metadata.get("id") != query:
-            return None
-        return hashlib.sha256((folder / "offsets" / str(batch)).read_bytes()).hexdigest()[:_DIGEST_LENGTH]
-    except (OSError, ValueError):
-        return None
 
 
 def _check_messages(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> list[StagedCommitMessage]:
@@ -174,12 +154,3 @@ def _check_messages(messages: Sequence[WriterCommitMessage | None], batch_id: in
             "nothing was sent."
         )
     return task_messages
-
-
-def _local_path(checkpoint: str | None) -> Path | None:
-    """Return the folder of a local checkpoint, ``None`` for another file system."""
-    # As in Hadoop's local file system, ``%`` is not decoded.
-    if not checkpoint:
-        return None
-    path = _FILE_URI.sub("", checkpoint, count=1)
-    return None if _OTHER_URI.match(path) else Path(path)

@@ -5,10 +5,12 @@ Spark rejects that mode for Python data sources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY, digest_of
+from pyspark_kafka_direct.errors import OptionError, TransactionStateError
+from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,12 +35,36 @@ def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int
     exactly_once = parse_sink_options(write_options, streaming=False).delivery_guarantee == "exactly-once"
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        # Tasks read the query and the batch from Spark's local properties.
-        if exactly_once:
-            _check_thread(frame, batch_id)
-        frame.write.format("kafka-direct").options(**write_options).mode("append").save()
+        writer = frame.write.format("kafka-direct").options(**write_options).mode("append")
+        if not exactly_once:
+            writer.save()
+            return
+        # Tasks read the query, the batch and the digest from Spark's local properties.
+        _check_thread(frame, batch_id)
+        context = frame.sparkSession.sparkContext
+        context.setLocalProperty(DIGEST_PROPERTY, _offsets_digest(frame.sparkSession, batch_id))
+        try:
+            writer.save()
+        finally:
+            unset: Any = None
+            context.setLocalProperty(DIGEST_PROPERTY, unset)
 
     return write
+
+
+def _offsets_digest(session: Any, batch_id: int) -> str:
+    """Return the digest of the batch's entry in the checkpoint of the query that calls the function."""
+    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    # The session of a batch is a clone, which does not list the query.
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    query = queries.get(session._jvm.java.util.UUID.fromString(query_id))
+    if query is None:
+        raise TransactionStateError(f"Query {query_id} is not active, so its checkpoint is unknown. Nothing was sent.")
+    checkpoint = str(query.resolvedCheckpointRoot())
+    entry = CheckpointFiles(session, checkpoint, "foreach_batch_writer").read(f"offsets/{batch_id}")
+    if entry is None:
+        raise TransactionStateError(f"The checkpoint {checkpoint} has no offsets/{batch_id}. Nothing was sent.")
+    return digest_of(entry.encode())
 
 
 def _check_thread(frame: DataFrame, batch_id: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
@@ -49,6 +50,7 @@ class WriteTaskContext:
     batch_id: int | None = None
     job_group: str | None = None  # of a batch query (SparkContext.setJobGroup)
     run_id: str | None = None  # of the streaming query: Spark sets it as the job group, which foreachBatch may change
+    offsets_digest: str | None = None  # of the batch's entry in the offset log; foreach_batch_writer sets it
 
     @classmethod
     def begin(cls) -> WriteTaskContext:
@@ -69,6 +71,7 @@ class WriteTaskContext:
             None if batch_id is None else int(batch_id),
             group if query_id is None else None,
             None if query_id is None else group,
+            context.getLocalProperty(DIGEST_PROPERTY),
         )
 
     def first_sticky_partition(self, job: BatchWriteJob | None) -> int:
@@ -201,6 +204,7 @@ class StagedCommitMessage(TaskCommitMessage):
 class StagingWriteTask(KafkaWriteTask):
     staging: StagingConfig
     ticket: Ticket | None  # of the write; None in the process that commits, which runs no tasks
+    has_checkpoint: bool = True  # whether the process that commits can read the offset log
 
     def write(
         self,
@@ -214,7 +218,7 @@ class StagingWriteTask(KafkaWriteTask):
 
         task = task or WriteTaskContext.begin()
         assert self.ticket is not None
-        attempt = resolve_attempt(task, self.job, self.ticket)
+        attempt = resolve_attempt(task, self.job, self.ticket, has_checkpoint=self.has_checkpoint)
         cluster = ClusterClient(self.connection, pool=pool)
         if task.batch_id is not None or not self.staging.is_default:
             # No limit makes a batch smaller that Spark has planned. So a query fails in its first batch, however small,
@@ -243,7 +247,9 @@ def _check_location(staging: StagingConfig) -> None:
         location.check()
 
 
-def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None, ticket: Ticket) -> BatchAttempt:
+def resolve_attempt(
+    task: WriteTaskContext, job: BatchWriteJob | None, ticket: Ticket, *, has_checkpoint: bool = True
+) -> BatchAttempt:
     """Return the batch to which a task belongs, or raise if Spark does not identify it."""
     if task.query_id is None or task.batch_id is None:
         if job is None:
@@ -261,8 +267,13 @@ def resolve_attempt(task: WriteTaskContext, job: BatchWriteJob | None, ticket: T
             f"The job group is {task.run_id!r}, but deliveryGuarantee=exactly-once identifies the run of a query by "
             "the job group that Spark sets: do not call setJobGroup within foreachBatch, or write before the call."
         )
+    if task.offsets_digest is None and not has_checkpoint:
+        raise OptionError(
+            "deliveryGuarantee=exactly-once within foreachBatch compares the offsets of batches in the checkpoint. "
+            "Write with foreach_batch_writer, or give the write the checkpointLocation of the query as an option."
+        )
     kind: WriteKind = "stream" if job is None else "foreach"
-    return BatchAttempt(kind, task.query_id, str(task.run_id), task.batch_id, ticket)
+    return BatchAttempt(kind, task.query_id, str(task.run_id), task.batch_id, ticket, task.offsets_digest)
 
 
 def _is_uuid(text: str | None) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 
 from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
+from pyspark_kafka_direct.datasource.offset_log_digest import check_checkpoint
 from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
 from pyspark_kafka_direct.datasource.write_task import (
     AtLeastOnceWriteTask,
@@ -132,6 +133,8 @@ def batch_writer(options: SinkOptions, schema: StructType, checkpoint: str | Non
     options_of_task = _task_options(options, schema, job)
     if options.delivery_guarantee == "at-least-once":
         return KafkaBatchWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
+    if checkpoint is not None:
+        check_checkpoint(checkpoint)
     committer = _exactly_once_committer(options, checkpoint)
     return KafkaBatchWriter(_staging_task(committer, options_of_task), committer)
 
@@ -147,6 +150,7 @@ def stream_writer(
         return KafkaStreamWriter(AtLeastOnceWriteTask(**options_of_task), AtLeastOnceCommitter())
     committer = _exactly_once_committer(options, checkpoint)
     if starting:
+        check_checkpoint(checkpoint)
         return KafkaStreamWriter(_staging_task(committer, options_of_task), committer)
     return KafkaStreamWriter(StagingWriteTask(**options_of_task, staging=committer.staging, ticket=None), committer)
 
@@ -177,7 +181,9 @@ def _staging_task(committer: ExactlyOnceCommitter, options_of_task: dict[str, An
     """Check that a batch can be written, and return its tasks."""
     committer.prepare()
     staging = prepare_staging(committer.staging, committer.checkpoint)
-    return StagingWriteTask(**options_of_task, staging=staging, ticket=committer.append_ticket())
+    ticket = committer.append_ticket()
+    has_checkpoint = committer.checkpoint is not None
+    return StagingWriteTask(**options_of_task, staging=staging, ticket=ticket, has_checkpoint=has_checkpoint)
 
 
 def _exactly_once_committer(options: SinkOptions, checkpoint: str | None) -> ExactlyOnceCommitter:

@@ -47,7 +47,7 @@ class SinkState:
     run: str  # for "job" the same as query
     batch: int  # the batch id; 0 for "job"
     ticket: Ticket
-    digest: str | None = None  # of the checkpoint's offsets entry, identifies the content; None if it is unreadable
+    digest: str | None = None  # of the checkpoint's offsets entry, identifies the content; None for "job"
 
     def to_json(self) -> str:
         """Serialize as JSON: equal states always give the same string."""
@@ -189,7 +189,7 @@ def _belongs_to_another(state: SinkState, attempt: BatchAttempt) -> bool:
 
 def _decide_replay(state: SinkState, attempt: BatchAttempt, token: str) -> CommitDecision:
     """Decide on a batch with the recorded batch id: it is a replay unless the digest or the run contradicts that."""
-    if None not in (state.digest, attempt.digest) and state.digest != attempt.digest:
+    if state.digest != attempt.digest:
         return RejectBatch(_other_content_reason(state, attempt), token)
     if attempt.kind == "foreach" and attempt.run == state.run and attempt.ticket != state.ticket:
         return RejectBatch(

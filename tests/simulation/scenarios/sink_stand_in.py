@@ -250,7 +250,12 @@ class _TaskSet:
     def _run_attempt(self, executor: SimulatedProcess, attempt: int) -> None:
         driver = self._driver
         context = WriteTaskContext(
-            self._index, attempt, query_id=driver.query.id, batch_id=self._batch, run_id=driver.run_id
+            self._index,
+            attempt,
+            query_id=driver.query.id,
+            batch_id=self._batch,
+            run_id=driver.run_id,
+            offsets_digest=f"{driver.query.name} {self._batch}",
         )
         values = pa.array([value for value, _ in self._rows], pa.binary())
         partitions = pa.array([partition for _, partition in self._rows], pa.int32())

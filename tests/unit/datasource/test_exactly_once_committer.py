@@ -50,6 +50,21 @@ def test_a_batch_is_identified_by_its_query_or_its_job() -> None:
     )
 
 
+def test_a_digest_of_foreach_batch_writer_is_part_of_the_batch() -> None:
+    task = dataclasses.replace(STREAM_TASK, offsets_digest="digest")
+    job = BatchWriteJob("x", from_option=False)
+    assert resolve_attempt(task, job, TICKET, has_checkpoint=False).digest == "digest"
+
+
+def test_a_write_within_foreach_batch_without_a_checkpoint_is_rejected() -> None:
+    """A different batch of the same number would be skipped."""
+    with pytest.raises(OptionError, match="foreach_batch_writer"):
+        resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=False), TICKET, has_checkpoint=False)
+    assert (
+        resolve_attempt(BATCH_TASK, BatchWriteJob("x", from_option=False), TICKET, has_checkpoint=False).digest is None
+    )
+
+
 def test_a_job_id_within_foreach_batch_is_rejected() -> None:
     with pytest.raises(OptionError, match="jobId cannot be used within foreachBatch"):
         resolve_attempt(STREAM_TASK, BatchWriteJob("x", from_option=True), TICKET)
@@ -89,7 +104,7 @@ def staged(attempt: BatchAttempt, output: StagedOutput | None = None) -> StagedC
     return StagedCommitMessage(WriteTaskContext(), attempt, output or StagedInline(b"", 0))
 
 
-BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7, TICKET)
+BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7, TICKET, "digest")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +112,9 @@ BATCH_7 = BatchAttempt("stream", QUERY_ID, RUN_ID, 7, TICKET)
     [
         ([], "0 of 0 tasks"),
         ([staged(BATCH_7), None], "1 of 2 tasks"),
-        ([staged(BATCH_7), staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8, TICKET))], "for 2 batches"),
+        ([staged(BATCH_7), staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8, TICKET, "digest"))], "for 2 batches"),
         (
-            [staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8, TICKET))],
+            [staged(BatchAttempt("stream", QUERY_ID, RUN_ID, 8, TICKET, "digest"))],
             "Spark commits batch 7, but its tasks belong to batch 8",
         ),
     ],

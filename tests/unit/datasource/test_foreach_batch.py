@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafka_direct.datasource import foreach_batch
 from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
+from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY
 from pyspark_kafka_direct.errors import OptionError
 
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "shop"}
@@ -17,8 +19,9 @@ class FakeFrame:
     """A frame that only counts how often it was saved."""
 
     def __init__(self, session: object) -> None:
-        self.sparkSession = session
+        self.sparkSession: Any = session
         self.saved = 0
+        self.digests: list[str | None] = []
 
     @property
     def write(self) -> FakeFrame:
@@ -37,12 +40,20 @@ class FakeFrame:
 
     def save(self) -> None:
         self.saved += 1
+        context = getattr(self.sparkSession, "sparkContext", None)
+        self.digests.append(None if context is None else context.getLocalProperty(DIGEST_PROPERTY))
 
 
 def frame_in_thread_of(batch: str | None) -> FakeFrame:
     """Return a frame in a thread of a batch, or of none."""
-    context = SimpleNamespace(getLocalProperty={"streaming.sql.batchId": batch}.get)
+    properties: dict[str, str | None] = {"streaming.sql.batchId": batch}
+    context = SimpleNamespace(getLocalProperty=properties.get, setLocalProperty=properties.__setitem__)
     return FakeFrame(SimpleNamespace(sparkContext=context))
+
+
+@pytest.fixture(autouse=True)
+def digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreach_batch, "_offsets_digest", lambda _, batch: f"digest of {batch}")
 
 
 def connect_frame() -> FakeFrame:
@@ -56,7 +67,8 @@ def write(frame: Any, **options: str) -> None:
 def test_exactly_once_is_written_in_the_thread_of_the_batch() -> None:
     frame = frame_in_thread_of("7")
     write(frame, **EXACTLY_ONCE)
-    assert frame.saved == 1
+    assert frame.digests == ["digest of 7"]
+    assert frame.sparkSession.sparkContext.getLocalProperty(DIGEST_PROPERTY) is None
 
 
 @pytest.mark.parametrize(("batch", "description"), [(None, "no batch"), ("6", "batch 6")])

@@ -1,4 +1,4 @@
-"""The digest of the offset log entry of a batch."""
+"""The digest of the offset log entry of a batch, and the check that it can be read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.datasource.exactly_once_committer import offset_log_digest
+from pyspark_kafka_direct.datasource.offset_log_digest import check_checkpoint, digest_of, offset_log_digest
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
+from pyspark_kafka_direct.producer import file_systems
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 QUERY_ID = "46cd79d7-1b47-4181-8aa4-51bbfd8ab305"
+ENTRY = b"v1\n{}\n7"
 
 
 @pytest.fixture
@@ -20,38 +23,69 @@ def checkpoint(tmp_path: Path) -> Path:
     folder = tmp_path / "a checkpoint%20"
     (folder / "offsets").mkdir(parents=True)
     (folder / "metadata").write_text(json.dumps({"id": QUERY_ID}))
-    (folder / "offsets" / "7").write_text("v1\n{}\n7")
+    (folder / "offsets" / "7").write_bytes(ENTRY)
     return folder
 
 
 def test_digests_are_deterministic_and_differ_between_entries(checkpoint: Path) -> None:
     digest = offset_log_digest(str(checkpoint), QUERY_ID, 7)
-    assert digest is not None
+    assert digest == digest_of(ENTRY)
     assert offset_log_digest(str(checkpoint), QUERY_ID, 7) == digest
     (checkpoint / "offsets" / "7").write_text("v1\n{}\n8")
-    assert offset_log_digest(str(checkpoint), QUERY_ID, 7) not in (None, digest)
+    assert offset_log_digest(str(checkpoint), QUERY_ID, 7) != digest
 
 
-@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+@pytest.mark.parametrize("form", ["{}", "{}/", "file:{}", "file://{}", "file://localhost{}"])
 def test_local_folders_in_the_forms_that_hadoop_accepts(checkpoint: Path, form: str) -> None:
-    expected = offset_log_digest(str(checkpoint), QUERY_ID, 7)
-    assert expected is not None
-    assert offset_log_digest(form.format(checkpoint), QUERY_ID, 7) == expected
+    location = form.format(checkpoint)
+    check_checkpoint(location)
+    assert offset_log_digest(location, QUERY_ID, 7) == digest_of(ENTRY)
 
 
-@pytest.mark.parametrize("location", [None, "", "hdfs://host/checkpoint", "s3a://bucket/x", "/no/such/folder"])
-def test_a_checkpoint_that_cannot_be_read_has_no_digest(location: str | None) -> None:
-    assert offset_log_digest(location, QUERY_ID, 7) is None
+def test_a_relative_path(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    check_checkpoint(checkpoint.name)
+    assert offset_log_digest(checkpoint.name, QUERY_ID, 7) == digest_of(ENTRY)
 
 
-def test_a_missing_entry_has_no_digest(checkpoint: Path) -> None:
-    assert offset_log_digest(str(checkpoint), QUERY_ID, 8) is None
+def test_a_checkpoint_in_another_file_system_is_read_with_pyarrow(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a digest, a different batch of the same number was skipped."""
+    monkeypatch.setattr(file_systems, "DBFS_MOUNT", str(checkpoint.parent))
+    location = f"dbfs:/{checkpoint.name}"
+    check_checkpoint(location)
+    assert offset_log_digest(location, QUERY_ID, 7) == digest_of(ENTRY)
+
+
+@pytest.mark.parametrize("location", ["nosuch://bucket/x", "/no/such/folder", "file:/no/such/folder"])
+def test_a_checkpoint_that_cannot_be_read_is_rejected_when_planning(location: str) -> None:
+    with pytest.raises(OptionError, match=r"checkpointLocation .* cannot be read.*foreach_batch_writer"):
+        check_checkpoint(location)
+
+
+@pytest.mark.parametrize("location", [None, ""])
+def test_a_missing_option_is_rejected_when_planning(location: str | None) -> None:
+    with pytest.raises(OptionError, match="checkpointLocation is not an option of the query"):
+        check_checkpoint(location)
+
+
+def test_a_missing_entry_is_an_error(checkpoint: Path) -> None:
+    with pytest.raises(TransactionStateError, match="no entry of batch 8"):
+        offset_log_digest(str(checkpoint), QUERY_ID, 8)
+
+
+def test_an_unreadable_entry_is_an_error(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "8").mkdir()
+    with pytest.raises(KafkaDirectError, match=r"batch 8 .* cannot be read"):
+        offset_log_digest(str(checkpoint), QUERY_ID, 8)
 
 
 @pytest.mark.parametrize("metadata", ['{"id":"another"}', "{}", "[]", "no JSON", None])
-def test_the_checkpoint_of_another_query_has_no_digest(checkpoint: Path, metadata: str | None) -> None:
+def test_the_checkpoint_of_another_query_is_an_error(checkpoint: Path, metadata: str | None) -> None:
     if metadata is None:
         (checkpoint / "metadata").unlink()
     else:
         (checkpoint / "metadata").write_text(metadata)
-    assert offset_log_digest(str(checkpoint), QUERY_ID, 7) is None
+    with pytest.raises(TransactionStateError, match=f"query {QUERY_ID}"):
+        offset_log_digest(str(checkpoint), QUERY_ID, 7)

@@ -122,11 +122,9 @@ def test_only_another_query_or_a_newer_ticket_rejects_before_fencing(batch: int)
     assert decide_before_fencing(state(7), attempt(batch, "b", query="query-2")) is not None
 
 
-def test_if_the_offsets_cannot_be_read_the_batch_id_decides() -> None:
-    unreadable = state(7, "a", digest=None)
-    assert decide_commit(unreadable, attempt(7, "b", None)) == SkipBatch()
-    assert decide_commit(unreadable, attempt(7, "b", "d")) == SkipBatch()
-    assert decide_commit(state(7, "a"), attempt(7, "b", None)) == SkipBatch()
+@pytest.mark.parametrize(("recorded", "now"), [(None, "d"), ("d", None)])
+def test_a_batch_without_a_digest_is_not_taken_for_a_rerun(recorded: str | None, now: str | None) -> None:
+    assert "with other content" in rejected(state(7, "a", recorded), attempt(7, "b", now)).reason
 
 
 def test_a_query_that_was_at_least_once_before_is_rejected() -> None:

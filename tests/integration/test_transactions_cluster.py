@@ -1,0 +1,206 @@
+"""Exactly-once commits on a cluster of three brokers, and with only the documented permissions."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.integration.test_transactions_histories import BatchCommitter, new_query, records_of, rejected
+from tests.integration.transactional_batches import batch_of, cluster_of, committed
+from tests.integration.waiting import wait_until
+
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.admin import describe_topic_config
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.config.client_parser import parse_client_params
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
+from pyspark_kafka_direct.errors import AuthorizationError
+from pyspark_kafka_direct.planning.commit_decision import BatchAttempt
+from pyspark_kafka_direct.producer.exactly_once import (
+    CommitResult,
+    ExactlyOnceOptions,
+    check_exactly_once,
+    commit_batch,
+)
+from pyspark_kafka_direct.producer.sink_state_store import SinkStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import MakeTopic
+
+DEADLINE = 60
+
+
+@pytest.fixture(scope="module")
+def three_brokers() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(3, properties={"default.replication.factor": "3", "min.insync.replicas": "2"}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def replicated(three_brokers: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> BatchCommitter:
+    servers = three_brokers.bootstrap_servers
+    return new_query(servers, topics_on, topic=topics_on(servers)(2, replication=3))
+
+
+def leader_of_sink_state(committer: BatchCommitter) -> int:
+    cluster = cluster_of(committer.servers)
+    return cluster.leader(SinkStateStore(cluster, committer.sink_state_topic).partition).id
+
+
+def test_the_sink_state_topic_has_three_replicas(replicated: BatchCommitter) -> None:
+    cluster = cluster_of(replicated.servers)
+    partition = cluster.topics([replicated.sink_state_topic])[replicated.sink_state_topic].partitions[0]
+    assert len(partition.replicas) == 3
+    configs = describe_topic_config(cluster, replicated.sink_state_topic, ["min.insync.replicas", "cleanup.policy"])
+    assert configs == {"min.insync.replicas": "2", "cleanup.policy": "compact"}
+
+
+def test_tickets_and_the_sink_state_survive_the_loss_of_their_leader(
+    three_brokers: EmbeddedKafka, replicated: BatchCommitter
+) -> None:
+    """A zombie is rejected by the new leader, too, and does not fence its successor."""
+    replicated.commit(0)
+    zombie = replicated.plan(1)
+    leader = leader_of_sink_state(replicated)
+    three_brokers.kill_broker(leader)
+    try:
+        second = replicated.restarted("run-2")
+        assert second.commit(1).newly_committed
+        rejected(replicated, zombie)
+        assert second.commit(2).newly_committed
+    finally:
+        three_brokers.start_broker(leader)
+    assert replicated.committed_values() == records_of(0, 1, 2)
+
+
+def test_a_leader_that_dies_in_the_transaction(three_brokers: EmbeddedKafka, replicated: BatchCommitter) -> None:
+    replicated.commit(0)
+    leader = leader_of_sink_state(replicated)
+
+    def batches() -> Iterator[tuple[str, object]]:
+        for number, (topic, each) in enumerate(replicated.batches(1)):
+            if number == 1 and three_brokers.is_alive(leader):
+                three_brokers.kill_broker(leader)
+            yield topic, each._replace(uncompressed_bytes=1 << 20)  # sent at once
+
+    try:
+        assert replicated.commit(1, batches).newly_committed  # type: ignore[arg-type]
+    finally:
+        three_brokers.start_broker(leader)
+    assert replicated.commit(2).newly_committed
+    assert replicated.committed_values() == records_of(0, 1, 2)
+
+
+class SecuredQuery:
+    """A query of a user with few permissions."""
+
+    def __init__(self, kafka: EmbeddedKafka) -> None:
+        name = uuid.uuid4().hex[:8]
+        user = kafka.users[0]
+        params = {
+            "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user.username,
+            "sasl.password": user.password,
+        }
+        self.cluster = ClusterClient(parse_client_params(params).connection)
+        self.options = ExactlyOnceOptions(f"prefix-{name}")
+        self.topic = f"target-{name}"
+        self.store = SinkStateStore(self.cluster, f"sink-state-{name}")
+        self._servers = kafka.bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": self._servers})
+        self.admin.create_topics([NewTopic(self.topic, 1)])[self.topic].result(DEADLINE)
+        self._principal = f"User:{user.username}"
+
+    def grant(self, permissions: list[tuple[ResourceType, str, AclOperation]]) -> None:
+        for resource, name, operation in permissions:
+            is_prefix = resource is ResourceType.TRANSACTIONAL_ID
+            pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
+            acl = AclBinding(resource, name, pattern, self._principal, "*", operation, AclPermissionType.ALLOW)
+            self.admin.create_acls([acl])[acl].result(DEADLINE)
+        # The broker applies changes a moment after the controller, and in order: with the topic it has the ACLs.
+        topic = f"after-{uuid.uuid4().hex[:8]}"
+        self.admin.create_topics([NewTopic(topic, 1)])[topic].result(DEADLINE)
+        cluster = cluster_of(self._servers)
+        wait_until(lambda: topic in cluster.topics([topic]), "the permissions", DEADLINE)
+
+    def needed(self) -> list[tuple[ResourceType, str, AclOperation]]:
+        """Return the permissions that docs/sink.md lists."""
+        state, prefix = self.store.topic, self.options.query_transactional_id
+        return [
+            (ResourceType.TOPIC, self.topic, AclOperation.WRITE),
+            (ResourceType.TRANSACTIONAL_ID, prefix, AclOperation.WRITE),
+            (ResourceType.TOPIC, state, AclOperation.CREATE),
+            (ResourceType.TOPIC, state, AclOperation.WRITE),
+            (ResourceType.TOPIC, state, AclOperation.READ),
+            (ResourceType.TOPIC, state, AclOperation.DESCRIBE_CONFIGS),
+        ]
+
+    def commit(self, attempt: Callable[[SinkStateStore], BatchAttempt], value: bytes) -> CommitResult:
+        check_exactly_once(self.cluster, self.store, self.options)
+        return commit_batch(
+            self.cluster,
+            ProducerSettings(),
+            self.store,
+            self.options,
+            attempt(self.store),
+            lambda: [(self.topic, batch_of([value]))],
+        )
+
+    def commit_batch(self, batch: int) -> CommitResult:
+        key = self.options.query_transactional_id
+        return self.commit(
+            lambda store: BatchAttempt("stream", "query", "run", batch, store.append_ticket(key), "digest"),
+            b"%d" % batch,
+        )
+
+
+@pytest.fixture(scope="module")
+def secured_kafka() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(security=["SASL_PLAINTEXT"], authorizer=True) as kafka:
+        yield kafka
+
+
+def test_the_documented_permissions_are_enough(secured_kafka: EmbeddedKafka) -> None:
+    query = SecuredQuery(secured_kafka)
+    query.grant(query.needed())
+    assert query.commit_batch(0).newly_committed
+    assert query.commit_batch(1).newly_committed
+    key = query.options.query_transactional_id
+    job = query.commit(lambda store: BatchAttempt.of_job("monday", store.append_ticket(key)), b"monday")
+    assert job.newly_committed
+    values = committed(secured_kafka.bootstrap_servers, query.topic)
+    assert values == [b"0", b"1", b"monday"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        (AclOperation.WRITE, "TOPIC_AUTHORIZATION_FAILED"),
+        (AclOperation.READ, "TOPIC_AUTHORIZATION_FAILED"),
+        (AclOperation.CREATE, "Grant the principal CREATE"),
+    ],
+)
+def test_without_a_permission_on_the_sink_state_topic_nothing_is_written(
+    secured_kafka: EmbeddedKafka, missing: AclOperation, words: str
+) -> None:
+    query = SecuredQuery(secured_kafka)
+    query.grant([each for each in query.needed() if each[1] != query.store.topic or each[2] is not missing])
+    with pytest.raises(AuthorizationError) as caught:
+        query.commit_batch(0)
+    assert words in str(caught.value)
+    assert query.store.topic in str(caught.value)
+    assert committed(secured_kafka.bootstrap_servers, query.topic) == []
