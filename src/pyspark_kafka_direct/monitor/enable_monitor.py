@@ -88,11 +88,11 @@ def _receive_losses(spark: SparkSession, folder: Path) -> None:
     if folder in _loss_receivers:
         return
     conf = spark.sparkContext.getConf()
-    host = conf.get("spark.driver.host", "localhost") or "localhost"
+    host = (conf.get("spark.driver.host") or "localhost").strip("[]")  # Spark puts IPv6 addresses in brackets
+    bind_host = (conf.get("spark.driver.bindAddress") or host).strip("[]")
     try:
-        bind_host = conf.get("spark.driver.bindAddress", host) or host
         _loss_receivers[folder] = LossReceiver(folder, bind_host, host, SYSTEM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
         _log.warning("offsets that tasks skip are not counted, because the driver has no port for reports: %s", error)
 
 

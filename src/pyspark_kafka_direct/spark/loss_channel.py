@@ -58,7 +58,7 @@ class LossChannel:
                     with contextlib.suppress(TimeoutError):
                         if hmac.compare_digest(sender.recv(_MAX_DATAGRAM), self.digest(digest)):
                             return True
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
             _log.info("cannot report skipped offsets to %s:%d: %s", self.host, self.port, error)
         return False
 

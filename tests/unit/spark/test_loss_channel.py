@@ -80,6 +80,7 @@ def test_a_driver_that_is_gone_delays_no_task(receiver: LossReceiver, caplog: py
     with caplog.at_level(logging.INFO):
         assert not LossChannel("127.0.0.1", port, "key").report([LOSS], SYSTEM)
         assert not LossChannel("no-such-host.invalid", port, "key").report([LOSS], SYSTEM)
+        assert not LossChannel("a" * 70 + ".invalid", port, "key").report([LOSS], SYSTEM)  # no legal host name
     assert SYSTEM.monotonic() - started < 30
     assert "cannot report skipped offsets to no-such-host.invalid" in caplog.text
 
