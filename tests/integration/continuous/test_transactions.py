@@ -339,7 +339,7 @@ def test_a_missing_topic_is_confirmed_by_other_brokers(query: Query, monkeypatch
     responses: list[dict[str, Any]] = [{}, {}]
     topics = cluster.topics
     monkeypatch.setattr(cluster, "topics", lambda names: responses.pop() if responses else topics(names))
-    monkeypatch.setattr("pyspark_kafka_direct.continuous.sink_delivery._TOPIC_ID_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("pyspark_kafka_direct.continuous.sink_delivery._METADATA_RETRY_SECONDS", 0.0)
     second.start()
     assert list(second.positions.values()) == [7, 3]
     second.run_epoch(1)
