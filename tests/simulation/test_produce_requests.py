@@ -160,6 +160,39 @@ def test_an_isolated_leader_acknowledges_records_that_are_truncated() -> None:
     assert values_of(partition, former) == [b"w"]
 
 
+def test_a_deposed_leader_waits_for_in_sync_replicas_that_it_has_added() -> None:
+    """Its image lacks them, but a leader adds in-sync replicas itself."""
+    world = World(1)
+    cluster, partition = cluster_of(world)
+    leader = partition.leader
+    follower = next(each for each in partition.replicas if each != leader)
+    cluster.brokers[follower].isolated_until = world.now + 10
+    cluster.fence(follower)
+    cluster.elect(partition, leader)
+    cluster.brokers[leader].image_stuck_until = world.now + 1_000
+    world.run_for(11)
+    cluster.brokers[follower].apply_image(cluster.image)
+    cluster.unfence(follower)
+    assert partition.in_sync_replicas == [leader, follower]
+    assert cluster.brokers[leader].image.topics["topic"].partitions[0].in_sync_replicas == (leader,)
+    cluster.elect(partition, follower)
+    found, _ = produce(world, cluster, leader)
+    assert found.error_code == 7
+
+
+def test_a_leader_that_was_elected_again_stays_in_its_epoch_when_it_is_deposed() -> None:
+    world = World(1)
+    cluster, partition = cluster_of(world, replication_factor=1)
+    leader = partition.leader
+    cluster.brokers[leader].image_stuck_until = world.now + 1_000
+    cluster.elect(partition, leader)
+    assert produce(world, cluster, leader)[0].error_code == 0
+    cluster.brokers[leader].isolated_until = world.now + 10
+    cluster.fence(leader)
+    produce(world, cluster, leader, acks=1)
+    assert partition.replicas[leader].latest_epoch == 1
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_verification_may_take_time(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     monkeypatch.setattr(produce_requests, "ASYNCHRONOUS_SHARE", share)

@@ -196,11 +196,11 @@ class SimulatedCluster:
         local = broker.led_partition(partition)
         if local is None:
             return None
-        # A leader that was elected again starts the new epoch before it appends, even if its image lags.
+        # A leader that was elected again starts the new epoch before it appends, even if its image lags. It stays in
+        # that epoch when it is deposed.
         is_leader = local.partition.leader == broker.id
-        return self._append(
-            local.partition, local.log, local.partition.epoch if is_leader else local.image.epoch, batch
-        )
+        epoch = local.partition.epoch if is_leader else max(local.image.epoch, local.log.latest_epoch)
+        return self._append(local.partition, local.log, epoch, batch)
 
     def append_marker(
         self, partition: TopicAndIndex, producer_id: int, producer_epoch: int, *, commit: bool
@@ -225,7 +225,12 @@ class SimulatedCluster:
         return stored
 
     def _advance_deposed(self, target: SimulatedPartition, log: ReplicaLog, epoch: int) -> None:
-        """Raise the high watermark of a deposed leader that is the only in-sync replica in its image."""
+        """Raise the high watermark of a deposed leader that is the only in-sync replica in its image.
+
+        Leaders add in-sync replicas themselves, so they know of those that their image lacks (AlterPartition).
+        """
+        if epoch in target.expanded_epochs:
+            return
         for broker_id, replica in target.replicas.items():
             if replica is log:
                 image = self.brokers[broker_id].image.partition(target.topic.name, target.index)
@@ -255,6 +260,7 @@ class SimulatedCluster:
             follower.follow(log)
             if broker_id not in target.in_sync_replicas and follower.end >= log.high_watermark:
                 target.in_sync_replicas.append(broker_id)
+                target.expanded_epochs.add(target.epoch)
                 joined = True
         ends = [target.replicas[each].end for each in target.in_sync_replicas]
         if ends:

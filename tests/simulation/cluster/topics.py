@@ -45,7 +45,17 @@ class ClusterImage(NamedTuple):
 class SimulatedPartition:
     """The truth about a partition: the controller's state and the replicas' logs."""
 
-    __slots__ = ("epoch", "in_sync_replicas", "index", "leader", "replicas", "replication_due", "stuck", "topic")
+    __slots__ = (
+        "epoch",
+        "expanded_epochs",
+        "in_sync_replicas",
+        "index",
+        "leader",
+        "replicas",
+        "replication_due",
+        "stuck",
+        "topic",
+    )
 
     def __init__(self, topic: SimulatedTopic, index: int, broker_ids: Sequence[int]) -> None:
         self.topic = topic
@@ -53,6 +63,7 @@ class SimulatedPartition:
         self.leader = broker_ids[0]
         self.epoch = 0
         self.in_sync_replicas = list(broker_ids)
+        self.expanded_epochs: set[int] = set()  # in which the leader has added an in-sync replica
         self.replicas = {broker_id: ReplicaLog() for broker_id in broker_ids}  # the preferred leader first
         self.replication_due = False  # an event that replicates is scheduled
         self.stuck: dict[int, float] = {}  # followers that don't replicate until a time
