@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,21 +15,23 @@ from tests.integration.transactional_batches import (
     new_transactional_producer,
 )
 from tests.integration.waiting import wait_until
+from tests.proxy import END_TXN, Fault, Network
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
+from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerError, ProducerFencedError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
     from tests.conftest import MakeTopic
-
-    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
     ProducerFactory: TypeAlias = Callable[..., TransactionalProducer]
 
@@ -139,6 +142,33 @@ def test_a_fenced_producer_fails_when_it_sends(producer_of: ProducerFactory, ser
     assert committed(servers, topic, 3) == [b"second"]
 
 
+def test_a_late_end_txn_does_not_end_the_next_transaction(servers: str, topic: str) -> None:
+    """The response to the first try of a commit is lost, and the try arrives again later."""
+    tries = itertools.count()
+
+    def fault(api_key: int) -> Fault:
+        return Fault.NO_RESPONSE if api_key == END_TXN and next(tries) == 0 else Fault.PASS
+
+    name = new_transactional_id()
+    with Network(fault) as network:
+        client = ClusterClient(cluster_of(servers).settings, pool=network.pool())
+        with TransactionalProducer(client, name, 60_000, ProducerSettings()) as producer:
+            producer.init_transactions()
+            first = producer.producer_id_and_epoch
+            assert first is not None
+            producer.send(topic, batch_of([b"a"]))
+            producer.commit()
+            producer.send(topic, batch_of([b"b"]))
+            producer.flush()
+            transactions = TransactionCoordinatorClient(client, name)
+            for commit in (True, False):
+                with pytest.raises(ProducerFencedError):
+                    transactions.end_transaction(first, commit=commit, transaction_v2=transactions.transaction_v2())
+            assert committed(servers, topic, 3) == [b"a"]
+            producer.commit()
+    assert committed(servers, topic, 3) == [b"a", b"b"]
+
+
 def test_a_commit_can_be_repeated(producer_of: ProducerFactory, servers: str, topic: str) -> None:
     """As after a lost response."""
     name = new_transactional_id()
@@ -150,8 +180,8 @@ def test_a_commit_can_be_repeated(producer_of: ProducerFactory, servers: str, to
     producer.flush()
     transactions = TransactionCoordinatorClient(cluster_of(servers), name)
     bumps = transactions.transaction_v2()
-    first = transactions.end_transaction(producer_id, commit=True, transaction_v2=bumps)
-    assert transactions.end_transaction(producer_id, commit=True, transaction_v2=bumps) == first
+    first = transactions.end_transaction(producer_id, commit=True, transaction_v2=bumps).producer
+    assert transactions.end_transaction(producer_id, commit=True, transaction_v2=bumps).producer == first
     assert (first == producer_id) != bumps
     assert committed(servers, topic, 3) == [b"a"]
 
@@ -266,7 +296,7 @@ def test_another_producer_id_is_assigned_when_epochs_run_out(kafka: EmbeddedKafk
     transactions = TransactionCoordinatorClient(cluster_of(servers), name)
     first = producer_id = transactions.init_transactions(60_000).producer
     for _ in range(32_770):
-        producer_id = transactions.end_transaction(producer_id, commit=False, transaction_v2=True)
+        producer_id = transactions.end_transaction(producer_id, commit=False, transaction_v2=True).producer
         if producer_id.id != first.id:
             break
     assert producer_id.id != first.id

@@ -38,7 +38,7 @@ def main() -> None:
         producer = before
         coordinator = TransactionCoordinatorClient(cluster_of(servers), writer_producer.transactional_id)
         while producer.epoch < _NEARLY_EXHAUSTED:
-            producer = coordinator.end_transaction(producer, commit=False, transaction_v2=True)
+            producer = coordinator.end_transaction(producer, commit=False, transaction_v2=True).producer
         writer_producer.resume_transaction(producer, in_progress=False)
         for _ in range(_EPOCHS):
             first.run_epoch(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.client.coordinator_client import RetriableCoordinatorError, raise_for_error_code
 from pyspark_kafka_direct.client.deadline import Retry
@@ -37,12 +37,22 @@ def request_producer_id(cluster: ClusterClient, deadline: Deadline) -> ProducerI
 
 
 def init_producer_id(
-    connection: Connection, deadline: Deadline, *, transactional_id: str | None = None, timeout_ms: int = -1
+    connection: Connection,
+    deadline: Deadline,
+    *,
+    transactional_id: str | None = None,
+    timeout_ms: int = -1,
+    # The caller's id and epoch, which the coordinator has just confirmed: sent by a fenced producer, they would abort
+    # its successor's transaction.
+    current: ProducerIdAndEpoch | None = None,
 ) -> ProducerIdAndEpoch:
-    """Request a new producer id, or the producer id of a transactional id from its coordinator."""
-    # This fences the previous producer of the transactional id and ends its open transaction. The request never has the
-    # caller's id and epoch: sent by a fenced producer, they would abort its successor's transaction.
-    request = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    """Request a new producer id, or the producer id of a transactional id from its coordinator.
+
+    Without ``current`` this fences the previous producer of the transactional id and ends its open transaction.
+    """
+    request: dict[str, Any] = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    if current is not None:
+        request |= {"producer_id": current.id, "producer_epoch": current.epoch}
     response = connection.call(INIT_PRODUCER_ID, request, deadline)
     operation = "requesting a producer id"
     if transactional_id is not None:

@@ -4,7 +4,8 @@ There are two sequences of requests. The feature ``transaction.version`` of the 
 administrator may raise it while clients run, and the API versions do not show it.
 
     below 2    InitProducerId, AddPartitionsToTxn 3 before the first write to a partition, Produce up to 11, EndTxn
-               up to 4. The epoch stays the same, and sequence numbers continue.
+               up to 4. The epoch stays the same, and sequence numbers continue. A try of EndTxn that was not answered
+               could end the next transaction, so InitProducerId increments the epoch after it (KIP-360).
     2          InitProducerId, Produce 12, which adds the partition, EndTxn 5. Its response has the epoch of the next
                transaction, whose sequence numbers start at 0; or another producer id, if the epochs are exhausted.
 
@@ -79,6 +80,13 @@ class InitProducerIdResult(NamedTuple):
     transaction_v2: bool
 
 
+class EndTransactionResult(NamedTuple):
+    """The producer id and epoch of the next transaction."""
+
+    producer: ProducerIdAndEpoch
+    may_repeat: bool  # whether an earlier try, which was not answered, may still arrive in the next transaction
+
+
 class TransactionCoordinatorClient:
     """Calls the coordinator of one transactional id, and retries until the deadline."""
 
@@ -98,6 +106,16 @@ class TransactionCoordinatorClient:
             return InitProducerIdResult(producer, transaction_v2)
 
         return self._coordinator.call(call, (), deadline)
+
+    def increment_epoch(self, producer: ProducerIdAndEpoch, timeout_ms: int) -> ProducerIdAndEpoch:
+        """Return the next epoch, which fences late requests (KIP-360); call it directly after ``end_transaction``."""
+
+        def call(connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
+            return init_producer_id(
+                connection, limit, transactional_id=self.transactional_id, timeout_ms=timeout_ms, current=producer
+            )
+
+        return self._coordinator.call(call, ())
 
     def transaction_v2(self, deadline: Deadline | None = None) -> bool:
         """Return whether ``transaction.version`` is 2 now."""
@@ -154,15 +172,17 @@ class TransactionCoordinatorClient:
 
     def end_transaction(
         self, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool, deadline: Deadline | None = None
-    ) -> ProducerIdAndEpoch:
-        """Commit or abort the transaction; return the producer id and epoch of the next one."""
+    ) -> EndTransactionResult:
+        """Commit or abort the transaction."""
         end_txn = _EndTxnCall(self.transactional_id, producer, commit, transaction_v2)
         try:
-            return self._coordinator.call(end_txn.call, (), deadline)
+            next_producer = self._coordinator.call(end_txn.call, (), deadline)
         except BrokerError as error:
             if end_txn.unknown_outcome_reason is None or isinstance(error, OutcomeUnknownError | ProducerFencedError):
                 raise
             raise end_txn.outcome_unknown_error(str(error), error.broker) from error
+        # With transaction.version 2 the next transaction has another epoch, so that the coordinator rejects it.
+        return EndTransactionResult(next_producer, end_txn.unanswered_tries > 0 and not transaction_v2)
 
 
 def check_supports_transactions(connection: Connection) -> str | None:
@@ -196,11 +216,14 @@ class _EndTxnCall:
             "committed": commit,
         }
         self.unknown_outcome_reason: str | None = None  # why a try may have been applied, or None
+        self.unanswered_tries = 0
 
     def call(self, connection: Connection, limit: Deadline) -> ProducerIdAndEpoch:
         earlier_reason = self.unknown_outcome_reason
         self.unknown_outcome_reason = "no response arrived"  # remains true if the call raises
+        self.unanswered_tries += 1
         response = connection.call(self._api, self._request, limit)
+        self.unanswered_tries -= 1
         code = response.error_code
         if code in _NOT_APPLIED_ERRORS:
             self.unknown_outcome_reason = earlier_reason

@@ -1,7 +1,7 @@
 """Writes transactions of one transactional id, one after the other.
 
 With ``transaction.version`` 2 each transaction increments the producer epoch; after 32,767 epochs the coordinator
-assigns another producer id. With older versions the epoch stays the same.
+assigns another producer id. With older versions the epoch stays the same, unless a try of EndTxn was not answered.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Self
 
 from pyspark_kafka_direct.client.transaction_coordinator import InitProducerIdResult, TransactionCoordinatorClient
-from pyspark_kafka_direct.errors import ProducerFencedError
+from pyspark_kafka_direct.errors import KafkaDirectError, ProducerFencedError
 from pyspark_kafka_direct.producer.batch_producer import AssignedProducerId, BatchProducer
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class TransactionalProducer:
         self._producer: BatchProducer | None = None
         self._in_transaction = False
         self._fencing_error: ProducerFencedError | None = None
+        self._epoch_error: KafkaDirectError | None = None  # why there is no epoch for the next transaction
 
     @property
     def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None:
@@ -60,7 +61,7 @@ class TransactionalProducer:
         self._raise_if_fenced()
         self._drop_producer()
         self._in_transaction = False
-        self._init_result = None
+        self._init_result = self._epoch_error = None
         self._init_result = self._coordinator.init_transactions(self._timeout_ms, deadline)
 
     def resume_transaction(
@@ -148,7 +149,7 @@ class TransactionalProducer:
         """Begin a transaction unless one is open, which needs no request, and return its producer id."""
         self._raise_if_fenced()
         if self._init_result is None:
-            raise RuntimeError("Call init_transactions first.")
+            raise self._epoch_error or RuntimeError("Call init_transactions first.")
         self._in_transaction = True
         return self._init_result
 
@@ -161,18 +162,34 @@ class TransactionalProducer:
         assert init_result is not None
         self._in_transaction, self._init_result = False, None
         with self._remember_fencing():
-            next_producer = self._coordinator.end_transaction(
+            next_producer, may_repeat = self._coordinator.end_transaction(
                 init_result.producer, commit=commit, transaction_v2=init_result.transaction_v2, deadline=deadline
             )
-        if init_result.transaction_v2:
-            self._init_result = InitProducerIdResult(next_producer, True)
-            if self._producer is not None:
-                self._producer.begin_transaction(self._assigned_id(self._init_result))
+        if may_repeat and commit:
+            self._increment_epoch(init_result.producer)
+        elif init_result.transaction_v2:
+            self._begin_epoch(InitProducerIdResult(next_producer, True))
         elif commit:
             self._init_result = init_result
             if self._producer is not None:
                 self._producer.begin_transaction()
         # After an abort below transaction.version 2, the epoch is unchanged but the sequence numbers are unknown.
+
+    def _increment_epoch(self, producer: ProducerIdAndEpoch) -> None:
+        """Increment the epoch after a commit; an error is raised by the next transaction."""
+        try:
+            self._begin_epoch(
+                InitProducerIdResult(self._coordinator.increment_epoch(producer, self._timeout_ms), False)
+            )
+        except ProducerFencedError as error:
+            self._fencing_error = error
+        except KafkaDirectError as error:
+            self._epoch_error = error
+
+    def _begin_epoch(self, init_result: InitProducerIdResult) -> None:
+        self._init_result = init_result
+        if self._producer is not None:
+            self._producer.begin_transaction(self._assigned_id(init_result))
 
     def _add_partitions(self, partitions: Collection[TopicPartition]) -> None:
         assert self._init_result is not None

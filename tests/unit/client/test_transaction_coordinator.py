@@ -126,9 +126,8 @@ class FakeCluster:
 
 
 def end(cluster: FakeCluster, *, transaction_v2: bool = True, commit: bool = True) -> ProducerIdAndEpoch:
-    return TransactionCoordinatorClient(cluster, "p.sink").end_transaction(
-        PRODUCER, commit=commit, transaction_v2=transaction_v2
-    )
+    transactions = TransactionCoordinatorClient(cluster, "p.sink")
+    return transactions.end_transaction(PRODUCER, commit=commit, transaction_v2=transaction_v2).producer
 
 
 def connection_lost() -> BrokerUnreachableError:
@@ -152,6 +151,23 @@ def test_without_transaction_v2_end_txn_4_keeps_the_producer() -> None:
     cluster = FakeCluster(ProducerIdAndEpoch(-1, -1))
     assert end(cluster, transaction_v2=False, commit=False) == PRODUCER
     assert [(highest, values["committed"]) for highest, values in cluster.end_txn_requests] == [(4, False)]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "may_repeat"),
+    [
+        ((), False),
+        ((ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR), False),
+        ((connection_lost(), ErrorCode.CONCURRENT_TRANSACTIONS), True),
+    ],
+)
+@pytest.mark.parametrize("transaction_v2", [False, True])
+def test_an_unanswered_try_may_end_the_next_transaction_of_the_epoch(
+    outcomes: tuple[Outcome, ...], may_repeat: bool, transaction_v2: bool
+) -> None:
+    transactions = TransactionCoordinatorClient(FakeCluster(*outcomes), "p.sink")
+    result = transactions.end_transaction(PRODUCER, commit=True, transaction_v2=transaction_v2)
+    assert result.may_repeat is (may_repeat and not transaction_v2)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.unit.producer.fake_cluster import FakeCluster, FakeConnection, FakeRe
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.errors import BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+NO_RESPONSE = -2
+"""Among the codes of EndTxn: the connection breaks before its response."""
 NEWEST = {22: (0, 5), 24: (0, 5), 26: (0, 5)}
 
 
@@ -126,7 +129,8 @@ class FakeTransactionalCluster(FakeCluster):
 
     def _init(self, values: Mapping[str, Any]) -> Any:
         name = values["transactional_id"]
-        self.requests.append(("InitProducerId", name, values["transaction_timeout_ms"]))
+        current = (values["producer_id"], values["producer_epoch"]) if "producer_id" in values else ()
+        self.requests.append(("InitProducerId", name, values["transaction_timeout_ms"], *current))
         code = self.code("InitProducerId")
         before = self.producers.get(name)
         if not code:
@@ -214,6 +218,8 @@ class FakeTransactionalCluster(FakeCluster):
         name = values["transactional_id"]
         self.requests.append(("EndTxn", _writer(values), "commit" if values["committed"] else "abort"))
         code = self.code("EndTxn")
+        if code == NO_RESPONSE:
+            raise BrokerUnreachableError("The connection broke.", broker="b:1")
         if code:
             return SimpleNamespace(error_code=code, producer_id=-1, producer_epoch=-1)
         offsets = self._open.pop(name, {})

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.producer.fake_coordinator import FakeTransactionalCluster
+from tests.unit.producer.fake_coordinator import NO_RESPONSE, FakeTransactionalCluster
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
@@ -87,6 +87,46 @@ def test_without_transaction_v2_partitions_are_added_and_sequence_numbers_contin
     ]
     assert [each[3] for each in requests if each[:3] == ("Produce", FIRST, 0)] == [0, 10, 20, 30]
     assert [each[3] for each in requests if each[:3] == ("Produce", FIRST, 1)] == [0, 10]
+
+
+def test_a_commit_that_may_arrive_again_increments_the_epoch_without_transaction_v2() -> None:
+    """The try without a response must not end the next transaction."""
+    cluster = FakeTransactionalCluster(level=1)
+    producer = initialized_producer(cluster)
+    cluster.codes["EndTxn"] = [NO_RESPONSE]
+    for _ in range(2):
+        producer.send("t", batch())
+        producer.commit()
+    assert cluster.take_requests() == [
+        ("AddPartitionsToTxn", FIRST, [("t", [0])]),
+        ("Produce", FIRST, 0, 0),
+        ("EndTxn", FIRST, "commit"),
+        ("EndTxn", FIRST, "commit"),
+        ("InitProducerId", "id", 5000, 7, 3),
+        ("AddPartitionsToTxn", SECOND, [("t", [0])]),
+        ("Produce", SECOND, 0, 0),
+        ("EndTxn", SECOND, "commit"),
+    ]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, FENCED])
+def test_an_epoch_that_cannot_be_incremented_fails_the_next_transaction(code: ErrorCode) -> None:
+    cluster = FakeTransactionalCluster(level=1)
+    producer = initialized_producer(cluster)
+    cluster.codes = {"EndTxn": [NO_RESPONSE], "InitProducerId": [code]}
+    producer.send("t", batch())
+    assert producer.commit()[P0].records == RECORDS
+    for _ in range(2):
+        with pytest.raises(BrokerError, match=code.name):
+            producer.send("t", batch())
+    if code == FENCED:
+        with pytest.raises(ProducerFencedError):
+            producer.init_transactions()
+    else:
+        producer.init_transactions()
+        producer.send("t", batch())
+        producer.commit()
+    assert len(cluster.requests_for("Produce")) == (1 if code == FENCED else 2)
 
 
 def test_after_an_abort_the_next_epoch_is_used() -> None:
