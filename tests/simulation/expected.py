@@ -28,7 +28,6 @@ class ExpectedFailure(NamedTuple):
 
 
 _LOGS: Final = "KafkaBasedLog and KafkaTable: never early, never stale, fast to write"
-_SINK_ISSUE: Final = "Exactly-once sink and producer: ordered by tickets, safe in backlogs, spread over partitions"
 
 _CONTINUOUS: Final = "Continuous queries: ordinary events don't end them"
 
@@ -43,21 +42,6 @@ EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
     ExpectedFailure("shared_log", "*: read_to_end completed early while a broker has old metadata*", _LOGS, ()),
     # Not analysed yet; it appears in one of some thousand histories.
     ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
-    # Below transaction.version 2 an EndTxn whose response was lost may arrive again in the next transaction, which has
-    # the same epoch: the producer has to bump its epoch after such a retry (InitProducerId with its id, KIP-360).
-    ExpectedFailure(
-        "producers",
-        "producers: ViolationError: a transaction that was not committed is visible after a late EndTxn*",
-        _SINK_ISSUE,
-        (),
-    ),
-    # Requests for the metadata of its topic start delivery.timeout.ms again, after those for a record before it failed.
-    ExpectedFailure(
-        "producers",
-        "producers: ViolationError: a record is completed late while requests stall*",
-        "A record waits twice for the metadata of its topic",
-        (),
-    ),
     # At-least-once recovery deletes a planned epoch, which a suspended driver may commit later.
     ExpectedFailure("continuous", "*: a planned batch is deleted*", _CONTINUOUS, ()),
     ExpectedFailure("continuous", "*: a planned batch changes*", _CONTINUOUS, ()),

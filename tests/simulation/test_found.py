@@ -25,9 +25,16 @@ _PLANS = Path(__file__).parent / "plans"
         "continuous-topic-that-returns",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.
         "epoch-of-a-deleted-topic",
+        # Steps that block gave records delivery.timeout.ms again: metadata requests, connections, and several batches.
+        "late-record-behind-metadata",
+        "late-record-while-connects-stall",
+        # Below transaction.version 2, a try of EndTxn without a response ended the next transaction of the same epoch.
+        "late-end-txn-in-the-next-transaction-1",
+        "late-end-txn-in-the-next-transaction-2",
         # A request of a record that was reported as failed was written behind a newer record: a new producer id fences
         # nothing.
         "late-request-of-a-failed-record",
+        "late-requests-of-records-that-were-sent-again",
         # Without topic ids a log waited forever for the partitions that a recreated topic lacks.
         "log-recreated-with-fewer-partitions-1",
         "log-recreated-with-fewer-partitions-2",

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.client.produce_channel import NO_TIMESTAMP
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.hints import did_you_mean
-from pyspark_kafka_direct.producer.batch_producer import BatchProducer
+from pyspark_kafka_direct.producer.batch_producer import MIN_STEP_SECONDS, BatchProducer
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
 from pyspark_kafka_direct.records import create_encoder, partition_for_key
 
@@ -125,14 +125,17 @@ class RecordAccumulator:
         self._max_age_difference = _MAX_AGE_DIFFERENCE + linger
         self._flush_now = False
         self._delivery_timeout = settings.delivery_timeout_ms / 1000
+        self._metadata_timeout = min(self._delivery_timeout, cluster.settings.default_api_timeout_ms / 1000)
         self._topics: dict[str, _TopicInfo] = {}
         self._queues: dict[TopicPartition, _RecordQueue] = {}
+        self._unassigned: list[PendingRecord] = []  # whose topic's metadata could not be fetched yet
         self._reports: list[DeliveryReport] = []
         self._producer = BatchProducer(cluster, settings)
 
     def append(self, records: Iterable[PendingRecord], *, flush_now: bool = False) -> None:
         """Queue records; with ``flush_now`` they do not linger, because a caller waits for them."""
         self._flush_now = flush_now
+        records, self._unassigned = [*self._unassigned, *records], []
         topic_errors: dict[str, Exception] = {}
         for record in records:
             error = topic_errors.get(record.topic)
@@ -150,7 +153,11 @@ class RecordAccumulator:
                         queue = self._queues[partition] = _RecordQueue(partition)
                     queue.append(record)
                     continue
-            self._reports.append(DeliveryReport([record], error=with_outcome(error, outcome_unknown=False)))
+            is_expired = record.created_at + self._metadata_timeout <= self._system.monotonic()
+            if isinstance(error, TransientBrokerError) and self._cluster.nodes and not is_expired:
+                self._unassigned.append(record)
+            else:
+                self._reports.append(DeliveryReport([record], error=with_outcome(error, outcome_unknown=False)))
 
     def poll(self, wake: Collection[int] = ()) -> None:
         """Send ready records, and wait until there is something to do or a descriptor is readable."""
@@ -172,7 +179,7 @@ class RecordAccumulator:
         self._producer.close()
 
     def _choose_partition(self, record: PendingRecord) -> TopicPartition:
-        topic = self._topic_info(record.topic)
+        topic = self._topic_info(record)
         if record.partition is None:
             if topic.partitions == 1:
                 record.partition = 0
@@ -181,7 +188,7 @@ class RecordAccumulator:
             else:
                 record.partition = topic.sticky_partition(record.size_bound, self._settings.batch_bytes)
         elif record.partition >= topic.partitions:
-            topic = self._refresh_topic(record.topic)  # partitions may have been added
+            topic = self._refresh_topic(record)  # partitions may have been added
             if record.partition >= topic.partitions:
                 raise TopicNotFoundError(
                     f"The topic has no such partition; it has {topic.partitions}.",
@@ -190,22 +197,29 @@ class RecordAccumulator:
                 )
         return TopicPartition(record.topic, record.partition)
 
-    def _topic_info(self, name: str) -> _TopicInfo:
-        topic_info = self._topics.get(name)
+    def _topic_info(self, record: PendingRecord) -> _TopicInfo:
+        topic_info = self._topics.get(record.topic)
         if topic_info is None:
-            return self._refresh_topic(name)
+            return self._refresh_topic(record)
         if topic_info.refreshed_at + self._cluster.settings.metadata_max_age_ms / 1000 <= self._system.monotonic():
             try:
-                return self._refresh_topic(name)
+                return self._refresh_topic(record)
             except TransientBrokerError:
                 # Use the old metadata for the same time again: the number of partitions never decreases.
                 topic_info.refreshed_at = self._system.monotonic()
         return topic_info
 
-    def _refresh_topic(self, name: str) -> _TopicInfo:
-        settings = self._cluster.settings
-        seconds = min(self._delivery_timeout, settings.default_api_timeout_ms / 1000)
-        deadline = Deadline.after(seconds, system=self._system)
+    def _refresh_topic(self, record: PendingRecord) -> _TopicInfo:
+        """Fetch the metadata of a record's topic until the first record has to be reported as failed."""
+        name, settings = record.topic, self._cluster.settings
+        oldest_queued = [queue.records[0].created_at for queue in self._queues.values() if queue.records]
+        until = min(
+            min([record.created_at, *(each.created_at for each in self._unassigned[:1])]) + self._metadata_timeout,
+            min(oldest_queued, default=record.created_at) + self._delivery_timeout,
+            self._producer.expires_at,
+        )
+        until = max(until, self._system.monotonic() + MIN_STEP_SECONDS)
+        deadline = Deadline(until, _DELIVERY_TIMEOUT, self._system)
         while (metadata := self._cluster.topics([name], deadline=deadline).get(name)) is None:
             if self._cluster.confirm_missing({TopicPartition(name, 0): None}, deadline=deadline):
                 break
@@ -223,14 +237,17 @@ class RecordAccumulator:
 
     def _send_ready_records(self) -> None:
         """Send the records of all partitions that are due, unless the producer has queued batches of the partition."""
-        now = self._system.monotonic()
-        ready = [queue for queue in self._queues.values() if self._is_ready(queue, now)]
-        while ready:
+        while ready := self._ready_queues():
             for queue in ready:
-                self._encode_and_send(
+                self._encode_and_enqueue(
                     self._mark_as_sent(queue.take_batch(self._settings.batch_bytes, self._max_age_difference))
                 )
-            ready = [queue for queue in ready if self._is_ready(queue, now)]
+            self._producer.poll(0.0)
+            self._expire_records()
+
+    def _ready_queues(self) -> list[_RecordQueue]:
+        now = self._system.monotonic()
+        return [queue for queue in self._queues.values() if self._is_ready(queue, now)]
 
     def _is_ready(self, queue: _RecordQueue, now: float) -> bool:
         if not queue.records or self._producer.queued_batches(queue.partition):
@@ -241,8 +258,8 @@ class RecordAccumulator:
             or queue.size_bound >= self._settings.batch_bytes
         )
 
-    def _encode_and_send(self, records: Sequence[PendingRecord]) -> None:
-        """Encode records of one partition, and send them."""
+    def _encode_and_enqueue(self, records: Sequence[PendingRecord]) -> None:
+        """Encode records of one partition, and pass them to the producer."""
         batches: list[_BatchCallback] = []
         encoded_count = 0
         try:
@@ -252,7 +269,7 @@ class RecordAccumulator:
                 encoded_count = until
             for batch in batches:
                 oldest = batch.records[0]
-                self._producer.send(oldest.topic, batch.encoded, batch, created_at=oldest.created_at)
+                self._producer.enqueue(oldest.topic, batch.encoded, batch, oldest.created_at)
         except BaseException as error:
             # The producer reported the error for the batches that it received.
             unsent = [record for batch in batches if not batch.reported for record in batch.records]
@@ -308,6 +325,8 @@ class RecordAccumulator:
         """Return the seconds until the first queued record expires or stops lingering."""
         now = self._system.monotonic()
         times = [now + _IDLE_POLL_SECONDS]
+        if self._unassigned:
+            times.append(now + self._cluster.settings.retry_backoff_ms / 1000)
         for queue in self._queues.values():
             if queue.records:
                 created_at = queue.records[0].created_at

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.deadline import Deadline, Retry, exponential_backoff
 from pyspark_kafka_direct.client.produce_channel import NO_OFFSET, NO_TIMESTAMP, PartitionProduceResponse
@@ -34,11 +34,12 @@ from pyspark_kafka_direct.producer.produce_errors import (
     with_outcome,
 )
 from pyspark_kafka_direct.producer.producer_id_manager import AssignedProducerId, ProducerIdManager
+from pyspark_kafka_direct.producer.written_range import WrittenRange
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 from pyspark_kafka_direct.records import set_producer_state, split_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.metadata import Node
@@ -55,29 +56,12 @@ _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 # A broker detects duplicates among the last five batches of a producer in a partition.
 _MAX_IN_FLIGHT: Final = 5
 
+MIN_STEP_SECONDS: Final = 1.0  # for metadata, a connection or a producer id, even if a batch has expired
+
 # For milliseconds after the end of a transaction, a broker may return CONCURRENT_TRANSACTIONS to the next one; with
 # transaction.version below 2 it returns NOT_ENOUGH_REPLICAS instead (ReplicaManager).
 _SHORT_BACKOFF: Final = 0.01
 _SHORT_BACKOFF_ERRORS: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
-
-
-class WrittenRange(NamedTuple):
-    """The offsets and size of the batches written to a partition; records of other producers may lie between them."""
-
-    first_offset: int  # -1 if the broker did not return it for every batch
-    next_offset: int  # -1 likewise
-    records: int
-    bytes: int  # as sent, after compression
-
-    def including(self, other: WrittenRange) -> WrittenRange:
-        # The broker returns the original offset of a duplicate, which may be lower than offsets returned since.
-        is_known = NO_OFFSET not in (self.first_offset, other.first_offset)
-        return WrittenRange(
-            min(self.first_offset, other.first_offset) if is_known else NO_OFFSET,
-            max(self.next_offset, other.next_offset) if is_known else NO_OFFSET,
-            self.records + other.records,
-            self.bytes + other.bytes,
-        )
 
 
 class BatchProducer:
@@ -133,6 +117,12 @@ class BatchProducer:
         return 0 if queue is None else queue.queued_batches
 
     @property
+    def expires_at(self) -> float:
+        """When the first queued batch expires, by the monotonic clock."""
+        default = self._system.monotonic() + self._settings.delivery_timeout_ms / 1000
+        return min(map(self._expires_at, self._incomplete_partitions), default=default)
+
+    @property
     def has_queued_batches(self) -> bool:
         """Whether any record batch is waiting to be sent."""
         has_ready_partitions = any(channel.ready_partitions for channel in self._channels.values())
@@ -141,6 +131,18 @@ class BatchProducer:
     def descriptors(self) -> list[int]:
         """Return the sockets to wait for: if one is readable, ``poll(0)`` has a response to handle."""
         return [channel.descriptor for channel in self._channels.values() if not channel.idle]
+
+    def enqueue(
+        self,
+        topic: str,
+        batch: EncodedBatch,
+        callback: DeliveryCallback,  # may not call the producer
+        created_at: float,  # start of delivery.timeout.ms, by the monotonic clock
+    ) -> None:
+        """Queue a record batch, which is modified; ``poll`` sends it. The caller limits the memory."""
+        with self._fail_on_error():
+            topic_partition = TopicPartition(topic, batch.partition)
+            self._enqueue_batch(topic_partition, batch.records, batch.data, 0, callback, created_at)
 
     def send(
         self,
@@ -392,9 +394,12 @@ class BatchProducer:
                 break
             if partition.needs_producer_id:
                 previous = partition.partition_sequence
-                partition.reset_producer_id(
-                    self._producer_ids.sequence_for(partition.topic_partition, previous, self._deadline())
-                )
+                try:
+                    sequence = self._producer_ids.sequence_for(partition.topic_partition, previous, self._deadline())
+                except TransientBrokerError as error:
+                    self._back_off(partition, error)
+                    break
+                partition.reset_producer_id(sequence)
             batch = batches[partition] = partition.send(now)
             if partition.partition_sequence is not None and not batch.has_producer_state:
                 producer_id, epoch = partition.partition_sequence.producer
@@ -414,7 +419,7 @@ class BatchProducer:
                 self._add_partitions_to_transaction(new_partitions)
                 self._added_partitions.update(new_partitions)
         try:
-            channel.connect()
+            channel.connect(self._deadline(batches.values()))
         except TransientBrokerError as error:
             self._handle_disconnect(channel, error, channel.disconnect(), unsent=batches)
             return
@@ -580,5 +585,9 @@ class BatchProducer:
         )
         return delivery_started_at + self._settings.delivery_timeout_ms / 1000
 
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY_TIMEOUT, system=self._system)
+    def _deadline(self, batches: Iterable[ProducerBatch] = ()) -> Deadline:
+        """Return when a step that blocks has to end, because queued batches and these ones expire."""
+        timeout = self._settings.delivery_timeout_ms / 1000
+        started_at = [batch.delivery_started_at for batch in batches if batch.delivery_started_at is not None]
+        until = min([self.expires_at, *(each + timeout for each in started_at)])
+        return Deadline(max(until, self._system.monotonic() + MIN_STEP_SECONDS), _DELIVERY_TIMEOUT, self._system)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.partition_queue import PartitionQueue, ProducerBatch
 
-_DELIVERY_TIMEOUT = "kafka.delivery.timeout.ms"
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"
 
 RequestBatches = dict["PartitionQueue", "ProducerBatch"]  # the batches of one request
@@ -84,13 +83,13 @@ class BrokerChannel:
         """Whether a response is overdue."""
         return bool(self._in_flight) and self.response_due <= self._system.monotonic()
 
-    def connect(self) -> None:
+    def connect(self, deadline: Deadline) -> None:
         """Connect unless there is a connection."""
-        self._ensure_connected(self._deadline())
+        self._ensure_connected(deadline)
 
     def send(self, batches: RequestBatches) -> None:
         """Send one request; after a ``BrokerError`` call ``disconnect`` for the batches in flight."""
-        deadline = self._deadline()
+        deadline = Deadline.after(self._request_timeout, _REQUEST_TIMEOUT, system=self._system)
         channel = self._ensure_connected(deadline)
         channel.request({partition.topic_partition: batch.data for partition, batch in batches.items()}, deadline)
         if self._settings.acks != 0:
@@ -123,9 +122,6 @@ class BrokerChannel:
         channel, self._channel = self._channel, None
         if channel is not None:
             self._cluster.release(channel.connection)
-
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self._settings.delivery_timeout_ms / 1000, _DELIVERY_TIMEOUT, system=self._system)
 
     def _ensure_connected(self, deadline: Deadline) -> ProduceChannel:
         channel = self._channel

@@ -245,9 +245,53 @@ def test_an_unreachable_cluster_fails_the_records() -> None:
         raise BrokerUnreachableError("unreachable")
 
     cluster.topics = unreachable  # type: ignore[method-assign]
+    cluster.nodes = {}  # it was never reached
     harness = AccumulatorHarness(cluster)
     harness.append(b"1")
     assert harness.error(b"1").message == f"unreachable{NOT_WRITTEN}"
+
+
+class UnresponsiveCluster(FakeCluster):
+    """Requests for metadata of a topic fail at their deadlines."""
+
+    unresponsive_topic = "t"
+
+    def topics(self, names: Collection[str], *, deadline: Deadline | None = None) -> dict[str, Any]:
+        if self.unresponsive_topic not in names:
+            return super().topics(names, deadline=deadline)
+        assert deadline is not None
+        self.requested_topics += names
+        self.system.now = max(self.system.now, deadline.at)
+        raise BrokerTimeoutError("no response")
+
+
+def test_records_wait_for_metadata_at_most_for_their_own_delivery_timeout() -> None:
+    """Not for that of the records before them, and then for theirs."""
+    cluster = UnresponsiveCluster()
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, delivery_timeout_ms=10_000)
+    for number, value in enumerate([b"1", b"2", b"3"]):
+        harness.append(value, created_at=start + number)
+        assert cluster.system.now - start == 10 + number
+        assert harness.error(value).message == f"no response{NOT_WRITTEN}"
+
+
+def test_a_request_for_metadata_ends_before_other_records_expire() -> None:
+    cluster = UnresponsiveCluster()
+    cluster.partitions = {"t": 1, "other": 1}
+    cluster.leader = None
+    start = cluster.system.now
+    harness = AccumulatorHarness(cluster, delivery_timeout_ms=10_000)
+    harness.append(b"other", topic="other")
+    cluster.system.now = start + 7
+    harness.append(b"1")
+    harness.poll_until(b"other")
+    assert 10 <= cluster.system.now - start < 11
+    assert b"1" not in harness.outcomes, "its own time is not over"
+    cluster.leader, cluster.unresponsive_topic = 1, "none"
+    harness.append()
+    harness.poll_until(b"1")
+    assert harness.outcomes[b"1"] == (0, 0)
 
 
 def test_records_linger_for_the_configured_time() -> None:

@@ -9,6 +9,7 @@ from tests.unit.client.fake_broker import VERSIONS, FakeBroker
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.metadata import Node
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import UnsupportedBrokerError
@@ -36,6 +37,6 @@ def test_a_connection_to_a_broker_without_zstd_is_released(
             node = Node(1, "127.0.0.1", broker.port)
             link = BrokerChannel(ClusterClient(broker.settings, pool=pool), node, settings, None, adds_partitions=True)
             with pytest.raises(UnsupportedBrokerError, match="zstd"):
-                link.connect()
+                link.connect(Deadline.after(10))
             link.close()
         assert broker.connections == 1, "the released connection is reused"

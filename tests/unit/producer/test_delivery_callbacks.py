@@ -280,6 +280,48 @@ def test_each_batch_has_its_own_delivery_timeout() -> None:
     assert cluster.system.now - start == pytest.approx(20)
 
 
+def test_without_a_producer_id_a_batch_fails_after_its_own_delivery_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    producer = new_producer(cluster, delivery_timeout_ms=20_000)
+    start = cluster.system.now
+
+    def request(_: object, deadline: Deadline) -> ProducerIdAndEpoch:
+        cluster.system.now = max(cluster.system.now, deadline.at)
+        raise BrokerTimeoutError("no id")
+
+    with monkeypatch.context() as unresponsive:
+        unresponsive.setattr("pyspark_kafka_direct.producer.producer_id_manager.request_producer_id", request)
+        old, new = RecordingCallback(), RecordingCallback()
+        producer.enqueue("t", batch(0), old, start - 15)
+        producer.enqueue("t", batch(1), new, start)
+        producer.poll(0)
+        while not old.errors:
+            producer.poll(1)
+    assert "no id" in old.error.message
+    assert old.error.message.endswith(NOT_WRITTEN)
+    assert 5 <= cluster.system.now - start < 8
+    producer.flush()
+    assert new.written == [(0, 10, 0, -1)]
+
+
+def test_a_connection_ends_before_other_batches_expire() -> None:
+    class SlowCluster(FakeCluster):
+        def connect(self, node: Node, deadline: Deadline) -> FakeConnection:
+            self.system.now = max(self.system.now, deadline.at)
+            raise BrokerUnreachableError("slow", broker="b:1")
+
+    cluster = SlowCluster()
+    producer = new_producer(cluster, delivery_timeout_ms=20_000)
+    start = cluster.system.now
+    old, new = RecordingCallback(), RecordingCallback()
+    producer.enqueue("t", batch(0), old, start - 15)
+    producer.enqueue("t", batch(1), new, start)
+    producer.poll(0)
+    assert old.error.message.endswith(NOT_WRITTEN)
+    assert 5 <= cluster.system.now - start < 7
+    assert not new.errors
+
+
 def test_an_expired_batch_does_not_fail_later_ones() -> None:
     cluster = FakeCluster(scripted(FakeResponse(None)), request_timeout_ms=5_000)
     producer = new_producer(cluster, delivery_timeout_ms=20_000)
