@@ -54,6 +54,10 @@ RETRIABLE_ERRORS: Final[Mapping[str, tuple[int, ...]]] = {
 }
 
 
+# Errors with which brokers respond although they have handled the request, or will.
+_OPEN_OUTCOME_ERRORS: Final[Mapping[str, tuple[int, ...]]] = {"Produce": (7, 20, 56, -1, 6), "EndTxn": (15, 16)}
+
+
 def draw_fault(rng: random.Random, kinds: Collection[str]) -> RequestFault:
     """Draw a fault of one of these kinds, in the order in which they are given."""
     kind = rng.choice(tuple(kinds))
@@ -75,9 +79,11 @@ def draw_fault(rng: random.Random, kinds: Collection[str]) -> RequestFault:
     return RequestFault(kind, arguments)
 
 
-def error_response(api: str, version: int, request: Any, draw: int) -> dict[str, Any] | None:
+def error_response(
+    api: str, version: int, request: Any, draw: int, *, is_handled: bool = False
+) -> dict[str, Any] | None:
     """Return a response with a retriable error, or None if the request has no such errors."""
-    codes = RETRIABLE_ERRORS.get(api)
+    codes = (_OPEN_OUTCOME_ERRORS if is_handled else RETRIABLE_ERRORS).get(api)
     if codes is None:
         return None
     code = codes[draw % len(codes)]
