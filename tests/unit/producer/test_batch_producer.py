@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.producer.fake_cluster import FakeCluster, FakeResponse
 
-from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED, PartitionSequence, ProducerIdAndEpoch
+from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED, ProducerIdAndEpoch
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
@@ -366,58 +366,6 @@ def test_a_child_process_cannot_continue_its_parents_sequence_numbers(monkeypatc
 def test_a_transaction_requires_acks_all(acks: Any) -> None:
     with pytest.raises(ValueError, match="acks"):
         BatchProducer(FakeCluster(), ProducerSettings(acks=acks), AssignedProducerId(5, 1, "id"))  # type: ignore[arg-type]
-
-
-def test_the_epoch_is_incremented_when_the_broker_lost_the_state() -> None:
-    cluster = FakeCluster(
-        lambda number: FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if 1 <= number <= 3 else 0)
-    )
-    write(cluster, 5)
-    before = [(100, 0, sequence) for sequence in (0, 10, 20, 30, 40)]
-    # The last batch was written.
-    assert sent_producer_states(cluster) == [*before, (100, 1, 0), (100, 1, 10), (100, 1, 20)]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_next_producer_fences_what_a_closed_one_had_in_flight(fails: bool) -> None:
-    """Only in the partition that had something in flight; the others continue their sequence numbers."""
-    cluster = FakeCluster(scripted(FakeResponse(), FakeResponse(None)))
-    producer = BatchProducer(cluster, ProducerSettings(delivery_timeout_ms=2_000))  # type: ignore[arg-type]
-    producer.send("t", batch(0), more_follows=True)
-    producer.send("t", batch(1), more_follows=True)
-    producer.flush()
-    producer.send("t", batch(0))
-    if fails:
-        with pytest.raises(BrokerTimeoutError):
-            producer.flush()
-    producer.close()
-    other = BatchProducer(cluster, ProducerSettings())  # type: ignore[arg-type]
-    other.send("t", batch(0), more_follows=True)
-    other.send("t", batch(1), more_follows=True)
-    other.flush()
-    assert sent_producer_states(cluster) == [(100, 0, 0), (100, 0, 10), (100, 1, 0)]
-    assert sent_producer_states(cluster, 1) == [(100, 0, 0), (100, 0, 10)]
-
-
-def test_after_the_last_epoch_another_producer_id_follows() -> None:
-    rejected = FakeResponse(code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    cluster = FakeCluster(scripted(FakeResponse(), rejected, FakeResponse(), rejected))
-    write(cluster)
-    key = (cluster.settings, cluster.cluster_id)
-    state = cluster.pool.idle_producers.acquire(key)
-    last = ProducerIdAndEpoch(100, 32_767)
-    state.sequences = {
-        PARTITION: PartitionSequence(last, 10),
-        PARTITION._replace(partition=1): PartitionSequence(last, 0),
-    }
-    cluster.pool.idle_producers.release(key, state)
-    producer = BatchProducer(cluster, ProducerSettings())  # type: ignore[arg-type]
-    for partition in (0, 1, 2):
-        producer.send("t", batch(partition))
-        producer.flush()
-    assert sent_producer_states(cluster)[1:] == [(100, 32_767, 10), (101, 0, 0)]
-    assert sent_producer_states(cluster, 1) == [(100, 32_767, 0), (101, 0, 0)], "one id is enough for all partitions"
-    assert sent_producer_states(cluster, 2) == [(101, 0, 0)]
 
 
 def test_lost_producer_state_is_an_error_in_a_transaction() -> None:
