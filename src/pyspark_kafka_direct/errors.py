@@ -145,9 +145,11 @@ class BrokerError(KafkaDirectError, ConnectionError):
 
     Attributes:
         error_code: The error code of the broker's response; ``None`` if there is none.
+        connected: Whether the broker accepted a connection.
     """
 
     error_code: int | None = None
+    connected: bool = True
 
 
 class TransientBrokerError(BrokerError):

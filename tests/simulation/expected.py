@@ -38,8 +38,6 @@ EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
     ExpectedFailure("shared_log", "*: the table is wrong at the end in a partition that was added*", _LOGS, ()),
     ExpectedFailure("shared_log", "*: read_to_end completed early for a key in several partitions*", _LOGS, ()),
     ExpectedFailure("shared_log", "*: the table is wrong at the end for a key in several partitions*", _LOGS, ()),
-    # A deposed leader, or a broker that reports the deleted topic, returns the end.
-    ExpectedFailure("shared_log", "*: read_to_end completed early while a broker has old metadata*", _LOGS, ()),
     # Not analysed yet; it appears in one of some thousand histories.
     ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
     # At-least-once recovery deletes a planned epoch, which a suspended driver may commit later.

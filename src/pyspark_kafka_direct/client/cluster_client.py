@@ -17,7 +17,7 @@ from pyspark_kafka_direct.client.metadata import (
     fetch_metadata,
     merge_by_leader_epoch,
 )
-from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ask_witnesses
+from pyspark_kafka_direct.client.witnesses import AbsenceCheck, ReplicaWitnesses, ask_witnesses
 from pyspark_kafka_direct.errors import (
     ProtocolError,
     TopicNotFoundError,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.metadata import ClusterMetadata
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, IsolationLevel
+    from pyspark_kafka_direct.planning.data_loss import TopicReport
 
 _T = TypeVar("_T")
 
@@ -136,11 +137,15 @@ class ClusterClient:
                 break
             except TransientBrokerError as error:
                 retry.wait_or_raise(error)
+        for name, reports in reports_by_topic.items():
+            self.raise_reported_epochs(name, reports)
+
+    def raise_reported_epochs(self, name: str, reports: Iterable[TopicReport]) -> None:
+        """Accept no leader of a lower epoch than brokers have reported."""
         with self._lock:
-            for name, reports in reports_by_topic.items():
-                for report in reports:
-                    for index, epoch in (report.leader_epochs or {}).items():
-                        self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
+            for report in reports:
+                for index, epoch in (report.leader_epochs or {}).items():
+                    self._raise_epoch_floor(TopicPartition(name, index), report.topic_id, epoch)
 
     def confirm_epochs(self, epochs: Mapping[TopicPartition, int], deadline: Deadline) -> None:
         """Ask several brokers for the leader if a later leader epoch than is known comes without a topic id."""
@@ -180,6 +185,10 @@ class ClusterClient:
         if self.is_deposed(partition, topic_id, epoch):
             code = ErrorCode.FENCED_LEADER_EPOCH
             raise error_for(code, "fetching", topic=partition.topic, partition=partition.partition, broker=broker)
+
+    def replica_witnesses(self, topic: str) -> ReplicaWitnesses:
+        """Return the witnesses that confirm the leaders of a topic's partitions."""
+        return ReplicaWitnesses(self, topic)
 
     def absence_check(self, suspects: Mapping[TopicPartition, UUID | None]) -> AbsenceCheck:
         """Return a check whether these partitions, with topic ids if known, are missing or recreated."""

@@ -88,11 +88,21 @@ class ClusterMetadata:
 
 def fetch_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:
     """Fetch metadata of topics from any broker; ``None`` means all topics."""
+    submit_metadata(connection, names, deadline)
+    return complete_metadata(connection, deadline)
+
+
+def submit_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> None:
+    """Send the request of ``fetch_metadata``, whose response ``complete_metadata`` returns."""
     request = {
         "topics": None if names is None else [{"name": name} for name in names],
         "allow_auto_topic_creation": False,
     }
-    response = connection.call(METADATA, request, deadline)
+    connection.submit(METADATA, request, deadline)
+
+
+def complete_metadata(connection: Connection, deadline: Deadline) -> ClusterMetadata:
+    response = connection.complete(METADATA, deadline)
     if any(topic.name is None for topic in response.topics):
         connection.close()
         raise ProtocolError("The response to Metadata has a topic without a name.", broker=connection.broker)

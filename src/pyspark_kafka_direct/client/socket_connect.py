@@ -7,7 +7,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
@@ -29,6 +29,14 @@ _ADVICE = {
 
 def connect_socket(settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> socket.socket:
     """Connect over TCP, trying every address of the host (IPv6 and IPv4) in the resolver's order."""
+    try:
+        return _connect(settings, host, port, deadline)
+    except BrokerError as error:
+        error.connected = False
+        raise
+
+
+def _connect(settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> socket.socket:
     broker = format_address(host, port)
     addresses = _resolve(settings, host, port, broker, deadline)
     failures: list[tuple[str, OSError]] = []

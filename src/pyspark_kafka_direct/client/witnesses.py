@@ -5,10 +5,15 @@ Brokers are told apart by their ids, never by bootstrap addresses: two addresses
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout, no_broker_error, rotate
-from pyspark_kafka_direct.client.metadata import fetch_metadata, topic_report
+from pyspark_kafka_direct.client.metadata import (
+    complete_metadata,
+    fetch_metadata,
+    submit_metadata,
+    topic_report,
+)
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, ProtocolError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
@@ -20,13 +25,13 @@ from pyspark_kafka_direct.planning.data_loss import (
 from pyspark_kafka_direct.protocol.error_codes import error_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.metadata import Node
+    from pyspark_kafka_direct.client.metadata import ClusterMetadata, Node, TopicMetadata
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -44,6 +49,10 @@ class WitnessLookup(Protocol):
     def nodes(self) -> Mapping[int, Node]: ...
 
     def refresh_brokers(self, *, deadline: Deadline | None = None) -> None: ...
+
+    def topics(self, names: Iterable[str], *, deadline: Deadline | None = None) -> Mapping[str, TopicMetadata]: ...
+
+    def raise_reported_epochs(self, name: str, reports: Collection[TopicReport]) -> None: ...
 
     def known_replicas(self, partitions: Collection[TopicPartition]) -> set[int]: ...
 
@@ -98,12 +107,15 @@ def ask_witnesses(
             continue
         responses += 1
         for name in names:
-            topic_error = metadata.topic_errors.get(name)
-            report = topic_report(node.id, metadata.topics.get(name), 0 if topic_error is None else topic_error.code)
-            reports[name].append(report)
+            reports[name].append(_report(node, metadata, name))
     if not responses:
         raise no_broker_error(failures)
     return reports
+
+
+def _report(node: Node, metadata: ClusterMetadata, name: str) -> TopicReport:
+    topic_error = metadata.topic_errors.get(name)
+    return topic_report(node.id, metadata.topics.get(name), 0 if topic_error is None else topic_error.code)
 
 
 def _witness_timeout(settings: ConnectionSettings, deadline: Deadline, *, is_last_chance: bool) -> float:
@@ -177,3 +189,121 @@ class AbsenceCheck:
             if deadline.remaining() <= _STEP_SECONDS:
                 raise failure
             self._cluster.pool.system.sleep(_STEP_SECONDS)
+
+
+class ReplicaReports(NamedTuple):
+    """What the brokers of a topic's replicas report about it."""
+
+    reports: list[TopicReport]
+    unsettled: TransientBrokerError | None  # why the reports do not suffice yet: a broker is unresponsive, or disagrees
+
+
+class ReplicaWitnesses:
+    """Asks the brokers of all replicas of a topic at the same time whether a later leader is known.
+
+    A leader that was deposed while it was paused does not know that. Its successor is a replica, and reports its epoch
+    before it acknowledges records. So each replica's broker that accepts a connection has to respond. A broker that
+    cannot be reached does not count. One that does not respond, or that knows another topic of this name, no longer
+    counts after ``request.timeout.ms``.
+    """
+
+    def __init__(self, cluster: WitnessLookup, topic: str) -> None:
+        self._cluster = cluster
+        self._system = cluster.pool.system
+        self._topic = topic
+        self._unsettled_since: dict[int, float] = {}  # by node id
+
+    def ask(self, partitions: Collection[TopicPartition], topic_id: UUID | None, deadline: Deadline) -> ReplicaReports:
+        """Return the reports, and raise the epoch floors; with fewer than three replicas, other brokers are asked, too.
+
+        Raises:
+            BrokerError: No broker responded.
+        """
+        if self._unsettled_since:  # the cluster may have fenced the broker, or moved the replica
+            self._cluster.topics([self._topic], deadline=deadline)
+        reports, unsettled, failures = self._ask(self._witnesses(partitions), deadline)
+        if not reports:
+            raise no_broker_error(failures)
+        self._cluster.raise_reported_epochs(self._topic, reports)
+        for report in reports:
+            if topic_id is not None and report.topic_id not in (None, topic_id):
+                unsettled[report.node_id] = TransientBrokerError(
+                    f"Broker {report.node_id} knows another topic of this name: its id is {report.topic_id}, not "
+                    f"{topic_id}.",
+                    topic=self._topic,
+                )
+        return ReplicaReports(reports, self._first_that_counts(unsettled))
+
+    def _witnesses(self, partitions: Collection[TopicPartition]) -> list[Node]:
+        cluster = self._cluster
+        replicas = cluster.known_replicas(partitions)
+        nodes = sorted(cluster.nodes.values(), key=lambda node: node.id not in replicas)
+        nodes = nodes[: max(MAX_WITNESSES, sum(node.id in replicas for node in nodes))]
+        return sorted(nodes, key=lambda node: cluster.pool.last_failure_time((node.host, node.port)))
+
+    def _ask(
+        self, nodes: Collection[Node], deadline: Deadline
+    ) -> tuple[list[TopicReport], dict[int, TransientBrokerError], list[KafkaDirectError]]:
+        """Return the reports, the errors of unresponsive brokers by id, and all errors."""
+        reports: list[TopicReport] = []
+        unresponsive: dict[int, TransientBrokerError] = {}
+        failures: list[KafkaDirectError] = []
+        pending: list[tuple[Node, Connection]] = []
+
+        def on_failure(node: Node, error: TransientBrokerError | ProtocolError) -> None:
+            failures.append(error)
+            if error.connected and isinstance(error, TransientBrokerError):
+                unresponsive[node.id] = error
+
+        for node in nodes:
+            limit = deadline.limited_to(_witness_timeout(self._cluster.settings, deadline, is_last_chance=False))
+            try:
+                connection = self._cluster.connect(node, limit)
+            except (TransientBrokerError, ProtocolError) as error:
+                on_failure(node, error)
+                continue
+            try:
+                submit_metadata(connection, [self._topic], limit)
+            except (TransientBrokerError, ProtocolError) as error:
+                self._cluster.release(connection)
+                on_failure(node, error)
+            else:
+                pending.append((node, connection))
+        try:
+            while pending:
+                index = self._first_ready([connection for _, connection in pending], deadline)
+                node, connection = pending.pop(index)
+                try:
+                    metadata = complete_metadata(connection, deadline)
+                    if metadata.error_code:
+                        raise error_for(metadata.error_code, "fetching metadata", broker=str(node))
+                    report = _report(node, metadata, self._topic)
+                    if report.error_code:
+                        raise error_for(report.error_code, "fetching metadata", topic=self._topic, broker=str(node))
+                except (TransientBrokerError, ProtocolError) as error:
+                    on_failure(node, error)
+                else:
+                    reports.append(report)
+                finally:
+                    self._cluster.release(connection)
+        finally:
+            for _, connection in pending:
+                self._cluster.release(connection)
+        return reports, unresponsive, failures
+
+    def _first_ready(self, connections: list[Connection], deadline: Deadline) -> int:
+        """Wait for a response, and return the index of its connection; after the deadline, any."""
+        while True:
+            for index, connection in enumerate(connections):
+                if connection.has_response():
+                    return index
+            if deadline.expired:
+                return 0
+            self._system.wait_readable([connection.fileno() for connection in connections], deadline.remaining())
+
+    def _first_that_counts(self, unsettled: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
+        now = self._system.monotonic()
+        counts_for = self._cluster.settings.request_timeout_ms / 1000
+        self._unsettled_since = {node_id: self._unsettled_since.get(node_id, now) for node_id in unsettled}
+        counting = (node_id for node_id, since in self._unsettled_since.items() if now < since + counts_for)
+        return next((unsettled[node_id] for node_id in counting), None)

@@ -25,6 +25,7 @@ from pyspark_kafka_direct.log.log_topic import describe_log_topic
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
     Presence,
+    has_later_leader,
     loss_cause,
     lower_end_offsets,
     reread_offset,
@@ -33,7 +34,7 @@ from pyspark_kafka_direct.planning.data_loss import (
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
+    from pyspark_kafka_direct.planning.data_loss import TopicReport
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
@@ -88,6 +90,7 @@ class LogWorker:
         self._pending_reads = pending_reads
         self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
+        self._witnesses = cluster.replica_witnesses(topic)
         self._signal: WakeupSignal | None = None
         self._consumer: LogConsumer | None = None
         self._topic_id: UUID | None = None
@@ -262,16 +265,8 @@ class LogWorker:
 
     def _fetch_end_offsets(self, *, has_active: bool) -> None:
         """Fetch high watermarks, so that a ``read_committed`` log waits for open transactions to end."""
-        requested = dict.fromkeys(self.positions, LATEST)
-        deadline = self._deadline()
-        ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
-        if lower_end_offsets(self._end_offsets, ends):  # a deposed leader may have responded
-            self._cluster.raise_epoch_floors([self._topic], deadline=deadline)
-            ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
-        # ListOffsets has no topic id: if the id is unchanged afterwards, these are the offsets of the same topic.
-        if self._is_recreated(self._describe_topic(deadline)):
-            self._close_consumer()
-            self._open_consumer()
+        ends = self._confirmed_ends(self._deadline())
+        if ends is None:
             return
         self._progress_at = self._system.monotonic()
         lower_ends = lower_end_offsets(self._end_offsets, ends)
@@ -288,6 +283,38 @@ class LogWorker:
             )
         elif has_active:
             self._pending_reads.ends = ends
+
+    def _confirmed_ends(self, deadline: Deadline) -> dict[TopicPartition, int] | None:
+        """Return the ends that the current leaders report; None if the topic was recreated."""
+        requested = dict.fromkeys(self.positions, LATEST)
+        while True:
+            leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
+            ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
+            reports, unsettled = self._witnesses.ask(requested, self._topic_id, deadline)
+            epochs = {tp: leader.epoch for tp, leader in leaders.items()}
+            is_current = leaders.keys() == requested.keys() and not has_later_leader(epochs, self._topic_id, reports)
+            if is_current:
+                break
+            self._cluster.use_next_broker()
+            self._cluster.topics([self._topic], deadline=deadline)
+        # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic.
+        if unsettled is None and self._has_partitions(reports):
+            self._absence_check = None
+            return ends
+        if self._is_recreated(self._describe_topic(deadline)):
+            self._close_consumer()
+            self._open_consumer()
+            return None
+        if unsettled is not None:
+            raise unsettled
+        return ends
+
+    def _has_partitions(self, reports: Iterable[TopicReport]) -> bool:
+        """Return whether brokers know the topic and, if it has no id, all partitions that are read."""
+        known = [report.leader_epochs for report in reports if report.leader_epochs is not None]
+        if self._topic_id is not None:
+            return bool(known)
+        return bool(known) and all(tp.partition in epochs for epochs in known for tp in self.positions)
 
     def _is_stalled(self) -> bool:
         return self._pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS

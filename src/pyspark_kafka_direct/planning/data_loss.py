@@ -216,6 +216,16 @@ def lower_end_offsets(
     return {tp: end for tp, end in ends.items() if tp in known and end < known[tp]}
 
 
+def has_later_leader(
+    epochs: Mapping[TopicPartition, int], topic_id: UUID | None, reports: Iterable[TopicReport]
+) -> bool:
+    """Return whether brokers report a later leader of a partition than the one whose epoch is given."""
+    reported = [report.leader_epochs for report in reports if report.topic_id == topic_id and report.leader_epochs]
+    return any(
+        0 <= epoch < max((each.get(tp.partition, -1) for each in reported), default=-1) for tp, epoch in epochs.items()
+    )
+
+
 def are_lower_ends_confirmed(responses: int, max_attempts: int) -> bool:
     """Return whether so many responses with lower ends suffice; the first one comes before witnesses are asked."""
     return responses >= max(2, max_attempts)

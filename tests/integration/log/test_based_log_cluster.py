@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from tests.integration.log.log_helpers import (
     wait_result,
 )
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import suspend, wait_until
 
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.errors import TruncatedError
@@ -57,6 +59,23 @@ def test_a_pending_read_survives_a_leader_change(three: EmbeddedKafka, bench: Wo
             assert seen.values() == [b"a", b"b"]
         finally:
             three.start_broker(before)
+
+
+def test_a_leader_that_was_deposed_while_it_was_paused(three: EmbeddedKafka, bench: Workbench) -> None:
+    """When it continues, it still reports its old end to clients, for a moment. Its successor has more records."""
+    topic = bench.make_topic(replication=3, cleanup_policy="compact", min_insync_replicas=2)
+    write(bench, topic, b"old", range(1))
+    with KafkaTable(topic, params(bench.bootstrap_servers), read_only=True) as table:
+        wait_result(table.read_to_end())
+        paused = bench.leader(topic)
+        suspend(three.pids[paused])
+        try:
+            write(bench, topic, b"new", range(1))
+            end = table.read_to_end()
+        finally:
+            os.kill(three.pids[paused], signal.SIGCONT)
+        wait_result(end)
+        assert table[b"0"] == b"new"
 
 
 def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:

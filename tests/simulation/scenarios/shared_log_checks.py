@@ -334,10 +334,14 @@ def raise_first(violations: list[str]) -> None:
 
 def _acknowledged_end(truth: PartitionTruth) -> int:
     """Return the offset before which all records of the newest log were visible at some time."""
+    # The scenario appends without requests, also in an epoch that no replica knows yet. No client could do that: a
+    # broker acknowledges nothing before it knows that it leads.
+    known = max((epoch for applied in truth.applied.values() for _, epoch in applied), default=-1)
     starts = {each.epoch: each for each in truth.epochs}
     epoch, limit, end = truth.epoch(), _FAR, 0
     while epoch in starts:
-        end = max(end, min(truth.visible.get(epoch, 0), limit))
+        if epoch <= known:
+            end = max(end, min(truth.visible.get(epoch, 0), limit))
         limit = min(limit, starts[epoch].start)
         epoch = starts[epoch].parent
     return end

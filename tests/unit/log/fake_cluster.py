@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import pyarrow as pa
@@ -11,8 +11,11 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.fake_witnesses import FakeAbsenceCheck
 
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.metadata import Node, PartitionLeader
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.client.witnesses import ReplicaReports
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings
+from pyspark_kafka_direct.errors import TransientBrokerError
 from pyspark_kafka_direct.log.log_worker import LogWorker
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
@@ -33,8 +36,8 @@ def tp(number: int) -> TopicPartition:
     return TopicPartition(TOPIC, number)
 
 
-END_OFFSET_REQUESTS = ["end", "topics"]
-"""The requests that fetch end offsets: the offsets, then the topic id, which must not have changed."""
+END_OFFSET_REQUESTS = ["end", "replicas"]
+"""The requests that fetch end offsets: the offsets, then leader epochs and the topic id of all replicas' brokers."""
 
 
 class FakeTime(FakeTimeSystem):
@@ -58,10 +61,13 @@ class FakeCluster:
         stable: Last stable offsets, if lower.
         topic_id: ``None``: the topic does not exist.
         failures: Each of the next requests raises one of them.
-        requests: The requests in order: "topics", "start", "end".
+        requests: The requests in order: "topics", "start", "end", "replicas".
         timeouts: The timeouts of the requests in seconds.
         consumers: All that were opened.
         on_floors: Called when brokers are asked for the leader.
+        on_request: Called after each request was recorded.
+        reports: What the brokers of replicas report next, instead of the current state; the last one remains.
+        unsettled: Why the reports do not suffice.
     """
 
     def __init__(self, partitions: int = 1, *, start: int = 0) -> None:
@@ -77,6 +83,10 @@ class FakeCluster:
         self.timeouts: list[float] = []
         self.consumers: list[FakeLogConsumer] = []
         self.on_floors: Callable[[], object] = lambda: None
+        self.on_request: Callable[[], object] = lambda: None
+        self.epochs = dict.fromkeys(self.starts, 3)
+        self.reports: list[list[TopicReport]] = []
+        self.unsettled: TransientBrokerError | None = None
 
     def deadline(self, seconds: float) -> Deadline:
         self.timeouts.append(seconds)
@@ -92,6 +102,22 @@ class FakeCluster:
 
     def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
         self.on_floors()
+
+    def replica_witnesses(self, _: str) -> Self:
+        return self
+
+    def ask(self, partitions: object, topic_id: UUID | None, deadline: Deadline) -> ReplicaReports:
+        self._record_request("replicas")
+        if self.reports:
+            return ReplicaReports(self.reports.pop(0) if len(self.reports) > 1 else self.reports[0], self.unsettled)
+        unsettled = self.unsettled
+        if self.topic_id not in (None, topic_id):
+            unsettled = TransientBrokerError("another topic id")
+        epochs = {each.partition: self.epochs.get(each, 0) for each in self.ends}
+        return ReplicaReports([TopicReport(1, self.topic_id, None if self.topic_id is None else epochs)], unsettled)
+
+    def known_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
+        return {each: PartitionLeader(Node(1, "broker", 1), self.epochs.get(each, 0)) for each in partitions}
 
     def use_next_broker(self) -> None:
         pass
@@ -113,6 +139,7 @@ class FakeCluster:
 
     def _record_request(self, request: str) -> None:
         self.requests.append(request)
+        self.on_request()
         if self.failures:
             raise self.failures.pop(0)
 

@@ -27,6 +27,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     UnsupportedBrokerError,
 )
+from pyspark_kafka_direct.planning.data_loss import TopicReport
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.log import LogRecord
@@ -450,3 +451,35 @@ def test_several_brokers_are_asked_before_a_log_starts_after_zero() -> None:
     harness = WorkerHarness(cluster)
     harness.run_times()
     assert harness.delivered[0] == (0, 4)
+
+
+def test_ends_of_a_deposed_leader_complete_no_read(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    """It was paused while another leader was elected, and it does not know the records that this one acknowledged."""
+    cluster.write(2)
+    harness.run_times()
+    later = TopicReport(2, cluster.topic_id, {0: 4, 1: 3})
+    cluster.reports = [[later]]
+
+    def find_new_leader() -> None:
+        if cluster.requests[-1] == "topics":
+            cluster.epochs[tp(0)] = 4
+            cluster.write(1)
+
+    cluster.on_request = find_new_leader
+    future = harness.read_to_end()
+    cluster.requests.clear()
+    harness.run_until_done(future)
+    assert future.exception() is None
+    assert harness.delivered == [(0, 0), (0, 1), (0, 2)]
+    assert cluster.requests == [*END_OFFSET_REQUESTS, "topics", *END_OFFSET_REQUESTS]
+
+
+def test_a_read_waits_for_the_report_of_each_replica(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    cluster.unsettled = BrokerTimeoutError("The broker of a replica does not respond.")
+    future = harness.read_to_end()
+    harness.run_times(5)
+    assert not future.done()
+    assert harness.worker.last_error is cluster.unsettled
+    cluster.unsettled = None
+    harness.run_until_done(future)
+    assert future.exception() is None
