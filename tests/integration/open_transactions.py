@@ -18,9 +18,9 @@ def new_transactional_producer(bench: Workbench, topic: str) -> Producer:
     return producer
 
 
-def write_open_transaction(producer: Producer, topic: str, values: list[bytes]) -> None:
+def write_open_transaction(producer: Producer, topic: str, values: list[bytes], key: bytes | None = None) -> None:
     """Write values in a transaction without ending it."""
     producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value, partition=0)
+        producer.produce(topic, value, key, partition=0)
     assert producer.flush(30) == 0

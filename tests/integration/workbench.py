@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 from tests import kafka_python
 from tests.integration.waiting import wait_until
 
@@ -153,11 +162,25 @@ class Workbench:
         self.admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
         self.wait_until(lambda: topic not in ClusterClient(self.settings().connection).topics([topic]), "topic deleted")
 
-    def recreate_topic(self, topic: str) -> None:
+    def alter_topic(self, topic: str, **config: object) -> None:
+        """Sets configs of a topic; their names have underscores instead of dots."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Raises the number of partitions of a topic."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+    def recreate_topic(self, topic: str, **config: object) -> None:
         """Deletes a topic and creates it again under the same name."""
+        named = {name.replace("_", "."): str(value) for name, value in config.items()}
         before = self.topic_id(topic)
         self.delete_topic(topic)
-        self.admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
+        self.admin.create_topics([NewTopic(topic, 1, 1, config=named)], operation_timeout=30)[topic].result(30)
         cluster = ClusterClient(self.settings().connection)
 
         def is_there() -> bool:

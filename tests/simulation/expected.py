@@ -32,12 +32,6 @@ _LOGS: Final = "KafkaBasedLog and KafkaTable: never early, never stale, fast to 
 _CONTINUOUS: Final = "Continuous queries: ordinary events don't end them"
 
 EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
-    # A log does not read partitions that a topic gets, and keys move to them.
-    ExpectedFailure("shared_log", "*: read_to_end completed early in a partition that was added*", _LOGS, ()),
-    ExpectedFailure("shared_log", "*: a record is missing at the end in a partition that was added*", _LOGS, ()),
-    ExpectedFailure("shared_log", "*: the table is wrong at the end in a partition that was added*", _LOGS, ()),
-    ExpectedFailure("shared_log", "*: read_to_end completed early for a key in several partitions*", _LOGS, ()),
-    ExpectedFailure("shared_log", "*: the table is wrong at the end for a key in several partitions*", _LOGS, ()),
     # Not analysed yet; it appears in one of some thousand histories.
     ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
     # At-least-once recovery deletes a planned epoch, which a suspended driver may commit later.

@@ -27,19 +27,55 @@ class _StableEnds:
 
 
 def _last_stable_offset_is_the_end() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.log_worker import LogWorker
+    from pyspark_kafka_direct.log.topic_observer import TopicObserver
 
     def fetch(original: Any) -> Any:
-        def _fetch_end_offsets(self: Any, *, has_active: bool) -> None:
+        def fetch_ends(self: Any, *args: Any) -> Any:
             cluster, self._cluster = self._cluster, _StableEnds(self._cluster)
             try:
-                original(self, has_active=has_active)
+                return original(self, *args)
             finally:
                 self._cluster = cluster
 
-        return _fetch_end_offsets
+        return fetch_ends
 
-    return [Patch(LogWorker, "_fetch_end_offsets", fetch)]
+    return [Patch(TopicObserver, "fetch_ends", fetch)]
+
+
+def _replicas_are_not_asked() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.witnesses import ReplicaWitnesses
+
+    def ask(original: Any) -> Any:
+        return lambda self, nodes, deadline: original(self, nodes[:1], deadline)
+
+    return [Patch(ReplicaWitnesses, "_ask", ask)]
+
+
+def _unresponsive_replicas_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.witnesses import ReplicaWitnesses
+
+    return [Patch(ReplicaWitnesses, "_first_that_counts", lambda _: lambda self, unsettled: None)]
+
+
+def _later_leaders_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import topic_observer
+
+    return [Patch(topic_observer, "has_later_leader", lambda _: lambda epochs, topic_id, reports: False)]
+
+
+def _added_partitions_are_not_read() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.topic_observer import TopicObserver
+
+    def reported(original: Any) -> Any:
+        return lambda self, reports, topic_id: original(self, (), topic_id)
+
+    return [Patch(TopicObserver, "_reported_partitions", reported)]
+
+
+def _table_accepts_added_partitions() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.kafka_table import _View
+
+    return [Patch(_View, "check_partition_count", lambda _: lambda self, topic: None)]
 
 
 def _late_reads_get_earlier_ends() -> Sequence[Patch]:
@@ -148,9 +184,9 @@ def _recreated_topic_keeps_positions() -> Sequence[Patch]:
 
 
 def _removed_partition_is_awaited() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.log_worker import LogWorker
+    from pyspark_kafka_direct.log import topic_observer
 
-    return [Patch(LogWorker, "_missing_partition", lambda _: lambda self, topic: None)]
+    return [Patch(topic_observer, "_missing_partition", lambda _: lambda topic, partitions: None)]
 
 
 def _send_callback_twice() -> Sequence[Patch]:
@@ -168,33 +204,37 @@ def _send_callback_twice() -> Sequence[Patch]:
 
 
 def _table_keeps_deleted_keys() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.kafka_table import KafkaTable
-    from pyspark_kafka_direct.records.columns import binary_values
+    from pyspark_kafka_direct.log.table_contents import TableContents
 
-    def apply(_: Any) -> Any:
-        def _apply(self: Any, partition: Any, rows: Any) -> None:
-            keys, values = map(binary_values, rows.columns)
-            latest = dict(zip(keys, values, strict=True))
-            self._values.update({key: value for key, value in latest.items() if value is not None})
+    def apply(original: Any) -> Any:
+        def apply_values(self: Any, partition: Any, keys: Any, values: Any) -> Any:
+            valid = values.is_valid()
+            return original(self, partition, keys.filter(valid), values.filter(valid))
 
-        return _apply
+        return apply_values
 
-    return [Patch(KafkaTable, "_apply", apply)]
+    return [Patch(TableContents, "apply", apply)]
 
 
 def _table_applies_the_first_value() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.kafka_table import KafkaTable
+    from pyspark_kafka_direct.log.table_contents import TableContents
 
     def apply(original: Any) -> Any:
-        return lambda self, partition, rows: original(self, partition, rows.take(list(range(rows.num_rows))[::-1]))
+        return lambda self, partition, keys, values: original(self, partition, keys[::-1], values[::-1])
 
-    return [Patch(KafkaTable, "_apply", apply)]
+    return [Patch(TableContents, "apply", apply)]
 
 
 def _table_is_not_cleared() -> Sequence[Patch]:
-    from pyspark_kafka_direct.log.kafka_table import KafkaTable
+    from pyspark_kafka_direct.log.kafka_table import _View
 
-    return [Patch(KafkaTable, "_clear", lambda _: lambda self, error: False)]
+    return [Patch(_View, "begin_reload", lambda _: lambda self: None)]
+
+
+def _reloaded_table_is_not_shown() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.kafka_table import _View
+
+    return [Patch(_View, "end_reload", lambda _: lambda self: None)]
 
 
 def _stop_forgets_pending_reads() -> Sequence[Patch]:
@@ -285,6 +325,26 @@ BUGS: Final = (
     _bug("two send callbacks", "A failed record is reported twice.", _send_callback_twice),
     _bug("deleted keys", "A table keeps deleted keys.", _table_keeps_deleted_keys),
     _bug("first value", "A table takes the first value of a batch.", _table_applies_the_first_value),
+    _bug("reload not shown", "A table keeps the contents of before a reset.", _reloaded_table_is_not_shown),
+    _bug(
+        "added partitions not read",
+        "A log does not read partitions that its topic gets.",
+        _added_partitions_are_not_read,
+        was_real=True,
+    ),
+    _bug(
+        "added partitions accepted",
+        "A table accepts partitions that its topic gets.",
+        _table_accepts_added_partitions,
+        was_real=True,
+    ),
+    _bug("replicas not asked", "One broker is asked whether a leader was deposed.", _replicas_are_not_asked),
+    _bug(
+        "unresponsive replicas",
+        "A read to the end does not wait for replicas that do not respond.",
+        _unresponsive_replicas_are_ignored,
+    ),
+    _bug("deposed leader", "The end of a deposed leader counts.", _later_leaders_are_ignored, was_real=True),
     _bug("table not cleared", "A table keeps what a truncation took back.", _table_is_not_cleared),
     _bug("pending after stop", "stop() does not fail pending reads.", _stop_forgets_pending_reads),
     _bug("one failed read", "An error fails one of several pending reads.", _one_failed_read_only),

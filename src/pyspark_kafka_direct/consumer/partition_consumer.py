@@ -76,26 +76,27 @@ class PartitionConsumer:
         max_bytes: int = 4 << 20,  # of an Arrow batch, and about that of one ``poll``
         max_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,  # of a decompressed record batch, and of a record
         topic_ids: Mapping[TopicPartition, UUID] | None = None,  # of the offsets' topics; without one, any is accepted
+        last_epochs: Mapping[TopicPartition, int] | None = None,  # leader epochs of the batches before the offsets
     ) -> None:
         self._system = cluster.pool.system
         self._process = os.getpid()
         self._read_committed = fetch.isolation_level == "read_committed"
         self._max_bytes = max_bytes
         max_retained_bytes = max(fetch.fetch_max_bytes // max(len(starts), 1), 1 << 16)
-        decode_options = DecodeOptions(
+        self._decode_options = DecodeOptions(
             tuple(columns), fetch.check_crcs, max_rows, max_bytes, max_batch_bytes, max_retained_bytes
         )
-        self._partitions = {
-            tp: TopicPartitionState(tp, _checked_offset(tp, offset), decode_options, (topic_ids or {}).get(tp))
-            for tp, offset in starts.items()
-        }
+        self._partitions: dict[TopicPartition, TopicPartitionState] = {}
+        self.assign(starts, topic_ids)
+        for tp, epoch in (last_epochs or {}).items():
+            self._partitions[tp].last_fetched_epoch = epoch
         self._background = BackgroundTasks(self._system)
         self._fetcher_manager = FetcherManager(
             cluster, fetch, self._background, self._partitions.values(), self._on_fatal_error
         )
         self._offset_fetcher = OffsetFetcher(cluster, self._background, self._fetcher_manager, self._on_fatal_error)
         self._ready: deque[TopicPartitionState] = deque()  # with fetched records to decode
-        self._pending_errors: dict[TopicPartitionState | None, KafkaDirectError] = {}
+        self._pending_errors: dict[TopicPartitionState | None, Exception] = {}
         self._position_moved = False
         self._closed = False
 
@@ -111,10 +112,17 @@ class PartitionConsumer:
         return {tp: state.position for tp, state in self._partitions.items()}
 
     @property
+    def last_epochs(self) -> Mapping[TopicPartition, int]:
+        """The leader epochs of the batches before the positions, for a consumer that resumes there."""
+        return {tp: state.last_returned_epoch for tp, state in self._partitions.items()}
+
+    @property
     def transient_errors(self) -> Mapping[TopicPartition, KafkaDirectError]:
         """The errors that are being retried, by partition."""
         return {
-            tp: state.transient_error for tp, state in self._partitions.items() if state.transient_error is not None
+            tp: state.transient_error
+            for tp, state in list(self._partitions.items())  # other threads read this while partitions are assigned
+            if state.transient_error is not None
         }
 
     def poll(self, seconds: float, wakeup_fds: Collection[int] = ()) -> list[PolledBatch]:
@@ -135,6 +143,15 @@ class PartitionConsumer:
             if self._system.monotonic() >= deadline or any(self._system.readable(fd) for fd in wakeup_fds):
                 return []
             self._fetcher_manager.wait(deadline, wakeup_fds)
+
+    def assign(
+        self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID] | None = None
+    ) -> None:
+        """Read more partitions, from these offsets."""
+        for tp, offset in starts.items():
+            self._partitions[tp] = TopicPartitionState(
+                tp, _checked_offset(tp, offset), self._decode_options, (topic_ids or {}).get(tp)
+            )
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return and fetch nothing of these partitions."""
@@ -182,7 +199,7 @@ class PartitionConsumer:
         for partition in self._pending_errors:
             raise self._pending_errors.pop(partition)
 
-    def _on_fatal_error(self, partition: TopicPartitionState | None, error: KafkaDirectError) -> None:
+    def _on_fatal_error(self, partition: TopicPartitionState | None, error: Exception) -> None:
         """Store an error for ``poll`` to raise; records of the partition that were not returned are fetched again."""
         if partition is not None:
             partition.discard_fetched()
@@ -212,7 +229,7 @@ class PartitionConsumer:
             previous_position = partition.position
             try:
                 rows = partition.read()
-            except KafkaDirectError as error:
+            except Exception as error:  # a lack of memory, too: rows of other partitions must not be lost with it
                 self._on_fatal_error(partition, error)
                 continue
             moved = moved or partition.position > previous_position
@@ -248,7 +265,7 @@ class PartitionConsumer:
                     self._ready.append(partition)
                 else:
                     self._apply(fetcher, sent, fetched, had_space=had_space)
-            except KafkaDirectError as error:
+            except Exception as error:
                 self._on_fatal_error(partition, error)
 
     def _apply(

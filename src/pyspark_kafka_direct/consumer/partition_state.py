@@ -94,11 +94,16 @@ class TopicPartitionState:
 
     def discard_fetched(self) -> None:
         """Discard the records that were fetched but not returned; they are fetched again."""
-        last_fetched_epoch = self.last_fetched_epoch if self.fetch_offset == self.position else UNKNOWN_EPOCH
+        last_fetched_epoch = self.last_returned_epoch
         served_by_leader, out_of_range_responses = self.served_by_leader, self.out_of_range_responses
         self.reset_position(self.position)
         self.last_fetched_epoch, self.served_by_leader = last_fetched_epoch, served_by_leader
         self.out_of_range_responses = out_of_range_responses
+
+    @property
+    def last_returned_epoch(self) -> int:
+        """The leader epoch of the last batch before the position, if it is known."""
+        return self.last_fetched_epoch if self.fetch_offset == self.position else UNKNOWN_EPOCH
 
     @property
     def drained(self) -> bool:
@@ -126,9 +131,12 @@ class TopicPartitionState:
         assert self._decoder is not None
         while (rows := self._decoder.read()) is not None:
             if rows.num_rows:
-                self.position = rows.column("offset")[-1].as_py() + 1
                 columns = self._decode_options.columns
-                return rows if "offset" in columns else rows.select(list(columns))
+                selected = rows if "offset" in columns else rows.select(list(columns))
+                self.position = (
+                    rows.column("offset")[-1].as_py() + 1
+                )  # last: rows that are not returned are fetched again
+                return selected
         self._finish_decoding()
         self.position = self.fetch_offset
         return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.config.client_settings import FetchSettings
-    from pyspark_kafka_direct.log.record_callbacks import LogRecord
+    from pyspark_kafka_direct.log.record_callbacks import LogRecord, LogView
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
@@ -72,10 +72,12 @@ class KafkaBasedLog:
             always is.
         create: How to create the compacted topic if it does not exist: ``partitions`` (1), ``replication_factor`` (the
             cluster's default) and ``configs``. By default the topic has to exist.
-        partitions: Returns whether to read the partition with this number; by default all are read.
+        partitions: Returns whether to read the partition with this number; by default all are read, including those
+            that the topic gets later.
         read_only: If true, the log has no producer and cannot send.
         start_timeout: Seconds within which ``start`` has to read the log.
         initializer: Called by ``start`` after the topic was created and before it is read.
+        view: Internal, for ``KafkaTable``: state that is read again after each error of its callback.
 
     Raises:
         OptionError: A parameter or ``create`` is invalid.
@@ -96,10 +98,16 @@ class KafkaBasedLog:
         read_only: bool = False,
         start_timeout: float = START_TIMEOUT,
         initializer: Callable[[ClusterClient], None] | None = None,
+        view: LogView | None = None,
     ) -> None:
         clients = params if isinstance(params, LogClients) else LogClients.from_params(params, read_only=read_only)
         callbacks = LogCallbacks(
-            on_record=on_record, on_batch=on_batch, on_error=on_error, on_reset=on_reset, columns=tuple(columns)
+            on_record=on_record,
+            on_batch=on_batch,
+            on_error=on_error,
+            on_reset=on_reset,
+            columns=tuple(columns),
+            view=view,
         )
         self.topic = topic
         self._clients = clients
@@ -109,12 +117,14 @@ class KafkaBasedLog:
         self._topic_spec = None if create is None else parse_topic_spec(create)
         self._start_timeout = start_timeout
         self._initializer = initializer
+        self._reads_partition: Callable[[int], bool] = (lambda _: True) if partitions is None else partitions
         self._process_id = os.getpid()
         self._state_changed = self._system.condition()
         self._state = "new"
         self._thread_id: int | None = None
         self._running = False
         self._thread_ended = True
+        self._thread_error: BaseException | None = None
         self._pending_reads = PendingReads(self._system)
         self._send_tracker = SendTracker(self._system)
         self._callback_threads: list[int] = []  # threads that run callbacks of ``send``
@@ -122,7 +132,7 @@ class KafkaBasedLog:
             topic,
             self._cluster,
             partitions,
-            lambda starts: clients.open_consumer(starts, callbacks.columns),
+            lambda start: clients.open_consumer(start, callbacks.columns),
             callbacks,
             self._pending_reads,
             lambda: self._send_tracker.completed_count,
@@ -258,16 +268,17 @@ class KafkaBasedLog:
             BrokerTimeoutError: The timeout expired.
             IllegalLogStateError: The log is not started or stopped, or this is called in one of its own callbacks.
             TypeError: The target is something else, such as the future that ``send_with_receipt`` returns.
-            ValueError: The log does not read the partition, or the metadata has no offset (``acks=0``).
+            ValueError: The log does not read the partition, or the metadata has no offset (``acks=0``). If brokers do
+                not know the partition, this is raised after they have reported so for five seconds.
         """
         self._require_started("wait_for()")
         offsets = _target_offsets(self.topic, target)
         positions = self._worker.positions
         for partition in offsets:
-            if positions and partition not in positions:
+            if partition.topic != self.topic or not self._reads_partition(partition.partition):
                 assigned = ", ".join(map(str, sorted(positions)))
                 raise ValueError(f"{partition} is not read by this log; it reads {assigned}")
-        if all_reached(offsets, positions) and not self._worker.truncation_suspected:
+        if all_reached(offsets, positions) and not (self._worker.truncation_suspected or self._worker.reloading):
             return
         future = LogFuture(self._in_worker_thread, self._system)
         if self._in_worker_thread():
@@ -326,8 +337,9 @@ class KafkaBasedLog:
         self._thread_id = self._system.thread_id()
         try:
             self._worker.run()
-        except BaseException:
+        except BaseException as error:
             _log.exception("the thread of log %s failed", self.topic)
+            self._thread_error = error
         finally:
             self._running = False  # later reads fail at once
             self._fail_pending()
@@ -385,10 +397,10 @@ class KafkaBasedLog:
         # In this order, because the worker changes the positions before the generation.
         log_generation, positions = self._worker.log_generation, self._worker.positions
 
-        def check_truncation(metadata: RecordMetadata) -> None:
+        def on_acknowledged(metadata: RecordMetadata) -> None:
             partition = TopicPartition(metadata.topic, metadata.partition)
-            if 0 <= metadata.offset < positions.get(partition, 0):
-                self._worker.suspect_truncation(partition, metadata.offset, log_generation)
+            if self._reads_partition(metadata.partition):
+                self._worker.on_written(partition, metadata.offset, positions.get(partition), log_generation)
 
         def call_on_done(done: Future[RecordMetadata]) -> None:
             assert on_done is not None
@@ -398,7 +410,7 @@ class KafkaBasedLog:
             finally:
                 self._callback_threads.remove(self._system.thread_id())
 
-        record_future = self._producer.send(self.topic, key, value, on_acknowledged=check_truncation)
+        record_future = self._producer.send(self.topic, key, value, on_acknowledged=on_acknowledged)
         self._send_tracker.track(record_future, self._on_send_completed, None if on_done is None else call_on_done)
         return record_future
 
@@ -464,8 +476,22 @@ class KafkaBasedLog:
         last_error = self._worker.last_error
         return "" if last_error is None else f" Last error: {last_error}"
 
+    def check_thread(self) -> None:
+        """Raise an error if the thread that reads the log has failed, so that nothing follows.
+
+        Raises:
+            IllegalLogStateError: The thread has failed, which is a bug of this package or a lack of memory.
+        """
+        if self._thread_error is not None:
+            raise IllegalLogStateError(
+                f"The thread that reads the log has failed ({self._thread_error!r}), so the log is out of date. Stop "
+                "it, and create another one.",
+                topic=self.topic,
+            ) from self._thread_error
+
     def _require_started(self, operation: str) -> None:
         self._check_process()
+        self.check_thread()
         if self._state == "started" or (self._state == "starting" and self._in_worker_thread()):
             return
         state = "stopped" if self._state == "stopped" else "not started"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.config.client_settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from uuid import UUID
 
     import pyarrow as pa
 
@@ -19,11 +20,22 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 
+class ResumePoint(NamedTuple):
+    """Where a consumer begins to read partitions."""
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[TopicPartition, UUID]
+    last_epochs: Mapping[TopicPartition, int]  # leader epochs of the batches before the offsets, if known
+
+
 class LogConsumer(Protocol):
     """Reads partitions beyond their end offsets; implemented by ``PartitionConsumer``."""
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]: ...
+
+    @property
+    def last_epochs(self) -> Mapping[TopicPartition, int]: ...
 
     @property
     def transient_errors(self) -> Mapping[TopicPartition, KafkaDirectError]: ...
@@ -32,6 +44,9 @@ class LogConsumer(Protocol):
         """Wait for records, or until a descriptor in ``wake`` is readable."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def assign(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID]) -> None:
+        """Read more partitions, from these offsets."""
 
     def close(self) -> None: ...
 
@@ -67,9 +82,15 @@ class LogClients:
 
         return self.producer if self.produce is None else AsyncProducer(self.cluster, self.produce)
 
-    def open_consumer(self, starts: Mapping[TopicPartition, int], columns: Sequence[str]) -> LogConsumer:
+    def open_consumer(self, start: ResumePoint, columns: Sequence[str]) -> LogConsumer:
         from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 
         return PartitionConsumer(
-            self.cluster, self.fetch, starts, columns=columns, max_batch_bytes=self.max_batch_bytes
+            self.cluster,
+            self.fetch,
+            start.offsets,
+            columns=columns,
+            max_batch_bytes=self.max_batch_bytes,
+            topic_ids=start.topic_ids,
+            last_epochs=start.last_epochs,
         )

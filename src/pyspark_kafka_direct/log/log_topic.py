@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.client.admin import create_topic
-from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError, TransientBrokerError
+from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
+from pyspark_kafka_direct.errors import BrokerError, OptionError, TopicNotFoundError, TransientBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
+
+_log = logging.getLogger("pyspark_kafka_direct.log")
 
 _DEFAULT_CONFIGS: Final = {"cleanup.policy": "compact"}
 _FIELDS: Final = ("partitions", "replication_factor", "configs")
@@ -32,7 +35,8 @@ class LogTopicSpec:
 
 class LogTopic(NamedTuple):
     topic_id: UUID | None
-    partitions: list[TopicPartition]
+    partitions: list[TopicPartition]  # those that are read
+    partition_count: int  # of the topic
 
 
 def parse_topic_spec(create: Mapping[str, Any]) -> LogTopicSpec:
@@ -72,13 +76,31 @@ def describe_log_topic(
             "or let the log create it with create={}.",
             topic=topic,
         )
-    partition_numbers = sorted(metadata.partitions)
-    if not partition_numbers:
+    if not metadata.partitions:
         raise TransientBrokerError("The topic has no partitions yet.", topic=topic)
-    selected_numbers = [number for number in partition_numbers if partition_filter is None or partition_filter(number)]
-    if not selected_numbers:
-        raise OptionError(f"partitions selects none of the topic's {len(partition_numbers)} partitions", topic=topic)
-    return LogTopic(metadata.topic_id, [TopicPartition(topic, number) for number in selected_numbers])
+    log_topic = selected_partitions(topic, metadata.topic_id, metadata.partitions, partition_filter)
+    if not log_topic.partitions:
+        raise OptionError(f"partitions selects none of the topic's {len(metadata.partitions)} partitions", topic=topic)
+    return log_topic
+
+
+def selected_partitions(
+    topic: str, topic_id: UUID | None, numbers: Collection[int], partition_filter: Callable[[int], bool] | None
+) -> LogTopic:
+    """Return the partitions with these numbers that are read."""
+    selected = [number for number in sorted(numbers) if partition_filter is None or partition_filter(number)]
+    return LogTopic(topic_id, [TopicPartition(topic, number) for number in selected], len(numbers))
+
+
+def fetch_cleanup_policy(cluster: ClusterClient, topic: str, deadline: Deadline) -> str | None:
+    """Return the topic's ``cleanup.policy``; ``None`` if the principal may not read it."""
+    try:
+        return describe_topic_config(cluster, topic, ["cleanup.policy"], deadline).get("cleanup.policy")
+    except (TransientBrokerError, TopicNotFoundError):
+        raise
+    except BrokerError as error:
+        _log.debug("the cleanup.policy of topic %s is unknown: %s", topic, error)
+        return None
 
 
 def _positive_int(field: str, value: object) -> int:

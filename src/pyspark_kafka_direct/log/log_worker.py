@@ -21,11 +21,12 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
     TruncatedError,
 )
-from pyspark_kafka_direct.log.log_topic import describe_log_topic
+from pyspark_kafka_direct.log.log_clients import ResumePoint
+from pyspark_kafka_direct.log.log_topic import fetch_cleanup_policy
+from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
     Presence,
-    has_later_leader,
     loss_cause,
     lower_end_offsets,
     reread_offset,
@@ -34,19 +35,18 @@ from pyspark_kafka_direct.planning.data_loss import (
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from uuid import UUID
+
+    import pyarrow as pa
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import WakeupSignal
-    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
-    from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.log.log_clients import LogConsumer
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
-    from pyspark_kafka_direct.planning.data_loss import TopicReport
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
@@ -75,7 +75,7 @@ class LogWorker:
         topic: str,
         cluster: ClusterClient,
         partition_filter: Callable[[int], bool] | None,
-        open_consumer: Callable[[Mapping[TopicPartition, int]], LogConsumer],
+        open_consumer: Callable[[ResumePoint], LogConsumer],
         callbacks: LogCallbacks,
         pending_reads: PendingReads,
         count_completed_sends: Callable[[], int],
@@ -84,13 +84,12 @@ class LogWorker:
         self._topic = topic
         self._cluster = cluster
         self._system = cluster.pool.system
-        self._partition_filter = partition_filter
+        self._observer = TopicObserver(cluster, topic, partition_filter)
         self._new_consumer = open_consumer
         self._callbacks = callbacks
         self._pending_reads = pending_reads
         self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
-        self._witnesses = cluster.replica_witnesses(topic)
         self._signal: WakeupSignal | None = None
         self._consumer: LogConsumer | None = None
         self._topic_id: UUID | None = None
@@ -98,12 +97,14 @@ class LogWorker:
         self._stopping = False
         self._request_backoff = _Backoff(cluster)
         self._poll_backoff = _Backoff(cluster)
-        self._absence_check: AbsenceCheck | None = None  # while brokers do not know the topic, or have another id
-        self._checked_partition: TopicPartition | None = None  # by ``_absence_check``
+        self._refresh_at = 0.0  # when to look for added partitions, if nothing else does
+        self._last_epochs: Mapping[TopicPartition, int] = {}  # of the batches before the positions
+        self._written: dict[TopicPartition, int] = {}  # generations in which this log wrote to partitions
         self._reported_missing = False
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None
         self._suspected_truncation: _SuspectedTruncation | None = None
+        self.reloading = False  # a view is read again; until it is complete, no read completes
         self.log_generation = 0  # grows with each truncation and recreation
         self._completions: deque[tuple[LogFuture, BaseException | None]] = deque()
         self.positions: Mapping[TopicPartition, int] = {}  # next offsets to deliver; replaced, never changed
@@ -117,6 +118,17 @@ class LogWorker:
         """Start the next iteration at once; callable from any thread."""
         if self._signal is not None:
             self._signal.set()
+
+    def on_written(self, partition: TopicPartition, offset: int, position: int | None, log_generation: int) -> None:
+        """Report where a record of this log was written; callable from any thread.
+
+        ``log_generation``, and the position that the partition had (None if it was not read), are from before the
+        record was sent.
+        """
+        if position is None:
+            self._written[partition] = log_generation
+        elif 0 <= offset < position:
+            self.suspect_truncation(partition, offset, log_generation)
 
     def suspect_truncation(self, partition: TopicPartition, offset: int, log_generation: int) -> None:
         """Report that a record of this log was written at an offset already read; callable from any thread."""
@@ -200,57 +212,89 @@ class LogWorker:
             self._open_consumer()
         if self.truncation_suspected:
             self._resolve_suspected_truncation()
-        if has_active or self._is_stalled():
-            self._fetch_end_offsets(has_active=has_active)
+        self._find_unknown_partitions()
+        needs_ends = has_active or (self.reloading and self._pending_reads.ends is None)
+        if needs_ends or self._is_stalled():
+            self._fetch_end_offsets(needs_ends=needs_ends)
             self._reported_missing = False
+        elif self._system.monotonic() >= self._refresh_at:
+            self._reopen_or_extend(self._describe_topic(self._deadline()))
 
     def _open_consumer(self) -> None:
         """Start reading, or resume at the last positions if the topic id is unchanged."""
         deadline = self._deadline()
         topic = self._describe_topic(deadline)
-        if self._is_recreated(topic):
+        if is_recreated(topic, self._topic_id, self.positions):
             self._on_topic_recreated(topic)
-        starts = dict(self.positions)
-        if not starts:
-            requested = dict.fromkeys(topic.partitions, EARLIEST)
-            starts = dict(
-                confirmed_starts(
-                    lambda: self._cluster.offsets(requested, deadline=deadline),
-                    lambda topics: self._cluster.raise_epoch_floors(topics, deadline=deadline),
-                )
-            )
-        self._consumer = self._new_consumer(starts)
+        self._callbacks.check_topic(topic, fetch_cleanup_policy(self._cluster, self._topic, deadline))
+        starts = {**self.positions, **self._log_starts(topic, deadline)}
+        last_epochs = {tp: epoch for tp, epoch in self._last_epochs.items() if tp in self.positions}
+        self._consumer = self._new_consumer(ResumePoint(starts, _topic_ids(topic, starts), last_epochs))
         self._topic_id = topic.topic_id
         self.positions = starts
         self._progress_at = self._system.monotonic()
 
+    def _log_starts(self, topic: LogTopic, deadline: Deadline) -> Mapping[TopicPartition, int]:
+        """Return the log starts of the partitions that are not read yet."""
+        requested = {tp: EARLIEST for tp in topic.partitions if tp not in self.positions}
+        if not requested:
+            return {}
+        return confirmed_starts(
+            lambda: self._cluster.offsets(requested, deadline=deadline),
+            lambda topics: self._cluster.raise_epoch_floors(topics, deadline=deadline),
+        )
+
     def _describe_topic(self, deadline: Deadline) -> LogTopic:
-        """Return the topic; another id or fewer partitions than before are accepted once several brokers confirm it."""
-        topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
-        if self._topic_id not in (None, topic.topic_id):
-            if self._check_presence(deadline) is not Presence.RECREATED:
-                raise TransientBrokerError(
-                    f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {self._topic_id}. "
-                    "Other brokers are asked.",
-                    topic=self._topic,
-                )
-        elif missing := self._missing_partition(topic):
-            if self._check_presence(deadline, missing.partition) is not Presence.ABSENT:
-                raise TransientBrokerError(
-                    "A broker reports that the topic has no such partition. Other brokers are asked.",
-                    topic=self._topic,
-                    partition=missing.partition,
-                )
-        else:
-            self._absence_check = None
+        topic = self._observer.describe(self._topic_id, self.positions, deadline)
+        self._refresh_at = self._system.monotonic() + self._cluster.settings.metadata_max_age_ms / 1000
         return topic
 
-    def _missing_partition(self, topic: LogTopic) -> TopicPartition | None:
-        return next((partition for partition in self.positions if partition not in topic.partitions), None)
+    def _reopen_or_extend(self, topic: LogTopic) -> bool:
+        """Read a recreated topic from its beginning, and added partitions, too; return whether it was recreated."""
+        if is_recreated(topic, self._topic_id, self.positions):
+            self._reopen()
+            return True
+        self._callbacks.check_partition_count(topic)
+        starts = self._log_starts(topic, self._deadline())
+        if starts:
+            assert self._consumer is not None
+            _log.info("topic %s has got more partitions: %s", self._topic, ", ".join(map(str, sorted(starts))))
+            self._consumer.assign(starts, _topic_ids(topic, starts))
+            self.positions = {**self.positions, **starts}
+        return False
 
-    def _is_recreated(self, topic: LogTopic) -> bool:
-        """Return whether this is another topic: it has another id, or without ids, it lacks a partition."""
-        return self._topic_id not in (None, topic.topic_id) or self._missing_partition(topic) is not None
+    def _reopen(self) -> None:
+        self._close_consumer()
+        self._open_consumer()
+
+    def _find_unknown_partitions(self) -> None:
+        """Find partitions that are not read yet, but that pending reads wait for or that have records of this log."""
+        unknown = self._pending_reads.missing_offsets(self.positions).keys() - self.positions.keys()
+        unknown |= self._written_partitions()
+        if not unknown:
+            return
+        deadline = self._deadline()
+        if self._reopen_or_extend(self._describe_topic(deadline)):
+            return
+        for tp in sorted(unknown - self.positions.keys()):
+            if self._observer.check_presence(self._topic_id, deadline, tp.partition) is not Presence.ABSENT:
+                raise TransientBrokerError(
+                    "A broker reports that the topic has no such partition. Other brokers are asked.",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                )
+            self._written.pop(tp, None)
+            assigned = ", ".join(map(str, sorted(self.positions)))
+            error = ValueError(f"{tp} is not read by this log; it reads {assigned}")
+            self._complete(self._pending_reads.pop_waiting_for(tp), error)
+
+    def _written_partitions(self) -> set[TopicPartition]:
+        generation = self.log_generation
+        return {
+            tp
+            for tp, written_in in list(self._written.items())
+            if written_in == generation and tp not in self.positions
+        }
 
     def _on_topic_recreated(self, topic: LogTopic) -> None:
         error = TopicRecreatedError(
@@ -258,16 +302,22 @@ class LogWorker:
             topic=self._topic,
         )
         error.topic_id = self._topic_id = topic.topic_id
-        self._absence_check = None
+        self._observer.forget_contradictions()
         self._callbacks.report_reset(error)
-        self.positions = {}
-        self._start_new_generation(error)
+        self._begin_reload(error)
 
-    def _fetch_end_offsets(self, *, has_active: bool) -> None:
+    def _fetch_end_offsets(self, *, needs_ends: bool) -> None:
         """Fetch high watermarks, so that a ``read_committed`` log waits for open transactions to end."""
-        ends = self._confirmed_ends(self._deadline())
-        if ends is None:
-            return
+        deadline = self._deadline()
+        while True:
+            ends, added, recreated = self._observer.fetch_ends(self._topic_id, self.positions, deadline)
+            if recreated:
+                self._reopen()
+                return
+            if added is None:
+                break
+            if self._reopen_or_extend(added):
+                return
         self._progress_at = self._system.monotonic()
         lower_ends = lower_end_offsets(self._end_offsets, ends)
         self._end_offsets = {**self._end_offsets, **ends}
@@ -281,40 +331,8 @@ class LogWorker:
                 partition=tp.partition,
                 offset=self.positions[tp],
             )
-        elif has_active:
+        elif needs_ends:
             self._pending_reads.ends = ends
-
-    def _confirmed_ends(self, deadline: Deadline) -> dict[TopicPartition, int] | None:
-        """Return the ends that the current leaders report; None if the topic was recreated."""
-        requested = dict.fromkeys(self.positions, LATEST)
-        while True:
-            leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
-            ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
-            reports, unsettled = self._witnesses.ask(requested, self._topic_id, deadline)
-            epochs = {tp: leader.epoch for tp, leader in leaders.items()}
-            is_current = leaders.keys() == requested.keys() and not has_later_leader(epochs, self._topic_id, reports)
-            if is_current:
-                break
-            self._cluster.use_next_broker()
-            self._cluster.topics([self._topic], deadline=deadline)
-        # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic.
-        if unsettled is None and self._has_partitions(reports):
-            self._absence_check = None
-            return ends
-        if self._is_recreated(self._describe_topic(deadline)):
-            self._close_consumer()
-            self._open_consumer()
-            return None
-        if unsettled is not None:
-            raise unsettled
-        return ends
-
-    def _has_partitions(self, reports: Iterable[TopicReport]) -> bool:
-        """Return whether brokers know the topic and, if it has no id, all partitions that are read."""
-        known = [report.leader_epochs for report in reports if report.leader_epochs is not None]
-        if self._topic_id is not None:
-            return bool(known)
-        return bool(known) and all(tp.partition in epochs for epochs in known for tp in self.positions)
 
     def _is_stalled(self) -> bool:
         return self._pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS
@@ -323,10 +341,7 @@ class LogWorker:
         """Find out whether the topic was recreated or the log truncated; the consumer detects the latter."""
         suspected = self._suspected_truncation
         assert suspected is not None
-        deadline = self._deadline()
-        if self._is_recreated(self._describe_topic(deadline)):
-            self._close_consumer()
-            self._open_consumer()
+        if self._reopen_or_extend(self._describe_topic(self._deadline())):
             return
         error = _truncated_error(suspected.partition, suspected.offset)
         if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:
@@ -336,6 +351,12 @@ class LogWorker:
     def _complete_reached_reads(self) -> None:
         if self.truncation_suspected:
             return
+        if self.reloading:
+            if not self._pending_reads.are_ends_reached(self.positions):
+                return
+            if self._callbacks.view is not None:
+                self._callbacks.view.end_reload()
+            self.reloading = False
         self._complete(self._pending_reads.pop_reached(self.positions), None)
 
     def _poll(self) -> None:
@@ -348,14 +369,32 @@ class LogWorker:
         except DataLossError as error:
             self._data_loss = error
             return
-        callback_errors = [self._callbacks.deliver(partition, rows) for partition, rows in batches]
-        positions = dict(self._consumer.positions)
-        if positions != self.positions:
-            self.positions = positions
-            self._progress_at = self._system.monotonic()
-        for callback_error in callback_errors:
-            if callback_error is not None:
-                self._complete(self._pending_reads.pop_active(), callback_error)
+        try:
+            callback_error = self._deliver(batches)
+            if callback_error is not None and self._callbacks.view is not None:
+                self._close_consumer()
+                self._begin_reload(callback_error)
+                raise callback_error
+        finally:
+            if self._consumer is not None and (positions := dict(self._consumer.positions)) != self.positions:
+                self.positions = positions
+                self._progress_at = self._system.monotonic()
+        if callback_error is not None:
+            self._complete(self._pending_reads.pop_active(), callback_error)
+
+    def _deliver(self, batches: Sequence[tuple[TopicPartition, pa.RecordBatch]]) -> BaseException | None:
+        """Pass rows to the callbacks; return the first error that a callback raised."""
+        first_error: BaseException | None = None
+        for index, (partition, rows) in enumerate(batches):
+            try:
+                first_error = self._callbacks.deliver(partition, rows) or first_error
+            except BaseException:  # these rows and the following ones are fetched again
+                first_rows = dict(reversed(batches[index:]))
+                for tp, later in first_rows.items():
+                    assert self._consumer is not None
+                    self._consumer.seek(tp, later.column("offset")[0].as_py())
+                raise
+        return first_error
 
     def _deadline(self) -> Deadline:
         max_seconds = self._cluster.settings.default_api_timeout_ms / 1000
@@ -401,10 +440,10 @@ class LogWorker:
         assert error.partition is not None
         if self._callbacks.report_reset(error):
             self._close_consumer()
-            self.positions = {}
+            self._begin_reload(error)
         else:
             self._seek(TopicPartition(error.topic, error.partition), offset)
-        self._start_new_generation(error)
+            self._start_new_generation(error)
 
     def _seek(self, partition: TopicPartition, offset: int) -> None:
         assert self._consumer is not None
@@ -415,10 +454,19 @@ class LogWorker:
     def _close_consumer(self) -> None:
         self._data_loss = None
         if self._consumer is not None:
+            self._last_epochs = dict(self._consumer.last_epochs)
             self._consumer.close()
             self._consumer = None
 
-    def _start_new_generation(self, error: KafkaDirectError) -> None:
+    def _begin_reload(self, error: BaseException) -> None:
+        """Read the log from its beginning."""
+        if self._callbacks.view is not None:
+            self.reloading = True  # before the positions change, which threads read that wait for an offset
+            self._callbacks.view.begin_reload()
+        self.positions = {}
+        self._start_new_generation(error)
+
+    def _start_new_generation(self, error: BaseException) -> None:
         """Fail active reads; the positions have to be changed before."""
         self._end_offsets = {}
         self.log_generation += 1
@@ -429,7 +477,7 @@ class LogWorker:
         # Brokers learn of a new topic, and of all topics after a restart, with a delay.
         may_be_new = self._topic_id is None and self._system.monotonic() < self._started_at + _NEW_TOPIC_SECONDS
         try:
-            presence = self._check_presence(self._deadline())
+            presence = self._observer.check_presence(self._topic_id, self._deadline())
         except (TransientBrokerError, TimeoutError):
             return
         if presence is Presence.ABSENT and not may_be_new:
@@ -437,13 +485,6 @@ class LogWorker:
                 self._reported_missing = True
                 self._callbacks.report_error(error)
             self._complete(self._pending_reads.pop_active(), error)
-
-    def _check_presence(self, deadline: Deadline, number: int = 0) -> Presence:
-        partition = TopicPartition(self._topic, number)
-        if self._absence_check is None or self._checked_partition != partition:
-            self._absence_check = self._cluster.absence_check({partition: self._topic_id})
-            self._checked_partition = partition
-        return self._absence_check.step(deadline)[partition]
 
     def _complete(self, futures: Sequence[LogFuture], error: BaseException | None) -> None:
         # Callbacks may take long and may request more reads. If a callback hangs, another thread can complete
@@ -502,3 +543,7 @@ def _truncated_error(partition: TopicPartition, end: int) -> TruncatedError:
         partition=partition.partition,
         offset=end,
     )
+
+
+def _topic_ids(topic: LogTopic, partitions: Collection[TopicPartition]) -> dict[TopicPartition, UUID]:
+    return {} if topic.topic_id is None else dict.fromkeys(partitions, topic.topic_id)

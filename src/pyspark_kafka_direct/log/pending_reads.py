@@ -135,17 +135,27 @@ class PendingReads:
                     missing[partition] = max(offset, missing.get(partition, offset))
         return missing
 
+    def are_ends_reached(self, positions: Offsets) -> bool:
+        return self.ends is not None and all_reached(self.ends, positions)
+
     def pop_reached(self, positions: Offsets) -> list[LogFuture]:
         """Remove the reads that are done, in the order in which they were added."""
         with self._lock:
             futures: list[LogFuture] = []
-            if self.ends is not None and all_reached(self.ends, positions):
+            if self.are_ends_reached(positions):
                 futures += [read.future for read in self._active_reads]
                 self._active_reads, self.ends = [], None
             futures += [read.future for read in self._reads_past_offsets if all_reached(read.offsets, positions)]
             self._reads_past_offsets = [
                 read for read in self._reads_past_offsets if not all_reached(read.offsets, positions)
             ]
+            return futures
+
+    def pop_waiting_for(self, partition: TopicPartition) -> list[LogFuture]:
+        """Remove the reads past an offset of a partition."""
+        with self._lock:
+            futures = [read.future for read in self._reads_past_offsets if partition in read.offsets]
+            self._reads_past_offsets = [read for read in self._reads_past_offsets if partition not in read.offsets]
             return futures
 
     def pop_active(self) -> list[LogFuture]:

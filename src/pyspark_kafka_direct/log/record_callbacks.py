@@ -6,8 +6,9 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
+from pyspark_kafka_direct.config.option_messages import warn_once
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.records.columns import binary_values, integer_values
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
@@ -52,6 +54,22 @@ class LogRecord(NamedTuple):
 _new_record: Callable[[Iterable[Any]], LogRecord] = partial(tuple.__new__, LogRecord)
 
 
+class LogView(Protocol):
+    """State that is made of all records of a log; implemented by ``KafkaTable``."""
+
+    def cleanup_policy_error(self, cleanup_policy: str) -> KafkaDirectError:
+        """Return the error for a topic whose records expire."""
+
+    def check_partition_count(self, topic: LogTopic) -> None:
+        """Raise an error if the topic cannot be read with its number of partitions."""
+
+    def begin_reload(self) -> None:
+        """Discard what was read; the log is read again from its beginning."""
+
+    def end_reload(self) -> None:
+        """Everything was read again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCallbacks:
     """The user's callbacks of a log, which all run in the log's thread."""
@@ -61,6 +79,7 @@ class LogCallbacks:
     on_error: Callable[[KafkaDirectError], None] | None = None
     on_reset: Callable[[KafkaDirectError], bool | None] | None = None
     columns: Sequence[str] = LOG_COLUMNS
+    view: LogView | None = None
 
     def __post_init__(self) -> None:
         if self.on_record is not None and self.on_batch is not None:
@@ -70,17 +89,38 @@ class LogCallbacks:
                 "columns selects the columns of batches for on_batch; records of on_record have all fields"
             )
 
+    def check_topic(self, topic: LogTopic, cleanup_policy: str | None) -> None:
+        """Check a topic before it is read; ``None`` is a policy that the principal may not read."""
+        if cleanup_policy not in (None, "compact"):
+            assert cleanup_policy is not None
+            if self.view is not None:
+                raise self.view.cleanup_policy_error(cleanup_policy)
+            warn_once(
+                f"topic {topic.partitions[0].topic} has cleanup.policy={cleanup_policy}, so records expire that a log "
+                "may need when it starts again. Set cleanup.policy=compact on the topic."
+            )
+        self.check_partition_count(topic)
+
+    def check_partition_count(self, topic: LogTopic) -> None:
+        """Check a topic that has got more partitions."""
+        if self.view is not None:
+            self.view.check_partition_count(topic)
+
     def deliver(self, partition: TopicPartition, rows: pa.RecordBatch) -> BaseException | None:
-        """Pass each row to its callback once; return the first error that it raised."""
+        """Pass each row to its callback once; return the first error that it raised.
+
+        An error that is raised means that no row was passed: the memory did not suffice to convert them.
+        """
         first_error: BaseException | None = None
         if self.on_batch is not None:
             try:
                 self.on_batch(partition, rows)
             except BaseException as error:
-                _log.exception("on_batch raised an error for rows of %s; reading continues", partition)
+                if self.view is None:
+                    _log.exception("on_batch raised an error for rows of %s; reading continues", partition)
                 first_error = error
         elif self.on_record is not None:
-            for record in to_log_records(partition, rows):
+            for record in list(to_log_records(partition, rows)):
                 try:
                     self.on_record(record)
                 except BaseException as error:
@@ -103,6 +143,8 @@ class LogCallbacks:
     def report_reset(self, error: KafkaDirectError) -> bool:
         """Report that records which were read are lost; return whether to read from the beginning."""
         _log.warning("records that were read are lost: %s", error)
+        if self.view is not None:
+            return True
         if self.on_reset is None:
             return False
         try:

@@ -84,7 +84,9 @@ def test_a_truncated_log(three: EmbeddedKafka, bench: Workbench) -> None:
     Pending reads get an error, the log calls ``on_reset`` and resumes at the truncation offset, and the table is read
     again.
     """
-    topic = bench.make_topic(replication=2, unclean_leader_election_enable="true", min_insync_replicas=1)
+    topic = bench.make_topic(
+        replication=2, cleanup_policy="compact", unclean_leader_election_enable="true", min_insync_replicas=1
+    )
     write(bench, topic, b"old", range(10))
     leading = bench.leader(topic)
     behind = next(node for node in bench.replicas(topic) if node != leading)

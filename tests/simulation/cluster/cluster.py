@@ -65,6 +65,7 @@ class SimulatedCluster:
         self.brokers = {broker_id: SimulatedBroker(self, broker_id) for broker_id in range(1, brokers + 1)}
         self.topics: dict[str, SimulatedTopic] = {}  # that exist now
         self.absent_topics: dict[str, int] = {}  # deleted ones that are created again later, with numbers of partitions
+        self.deleted_configs: dict[str, dict[str, str]] = {}  # of deleted topics, which are created again with them
         self.unauthorized: dict[str, tuple[float, int]] = {}  # by topic: until when, and the error code
         self.image = ClusterImage(0, {}, {}, tuple(self.brokers))
         self.generations_by_id: dict[UUID, int] = {}  # of all topics that ever existed
@@ -127,6 +128,7 @@ class SimulatedCluster:
         if topic is None:
             return False
         topic.deleted = True
+        self.deleted_configs[name] = topic.configs
         self.oracle.topic_deleted(name, topic.generation, self.world.now)
         self.world.trace("topic deleted", name, topic.generation)
         self.publish()

@@ -59,7 +59,7 @@ def heal(cluster: SimulatedCluster) -> None:
 
 
 def create_topic(cluster: SimulatedCluster, topic: str, partitions: int = 1) -> None:
-    cluster.create_topic(topic, partitions)
+    cluster.create_topic(topic, partitions, configs=cluster.deleted_configs.get(topic))
 
 
 def delete_topic(cluster: SimulatedCluster, topic: str) -> None:
@@ -92,7 +92,7 @@ def deny_topic(cluster: SimulatedCluster, topic: str, seconds: float, error_code
 def _create_absent_topic(cluster: SimulatedCluster, topic: str) -> None:
     partitions = cluster.absent_topics.pop(topic, None)
     if partitions is not None:
-        cluster.create_topic(topic, partitions)
+        cluster.create_topic(topic, partitions, configs=cluster.deleted_configs.get(topic))
 
 
 # Elections.

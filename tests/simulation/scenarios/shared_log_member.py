@@ -93,6 +93,11 @@ class LogMember:
         self._check_threads()
         self.ended = True
 
+    @property
+    def _is_rejected(self) -> bool:
+        """Whether this is a table whose topic has got more partitions."""
+        return self._table is not None and self._truth.partition_count > len(self._log.positions)
+
     def _thread_numbers(self) -> range:
         return range(len(self.values["threads"]))
 
@@ -117,17 +122,19 @@ class LogMember:
                     self._log.start()
             except (KafkaDirectError, _CallbackError) as error:
                 self._check_time("start()", started, self._start_timeout(quiet=quiet) + _START_SLACK)
-                if isinstance(error, IllegalLogStateError):
+                is_rejected = self._is_rejected and isinstance(error, IllegalLogStateError)
+                if isinstance(error, IllegalLogStateError) and not is_rejected:
                     raise
                 if quiet and isinstance(error, TopicNotFoundError) and not self._truth.exists:
                     return False
-                if quiet and not isinstance(error, (_CallbackError, DataLossError)):
+                if quiet and not is_rejected and not isinstance(error, (_CallbackError, DataLossError)):
                     self._violations.append(f"start() fails though no fault is left: {error!r}")
                     return False
                 self._new_session()
                 self.process.sleep(0.5)
                 continue
             self._check_complete(visible)
+            self._opened_with = (self._truth.generation, self._log.partition_count)
             return True
 
     def _build(self) -> None:
@@ -196,7 +203,7 @@ class LogMember:
                 with self.environment.world.operation():
                     getattr(self, f"_{step['kind']}")(step)
             except IllegalLogStateError:
-                if not self._is_stopped:
+                if not self._is_stopped and not self._is_rejected:
                     raise
                 return
             except KafkaDirectError as error:
@@ -244,9 +251,9 @@ class LogMember:
         try:
             self._log.wait_for(metadata, step["timeout"])
         except ValueError:
-            if metadata.partition < self.environment.plan.parameters["partitions"] and not self._truth.was_recreated:
+            if not self._truth.was_recreated:
                 raise
-            return  # of a partition that was added
+            return  # the recreated topic has fewer partitions
         except _CallbackError:
             return
         finally:
@@ -327,9 +334,20 @@ class LogMember:
                 if not self._truth.exists:
                     return False
                 error = raised
+            except IllegalLogStateError:
+                if self._is_rejected:
+                    return False
+                raise
             except (KafkaDirectError, _CallbackError) as raised:
                 error = raised
             else:
+                generation, count = self._opened_with
+                if (
+                    self._table is not None
+                    and generation == self._truth.generation
+                    and self._log.partition_count > count
+                ):
+                    self._violations.append("a table does not reject partitions that its topic has got")
                 return True
             self.process.sleep(1.0)
         self._violations.append(f"read_to_end fails though no fault is left: {error!r}")

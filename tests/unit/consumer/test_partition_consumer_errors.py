@@ -19,6 +19,7 @@ from tests.unit.consumer.polling import (
 )
 from tests.unit.records.batches import Batch, Rec
 
+from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     CorruptRecordError,
@@ -408,6 +409,65 @@ def test_corrupt_records_are_reported_after_good_ones(cluster: FakeCluster) -> N
         assert consumer.positions == {ONE: 3, TWO: 1}
         log.batches[-1] = good
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [3, 4]}
+
+
+def test_rows_of_a_partition_are_returned_although_memory_lacks_for_another(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tp in (ONE, TWO, THREE):
+        cluster.logs[tp].append(3)
+    read = TopicPartitionState.read
+    failing = [TWO, THREE]
+
+    def read_or_fail(self: TopicPartitionState) -> Any:
+        if self.tp in failing:
+            failing.remove(self.tp)
+            raise MemoryError
+        return read(self)
+
+    monkeypatch.setattr(TopicPartitionState, "read", read_or_fail)
+    with cluster.consumer({ONE: 0, TWO: 0, THREE: 0}) as consumer:
+        found: dict[TopicPartition, list[int]] = {}
+        errors = 0
+        while sum(map(len, found.values())) < 9:
+            try:
+                for tp, numbers in offsets(consumer.poll(1)).items():
+                    found.setdefault(tp, []).extend(numbers)
+            except MemoryError:
+                errors += 1
+        assert found == {tp: [0, 1, 2] for tp in (ONE, TWO, THREE)}
+        assert errors == 2
+
+
+def test_memory_that_lacks_for_one_partition_of_a_response(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tp in (ONE, TWO, THREE):
+        cluster.logs[tp].append(3)
+    feed = TopicPartitionState.feed
+    failing = [ONE]
+
+    def feed_or_fail(self: TopicPartitionState, fetched: Any) -> bool:
+        if self.tp in failing:
+            failing.remove(self.tp)
+            raise MemoryError
+        return feed(self, fetched)
+
+    monkeypatch.setattr(TopicPartitionState, "feed", feed_or_fail)
+    with cluster.consumer({ONE: 0, TWO: 0, THREE: 0}) as consumer:
+        poll_until_error(consumer, MemoryError)
+        assert poll_until(consumer, at_end(cluster, consumer))[ONE] == [0, 1, 2]
+
+
+def test_a_consumer_can_be_given_more_partitions(cluster: FakeCluster) -> None:
+    cluster.logs[ONE].append(2)
+    cluster.logs[TWO].append(5)
+    with cluster.consumer({ONE: 0}) as consumer:
+        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0, 1]}
+        consumer.assign({TWO: 3})
+        assert consumer.positions == {ONE: 2, TWO: 3}
+        cluster.logs[ONE].append(1)
+        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [2], TWO: [3, 4]}
 
 
 def test_bytes_without_a_complete_batch_are_corrupt(cluster: FakeCluster) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pyspark_kafka_direct.errors import KafkaDirectError
+    from pyspark_kafka_direct.log.log_clients import ResumePoint
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 TOPIC = "settings"
@@ -65,6 +66,8 @@ class FakeCluster:
         timeouts: The timeouts of the requests in seconds.
         consumers: All that were opened.
         on_floors: Called when brokers are asked for the leader.
+        cleanup_policy: The topic's.
+        max_records: Of consumers that are opened.
         on_request: Called after each request was recorded.
         reports: What the brokers of replicas report next, instead of the current state; the last one remains.
         unsettled: Why the reports do not suffice.
@@ -83,6 +86,9 @@ class FakeCluster:
         self.timeouts: list[float] = []
         self.consumers: list[FakeLogConsumer] = []
         self.on_floors: Callable[[], object] = lambda: None
+        self.max_records = 1000
+        self.nodes = {1: Node(1, "broker", 1)}
+        self.cleanup_policy = "compact"
         self.on_request: Callable[[], object] = lambda: None
         self.epochs = dict.fromkeys(self.starts, 3)
         self.reports: list[list[TopicReport]] = []
@@ -119,6 +125,10 @@ class FakeCluster:
     def known_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLeader]:
         return {each: PartitionLeader(Node(1, "broker", 1), self.epochs.get(each, 0)) for each in partitions}
 
+    def call_any_broker(self, call: object, deadline: Deadline, tries: int) -> dict[str, str]:
+        self._record_request("config")
+        return {"cleanup.policy": self.cleanup_policy}
+
     def use_next_broker(self) -> None:
         pass
 
@@ -146,14 +156,18 @@ class FakeCluster:
     def write(self, count: int = 1, partition: int = 0) -> None:
         self.ends[tp(partition)] += count
 
+    def add_partition(self, *, start: int = 0, end: int = 0) -> None:
+        added = tp(len(self.ends))
+        self.starts[added], self.ends[added] = start, end
+
     def recreate(self, partitions: int = 1) -> None:
         assert self.topic_id is not None
         self.topic_id = UUID(int=self.topic_id.int + 1)
         self.starts = dict.fromkeys(map(tp, range(partitions)), 0)
         self.ends = dict(self.starts)
 
-    def open_consumer(self, starts: Mapping[TopicPartition, int]) -> FakeLogConsumer:
-        self.consumers.append(FakeLogConsumer(self, starts))
+    def open_consumer(self, start: ResumePoint) -> FakeLogConsumer:
+        self.consumers.append(FakeLogConsumer(self, start))
         return self.consumers[-1]
 
 
@@ -165,15 +179,17 @@ class FakeLogConsumer:
         before_poll: Called at the beginning of each poll.
     """
 
-    def __init__(self, cluster: FakeCluster, starts: Mapping[TopicPartition, int]) -> None:
+    def __init__(self, cluster: FakeCluster, start: ResumePoint) -> None:
         self._cluster = cluster
+        self.start = start
         self.topic_id = cluster.topic_id
-        self.positions: dict[TopicPartition, int] = dict(starts)
+        self.positions: dict[TopicPartition, int] = dict(start.offsets)
+        self.last_epochs: dict[TopicPartition, int] = dict.fromkeys(start.offsets, 2)
         self.transient_errors: dict[TopicPartition, KafkaDirectError] = {}
         self.failures: list[BaseException] = []
         self.before_poll: Callable[[], None] = lambda: None
         self.polls: list[float] = []
-        self.max_records = 1000
+        self.max_records = cluster.max_records
         self.closed = False
 
     def poll(self, seconds: float, wake: Collection[int] = ()) -> list[tuple[TopicPartition, pa.RecordBatch]]:
@@ -195,6 +211,9 @@ class FakeLogConsumer:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
+
+    def assign(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID]) -> None:
+        self.positions.update(starts)
 
     def close(self) -> None:
         self.closed = True

@@ -42,7 +42,7 @@ def test_existing_records_are_read_first(cluster: FakeCluster) -> None:
     harness.run_until_done(initial_read)
     assert initial_read.exception() is None
     assert harness.delivered == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
-    assert cluster.requests == ["topics", "start", *END_OFFSET_REQUESTS]
+    assert cluster.requests == ["topics", "config", "start", *END_OFFSET_REQUESTS]
 
 
 def test_a_log_without_new_records_is_never_polled() -> None:

@@ -1,0 +1,142 @@
+"""What brokers report about the topic of a log: its partitions, its ends, and whether it was deleted or recreated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_kafka_direct.errors import TransientBrokerError
+from pyspark_kafka_direct.log.log_topic import describe_log_topic, selected_partitions
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import Presence, has_later_leader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from uuid import UUID
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.witnesses import AbsenceCheck
+    from pyspark_kafka_direct.log.log_topic import LogTopic
+    from pyspark_kafka_direct.planning.data_loss import TopicReport
+
+
+class LogEnds(NamedTuple):
+    """The ends of a log, as of a time after the request."""
+
+    ends: dict[TopicPartition, int]  # high watermarks
+    added: LogTopic | None = None  # the topic if it has partitions without an end here
+    recreated: bool = False  # then there are no ends
+
+
+class TopicObserver:
+    """Asks brokers about a topic. Its state is what they contradict each other about."""
+
+    def __init__(
+        self, cluster: ClusterClient, topic: str, partition_filter: Callable[[int], bool] | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partition_filter = partition_filter
+        self._partition_count = 0  # as described last
+        self._witnesses = cluster.replica_witnesses(topic)
+        # Of partitions that a broker does not know; partition 0 stands for the topic.
+        self._absence_checks: dict[TopicPartition, AbsenceCheck] = {}
+
+    def describe(self, topic_id: UUID | None, partitions: Collection[TopicPartition], deadline: Deadline) -> LogTopic:
+        """Return the topic; another id or fewer partitions than before are accepted once several brokers confirm it."""
+        topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
+        if topic_id not in (None, topic.topic_id):
+            if self.check_presence(topic_id, deadline) is not Presence.RECREATED:
+                raise TransientBrokerError(
+                    f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {topic_id}. "
+                    "Other brokers are asked.",
+                    topic=self._topic,
+                )
+        elif missing := _missing_partition(topic, partitions):
+            if self.check_presence(topic_id, deadline, missing.partition) is not Presence.ABSENT:
+                raise TransientBrokerError(
+                    "A broker reports that the topic has no such partition. Other brokers are asked.",
+                    topic=self._topic,
+                    partition=missing.partition,
+                )
+        else:
+            self._end_checks(topic.partitions)
+        self._partition_count = topic.partition_count
+        return topic
+
+    def fetch_ends(self, topic_id: UUID | None, partitions: Collection[TopicPartition], deadline: Deadline) -> LogEnds:
+        """Return the ends that the current leaders report: high watermarks, also of a ``read_committed`` log."""
+        requested = dict.fromkeys(partitions, LATEST)
+        while True:
+            leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
+            ends = self._cluster.offsets(requested, isolation_level="read_uncommitted", deadline=deadline)
+            reports, unsettled = self._witnesses.ask(requested, topic_id, deadline)
+            epochs = {tp: leader.epoch for tp, leader in leaders.items()}
+            if leaders.keys() == requested.keys() and not has_later_leader(epochs, topic_id, reports):
+                break
+            self._cluster.use_next_broker()
+            self._cluster.topics([self._topic], deadline=deadline)
+        # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic.
+        if unsettled is not None or not _have_partitions(reports, topic_id, partitions):
+            topic = self.describe(topic_id, partitions, deadline)
+            if is_recreated(topic, topic_id, partitions):
+                return LogEnds({}, recreated=True)
+            if unsettled is not None:
+                raise unsettled
+        self._end_checks(partitions)
+        reported = self._reported_partitions(reports, topic_id)
+        if reported.partition_count <= self._partition_count and set(reported.partitions) <= set(partitions):
+            return LogEnds(ends)
+        topic = self.describe(topic_id, partitions, deadline)
+        if topic.partition_count < reported.partition_count:
+            self._cluster.use_next_broker()
+            raise TransientBrokerError(
+                "A broker does not know yet that the topic has more partitions.", topic=self._topic
+            )
+        return LogEnds(ends, topic)
+
+    def check_presence(self, topic_id: UUID | None, deadline: Deadline, number: int = 0) -> Presence:
+        """Ask several brokers once whether a partition of this topic exists."""
+        partition = TopicPartition(self._topic, number)
+        if partition not in self._absence_checks:
+            self._absence_checks[partition] = self._cluster.absence_check({partition: topic_id})
+        presence = self._absence_checks[partition].step(deadline)[partition]
+        if presence is Presence.ABSENT and number:
+            del self._absence_checks[partition]  # the next one takes five seconds, too
+        return presence
+
+    def forget_contradictions(self) -> None:
+        """Accept what was confirmed: the topic was recreated."""
+        self._absence_checks.clear()
+
+    def _end_checks(self, found: Collection[TopicPartition]) -> None:
+        topic_check = TopicPartition(self._topic, 0)
+        self._absence_checks = {
+            tp: check for tp, check in self._absence_checks.items() if tp not in found and tp != topic_check
+        }
+
+    def _reported_partitions(self, reports: Iterable[TopicReport], topic_id: UUID | None) -> LogTopic:
+        numbers: set[int] = set()
+        for report in reports:
+            if report.topic_id == topic_id:
+                numbers.update(report.leader_epochs or ())
+        return selected_partitions(self._topic, topic_id, numbers, self._partition_filter)
+
+
+def is_recreated(found: LogTopic, topic_id: UUID | None, partitions: Collection[TopicPartition]) -> bool:
+    """Return whether this is another topic: it has another id, or without ids, it lacks a partition."""
+    return topic_id not in (None, found.topic_id) or _missing_partition(found, partitions) is not None
+
+
+def _missing_partition(topic: LogTopic, partitions: Iterable[TopicPartition]) -> TopicPartition | None:
+    return next((partition for partition in partitions if partition not in topic.partitions), None)
+
+
+def _have_partitions(
+    reports: Iterable[TopicReport], topic_id: UUID | None, partitions: Collection[TopicPartition]
+) -> bool:
+    """Return whether brokers know the topic and, if it has no id, all partitions that are read."""
+    known = [report.leader_epochs for report in reports if report.leader_epochs is not None]
+    if topic_id is not None:
+        return bool(known)
+    return bool(known) and all(tp.partition in epochs for epochs in known for tp in partitions)

@@ -1,0 +1,40 @@
+"""The settings of a table, and a table whose log no longer runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pyspark_kafka_direct.errors import IllegalLogStateError, OptionError
+from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
+
+PARAMS = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+def test_keys_cannot_be_ignored() -> None:
+    with pytest.raises(OptionError, match=r"partitioner\.ignore\.keys=true is not possible with a table"):
+        KafkaTable("t", {**PARAMS, "partitioner.ignore.keys": "true"})
+    KafkaTable("t", {**PARAMS, "partitioner.ignore.keys": "false"})
+    KafkaBasedLog("t", {**PARAMS, "partitioner.ignore.keys": "true"})
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [({}, "read_committed"), ({"isolation.level": "read_uncommitted"}, "read_uncommitted")],
+)
+def test_a_table_reads_committed_records_by_default(params: dict[str, str], expected: str) -> None:
+    assert KafkaTable("t", {**PARAMS, **params}).log._clients.fetch.isolation_level == expected
+    assert KafkaBasedLog("t", PARAMS)._clients.fetch.isolation_level == "read_uncommitted"
+
+
+def test_a_table_whose_thread_has_failed_raises_an_error() -> None:
+    table = KafkaTable("t", PARAMS)
+    worker = SimpleNamespace(run=lambda: 1 // 0, fail_all=lambda _: None)
+    table.log._worker = worker  # type: ignore[assignment]
+    assert len(table) == 0
+    table.log._run()
+    for read in (table.snapshot, lambda: len(table), lambda: b"k" in table, lambda: table[b"k"], table.read_to_end):
+        with pytest.raises(IllegalLogStateError, match=r"ZeroDivisionError.* out of date"):
+            read()
+    assert repr(table) == "KafkaTable('t', 0 keys)"
