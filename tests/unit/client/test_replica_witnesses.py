@@ -1,0 +1,146 @@
+"""The brokers of all replicas confirm the leader that has reported the end of its log."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+from tests.unit.client.fake_broker import PARTITION, TOPIC, TOPIC_ID, FakeBroker
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.witnesses import ReplicaWitnesses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def pool() -> Iterator[ConnectionPool]:
+    pool = ConnectionPool(FakeTimeSystem())
+    pool.rotation = 0.0
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def three() -> Iterator[list[FakeBroker]]:
+    """Brokers of one cluster: the first one leads at epoch 5, and is the first to be called."""
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(FakeBroker()) for _ in range(3)]
+        for broker in brokers:
+            broker.leaders = list(enumerate(brokers, 1))
+        yield brokers
+
+
+@pytest.fixture
+def five() -> Iterator[list[FakeBroker]]:
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(FakeBroker()) for _ in range(5)]
+        for broker in brokers:
+            broker.leaders = list(enumerate(brokers, 1))
+        yield brokers
+
+
+def client(brokers: list[FakeBroker], pool: ConnectionPool) -> ClusterClient:
+    settings = brokers[0].settings
+    return ClusterClient(
+        replace(settings, bootstrap_servers=tuple(("127.0.0.1", broker.port) for broker in brokers)), pool=pool
+    )
+
+
+def freeze(brokers: list[FakeBroker], *, frozen: bool = True) -> None:
+    for broker in brokers:
+        broker.frozen = frozen
+
+
+def ask(cluster: ClusterClient, witnesses: ReplicaWitnesses, seconds: float = 0.3) -> tuple[set[int], bool]:
+    """Return which brokers have reported, and whether their reports suffice."""
+    reports, unsettled = witnesses.ask([PARTITION], TOPIC_ID, cluster.deadline(seconds))
+    return {report.node_id for report in reports}, unsettled is None
+
+
+@pytest.fixture
+def real_pool() -> Iterator[ConnectionPool]:
+    pool = ConnectionPool()
+    pool.rotation = 0.0
+    yield pool
+    pool.close()
+
+
+def test_the_brokers_of_all_replicas_report_the_leader(pool: ConnectionPool) -> None:
+    with contextlib.ExitStack() as stack:
+        brokers = [stack.enter_context(FakeBroker()) for _ in range(6)]
+        for broker in brokers:
+            broker.leaders = list(enumerate(brokers, 1))
+            broker.replicas = [1, 3, 4, 6]
+        cluster = client(brokers, pool)
+        cluster.topics([TOPIC])
+        brokers[5].epoch = 7
+        assert ask(cluster, cluster.replica_witnesses(TOPIC)) == ({1, 3, 4, 6}, True)
+        assert cluster.is_deposed(PARTITION, TOPIC_ID, 5)
+        assert cluster.known_leaders([PARTITION]) == {}, "the metadata names the leader that was deposed"
+
+
+def test_fewer_replicas_are_not_the_only_witnesses(five: list[FakeBroker], pool: ConnectionPool) -> None:
+    """A replica may have moved while its broker was paused."""
+    for broker in five:
+        broker.replicas = [4]
+    cluster = client(five, pool)
+    cluster.topics([TOPIC])
+    reporting, _ = ask(cluster, cluster.replica_witnesses(TOPIC))
+    assert 4 in reporting
+    assert len(reporting) == 3
+
+
+def test_an_unresponsive_replica_counts_until_the_request_timeout(
+    three: list[FakeBroker], real_pool: ConnectionPool
+) -> None:
+    for broker in three:
+        broker.replicas = [1, 2, 3]
+    settings = replace(client(three, real_pool).settings, request_timeout_ms=600)
+    cluster = ClusterClient(settings, pool=real_pool)
+    cluster.topics([TOPIC])
+    witnesses = cluster.replica_witnesses(TOPIC)
+    assert ask(cluster, witnesses) == ({1, 2, 3}, True)
+    freeze(three[1:2])
+    started = real_pool.system.monotonic()
+    assert ask(cluster, witnesses) == ({1, 3}, False)
+    while not (outcome := ask(cluster, witnesses))[1]:
+        assert real_pool.system.monotonic() < started + 20
+    assert outcome == ({1, 3}, True)
+    assert real_pool.system.monotonic() >= started + 0.6
+    freeze(three, frozen=False)
+    while ask(cluster, witnesses) != ({1, 2, 3}, True):
+        assert real_pool.system.monotonic() < started + 20
+
+
+def test_an_unreachable_replica_does_not_count(three: list[FakeBroker], pool: ConnectionPool) -> None:
+    for broker in three:
+        broker.replicas = [1, 2, 3]
+    cluster = client(three, pool)
+    cluster.topics([TOPIC])
+    three[1]._server.shutdown()
+    three[1]._server.server_close()
+    pool.clear()
+    assert ask(cluster, cluster.replica_witnesses(TOPIC), 20) == ({1, 3}, True)
+
+
+def test_a_replica_that_knows_another_topic_has_to_be_asked_again(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    three[1].topic_id = UUID(int=9)
+    cluster = client(three, pool)
+    cluster.topics([TOPIC])
+    witnesses = cluster.replica_witnesses(TOPIC)
+    assert ask(cluster, witnesses) == ({1, 2, 3}, False)
+    pool.system.sleep(31)
+    assert ask(cluster, witnesses) == ({1, 2, 3}, True)
+    three[1].topic_id = TOPIC_ID
+    assert ask(cluster, witnesses) == ({1, 2, 3}, True)
+    three[1].topic_id = UUID(int=9)
+    assert ask(cluster, witnesses) == ({1, 2, 3}, False)
