@@ -50,7 +50,7 @@ UNUSUAL = [
 BEFORE_1970 = [Row(b"long before 1970", timestamp=-86_400_000_000), Row(b"a second before", timestamp=-1000)]
 
 
-def send(servers: str, topic: str, batches: Sequence[bytes | bytearray]) -> None:
+def send(servers: str, topic: str, batches: Sequence[bytes | bytearray | memoryview]) -> None:
     """Sends record batches unchanged to partition 0, with kafka-python's request."""
     from kafka.protocol.producer import ProduceRequest as Request
 

@@ -36,7 +36,7 @@ from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings
@@ -327,7 +327,7 @@ class Connection:
             raise BrokerUnreachableError("The connection belongs to the parent process.", broker=self.broker)
         return self._socket
 
-    def _write(self, name: str, parts: list[bytes | bytearray], deadline: Deadline) -> None:
+    def _write(self, name: str, parts: list[bytes | bytearray | memoryview], deadline: Deadline) -> None:
         sock = self._open_socket()
         limit = deadline.limited_to(self.settings.request_timeout_ms / 1000)
         with self._closed_on_failure(name, deadline):
@@ -433,7 +433,7 @@ class Connection:
         return ((), (self.fileno(),)) if isinstance(error, ssl.SSLWantWriteError) else None
 
 
-def _coalesce(parts: list[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+def _coalesce(parts: Sequence[bytes | bytearray | memoryview]) -> Iterator[bytes | bytearray | memoryview]:
     """Join small parts, because each costs a packet; large parts are not copied."""
     small = bytearray()
     for part in parts:

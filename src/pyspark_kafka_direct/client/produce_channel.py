@@ -98,7 +98,7 @@ class ProduceChannel:
         """The number of requests without a response."""
         return len(self._in_flight)
 
-    def request(self, batches: Mapping[TopicPartition, bytes | bytearray], deadline: Deadline) -> None:
+    def request(self, batches: Mapping[TopicPartition, bytes | bytearray | memoryview], deadline: Deadline) -> None:
         """Send record batches, at most one per partition, without waiting for the response."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), records in batches.items():

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.client_settings import ProducerSettings
     from pyspark_kafka_direct.producer.broker_channel import RequestBatches
     from pyspark_kafka_direct.producer.partition_queue import DeliveryCallback
-    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.records import EncodedBatch, WritableBytes
 
 __all__ = ["AssignedProducerId", "BatchProducer", "WrittenRange"]
 
@@ -252,7 +252,7 @@ class BatchProducer:
         self,
         topic_partition: TopicPartition,
         record_count: int,
-        data: bytearray,
+        data: WritableBytes,
         first_index: int,
         callback: DeliveryCallback | None,
         created_at: float | None,

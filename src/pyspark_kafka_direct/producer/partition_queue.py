@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.producer_state import PartitionSequence
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.records import WritableBytes
 
 _NO_SEQUENCE = -1
 _SEQUENCE_MODULUS = 1 << 31
@@ -57,7 +58,7 @@ class ProducerBatch:
         self,
         queue_position: tuple[int, ...],  # halves of a batch append 0 and 1 to its position
         record_count: int,
-        data: bytearray,
+        data: WritableBytes,
         first_index: int = 0,  # of its first record in the batch that was passed to the producer
         callback: DeliveryCallback | None = None,
         created_at: float | None = None,  # when the delivery timeout started; None: when it is first sent
@@ -115,7 +116,7 @@ class PartitionQueue:
     def add(
         self,
         record_count: int,
-        data: bytearray,
+        data: WritableBytes,
         first_index: int = 0,
         callback: DeliveryCallback | None = None,
         created_at: float | None = None,
@@ -169,7 +170,7 @@ class PartitionQueue:
         self._in_flight.remove(batch)
         self._insert_in_order(batch)
 
-    def split_and_reenqueue(self, batch: ProducerBatch, halves: tuple[bytearray, bytearray]) -> None:
+    def split_and_reenqueue(self, batch: ProducerBatch, halves: tuple[WritableBytes, WritableBytes]) -> None:
         """Queue a batch that is too large as two halves, which share its sequence numbers."""
         self._in_flight.remove(batch)
         # The broker rejected it, and so the batches after it too.

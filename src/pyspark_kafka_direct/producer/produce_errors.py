@@ -12,6 +12,7 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.produce_channel import PartitionProduceResponse
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.records import WritableBytes
 
 WRITING: Final = "writing records"  # the action in error messages
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -93,7 +94,7 @@ def error_for_response(
     broker: str,
     *,
     record_count: int,
-    data: bytes | bytearray,
+    data: WritableBytes,
 ) -> KafkaDirectError:
     """Return the error for a batch that the broker rejected."""
     topic, partition_id = partition
@@ -125,7 +126,7 @@ def _decide_for_unknown_producer(code: int, *, is_oldest: bool, can_change_epoch
     return BatchDecision.RETRY_WITH_NEXT_EPOCH
 
 
-def _rejection_message(response: PartitionProduceResponse, record_count: int, data: bytes | bytearray) -> str:
+def _rejection_message(response: PartitionProduceResponse, record_count: int, data: WritableBytes) -> str:
     name = error_code_info(response.error_code).name
     if not response.record_errors:
         detail = f": {printable(response.message)}" if response.message else ""
@@ -150,7 +151,7 @@ _ADVICE: Final = {
 }
 
 
-def _describe_key(data: bytes | bytearray, index: int, suffix: str = "") -> str:
+def _describe_key(data: WritableBytes, index: int, suffix: str = "") -> str:
     """Describe a record by its key, to continue a sentence; empty if the batch has no such record."""
     from pyspark_kafka_direct.records import create_decoder
 

@@ -267,14 +267,14 @@ class MessageBuffer(bytearray):
 
     def __init__(self) -> None:
         super().__init__()
-        self._records: list[tuple[int, bytes | bytearray]] = []
+        self._records: list[tuple[int, bytes | bytearray | memoryview]] = []
 
-    def append_records(self, records: bytes | bytearray) -> None:
+    def append_records(self, records: bytes | bytearray | memoryview) -> None:
         self._records.append((len(self), records))
 
-    def to_parts(self) -> list[bytes | bytearray]:
+    def to_parts(self) -> list[bytes | bytearray | memoryview]:
         """Return the message as consecutive parts; records are separate parts."""
-        parts: list[bytes | bytearray] = []
+        parts: list[bytes | bytearray | memoryview] = []
         start = 0
         for end, records in self._records:
             parts += [self[start:end], records]

@@ -77,7 +77,7 @@ def encode(
 
 def encode_parts(
     api: ApiMessageType, version: int, correlation_id: int, client_id: bytes, values: Mapping[str, Any]
-) -> list[bytes | bytearray]:
+) -> list[bytes | bytearray | memoryview]:
     """Encode a framed request as consecutive parts; records are separate parts, not copied."""
     header = _HEADER.pack(api.key, version, correlation_id, len(client_id)) + client_id
     if api.is_flexible(version):

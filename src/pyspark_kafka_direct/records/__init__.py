@@ -37,6 +37,7 @@ from pyspark_kafka_direct.records.interfaces import (
     EncodeRequest,
     RecordDecoder,
     RecordEncoder,
+    WritableBytes,
 )
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
 
@@ -54,6 +55,7 @@ __all__ = [
     "EncodedBatch",
     "RecordDecoder",
     "RecordEncoder",
+    "WritableBytes",
     "arrow_schema",
     "create_decoder",
     "create_encoder",

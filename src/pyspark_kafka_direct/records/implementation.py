@@ -12,7 +12,13 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_kafka_direct.records.interfaces import DecodeRequest, EncodeRequest, RecordDecoder, RecordEncoder
+    from pyspark_kafka_direct.records.interfaces import (
+        DecodeRequest,
+        EncodeRequest,
+        RecordDecoder,
+        RecordEncoder,
+        WritableBytes,
+    )
 
 ENVIRONMENT_VARIABLE = "PYSPARK_KAFKA_DIRECT_DECODER"
 
@@ -24,7 +30,7 @@ _log = logging.getLogger("pyspark_kafka_direct.records")
 
 class SetProducerState(Protocol):
     def __call__(
-        self, data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+        self, data: WritableBytes, producer_id: int, epoch: int, sequence: int, *, transactional: bool
     ) -> None: ...
 
 

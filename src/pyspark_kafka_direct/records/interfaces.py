@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafka_direct.config.client_settings import COMPRESSION_TYPE_IDS, DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.records.columns import check_columns
@@ -26,6 +26,10 @@ MAX_TOPIC_LENGTH = 249
 
 MAX_STICKY_BYTES = 16 << 10
 """After this many bytes, rows without a key go to the next partition: ``batch.size`` of the Java client (KIP-794)."""
+
+
+WritableBytes: TypeAlias = bytearray | memoryview
+"""The native encoder returns views of its own memory, and reuses it when the last one is gone."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -128,7 +132,7 @@ class EncodedBatch(NamedTuple):
     partition: int
     records: int
     uncompressed_bytes: int  # of the records
-    data: bytearray  # base offset 0; producer id, epoch and base sequence -1; not transactional; with a valid CRC
+    data: WritableBytes  # base offset 0; producer id, epoch and base sequence -1; not transactional; with a valid CRC
 
 
 class RecordEncoder(Protocol):

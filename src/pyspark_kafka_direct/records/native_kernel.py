@@ -123,7 +123,7 @@ class NativeEncoder:
     def open_bytes(self) -> int:
         return self._native.open_bytes
 
-    def _encoded(self, encode: Callable[[], list[tuple[int, int, int, bytearray]]]) -> list[EncodedBatch]:
+    def _encoded(self, encode: Callable[[], list[tuple[int, int, int, memoryview]]]) -> list[EncodedBatch]:
         try:
             return [EncodedBatch(*batch) for batch in encode()]
         except _native.EncodeError as error:

@@ -33,7 +33,7 @@ class FakeConnection:
 
     def __init__(self, highest: int = 20) -> None:
         self.api_versions = {0: (0, highest)}
-        self.sent: list[tuple[int, bool, list[bytes | bytearray]]] = []
+        self.sent: list[tuple[int, bool, list[bytes | bytearray | memoryview]]] = []
         self.responses: deque[dict[str, Any]] = deque()
         self.closed = False
 

@@ -77,7 +77,7 @@ def encode(implementation: str, rows: Sequence[Row] | pa.RecordBatch, **wanted: 
     return batches
 
 
-def decode(*batches: bytes | bytearray) -> list[Row]:
+def decode(*batches: bytes | bytearray | memoryview) -> list[Row]:
     """Decodes batches."""
     rows = []
     for data in batches:

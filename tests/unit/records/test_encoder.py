@@ -36,6 +36,8 @@ from pyspark_kafka_direct.records.murmur2 import partition_for_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_kafka_direct.records import WritableBytes
+
 both = pytest.mark.parametrize("implementation", sorted(ENCODERS))
 every_codec = pytest.mark.parametrize("codec", CODECS)
 
@@ -56,7 +58,7 @@ def by_kafka_python(rows: Sequence[Row]) -> bytes:
 def test_same_bytes_as_kafka_python(implementation: str, rows: list[Row]) -> None:
     (batch,) = encode(implementation, rows)
     expected = by_kafka_python(rows)
-    assert batch.data == expected
+    assert bytes(batch.data) == expected
     assert (batch.partition, batch.records, batch.uncompressed_bytes) == (0, len(rows), len(expected) - HEADER)
 
 
@@ -112,7 +114,7 @@ def test_both_encoders_agree(data: st.DataObject) -> None:
     assert comparable(encoders["native"].flush()) == comparable(encoders["python"].flush())
 
 
-def comparable(batches: Sequence[tuple[int, int, int, bytearray]]) -> list[tuple[object, ...]]:
+def comparable(batches: Sequence[tuple[int, int, int, WritableBytes]]) -> list[tuple[object, ...]]:
     """A batch without its compressed bytes, which depend on the codec library."""
     return [
         (*numbers, bytes(data[21:HEADER]), decode(data) if data[22] & 7 else bytes(data)) for *numbers, data in batches
@@ -170,14 +172,14 @@ def test_levels(implementation: str) -> None:
 def test_framing_is_that_of_the_java_client(implementation: str) -> None:
     noise = random.Random(5).randbytes(100_000)
     (snappy,) = encode(implementation, [Row(noise)], codec="snappy")
-    assert snappy.data[HEADER : HEADER + 16] == b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
+    assert bytes(snappy.data[HEADER : HEADER + 16]) == b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
     (first,) = struct.unpack_from(">i", snappy.data, HEADER + 16)
     assert 32 << 10 < first < 33 << 10
     (lz4,) = encode(implementation, [Row(noise)], codec="lz4")
-    assert lz4.data[HEADER : HEADER + 7] == bytes.fromhex("04224d18604082")
+    assert bytes(lz4.data[HEADER : HEADER + 7]) == bytes.fromhex("04224d18604082")
     # Incompressible blocks are stored uncompressed.
-    assert lz4.data[HEADER + 7 : HEADER + 11] == struct.pack("<I", (64 << 10) | 1 << 31)
-    assert lz4.data[-4:] == bytes(4)
+    assert bytes(lz4.data[HEADER + 7 : HEADER + 11]) == struct.pack("<I", (64 << 10) | 1 << 31)
+    assert bytes(lz4.data[-4:]) == bytes(4)
 
 
 @both
@@ -226,7 +228,7 @@ def test_strings_may_be_invalid_utf_8(implementation: str) -> None:
     headers = pa.ListArray.from_arrays([0, 1], header)
     batch = pa.record_batch({"value": text, "key": text, "headers": headers, "timestamp": pa.array([0])})
     (encoded,) = encode(implementation, batch)
-    assert encoded.data[HEADER:].count(b"\xff\xfe") == 4
+    assert bytes(encoded.data[HEADER:]).count(b"\xff\xfe") == 4
 
 
 @both
@@ -427,3 +429,29 @@ def test_memory_error_is_a_record_error(implementation: str, codec: str) -> None
 def test_arguments_out_of_range(invalid: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"not|no compression level"):
         EncodeRequest(**{"topic": "flights", "partitions": 1} | invalid)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(len(ENCODERS) < 2, reason="the native encoder was not built (no Rust toolchain)")
+def test_the_memory_of_a_batch_is_reused_when_nothing_refers_to_it() -> None:
+    encoder = make_encoder("native", batch_bytes=10_000)
+    rows = arrow([Row(bytes([number]) * 1000) for number in range(40)])
+
+    def address(data: WritableBytes) -> int:
+        return int(pa.py_buffer(data).address)
+
+    batches = encoder.add(rows)
+    content = [bytes(batch.data) for batch in batches]
+    assert isinstance(batches[0].data, memoryview)
+    later = encoder.add(rows)
+    assert [bytes(batch.data) for batch in batches] == content  # nothing was acknowledged yet
+    assert not {address(batch.data) for batch in batches} & {address(batch.data) for batch in later}
+    dropped = {address(batch.data) for batch in batches}
+    part = batches[0].data[100:200]
+    retained = address(batches[0].data)
+    del batches
+    reused = {address(batch.data) for batch in encoder.add(rows)} & dropped
+    assert reused
+    assert retained not in reused
+    assert bytes(part) == content[0][100:200]
+    del encoder
+    assert bytes(part) == content[0][100:200]

@@ -29,6 +29,8 @@ from pyspark_kafka_direct.records.python.record_format import read_deltas
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_kafka_direct.records.interfaces import WritableBytes
+
 _MAX_BYTES = (1 << 31) - 1
 _ATTRIBUTES = struct.Struct(">h")
 _CRC = struct.Struct(">I")
@@ -89,7 +91,9 @@ class BatchWriter:
         return batch
 
 
-def set_producer_state(data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool) -> None:
+def set_producer_state(
+    data: WritableBytes, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+) -> None:
     """Write producer id, epoch and base sequence (-1: none) into a complete batch, and adjust its CRC.
 
     A CRC that was wrong stays wrong, so a damaged batch is still detected.
@@ -163,9 +167,9 @@ def _int64(integer: int) -> int:
     return (integer + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _crc(batch: bytes | bytearray) -> int:
+def _crc(batch: bytes | WritableBytes) -> int:
     return crc32c(bytes(memoryview(batch)[CRC_START:]))
 
 
-def _not_a_batch(data: bytes | bytearray) -> ValueError:
+def _not_a_batch(data: bytes | WritableBytes) -> ValueError:
     return ValueError(f"{len(data)} bytes are too short for a record batch: its header has {HEADER.size}.")
