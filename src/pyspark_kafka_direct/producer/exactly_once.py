@@ -198,6 +198,7 @@ class _BatchCommitter:
         self._attempt = attempt
         self._transactional_id = options.transactional_id(attempt)
         self._unconfirmed: CommitResult | None = None  # of a commit without a response, which may have succeeded
+        self._timeout_error: BrokerTimeoutError | None = None  # to raise if the transaction was not committed
 
     @property
     def outcome_is_unknown(self) -> bool:
@@ -219,6 +220,8 @@ class _BatchCommitter:
             # This state shows that an earlier attempt did not commit. If fencing or reading had failed, its outcome
             # would have to stay unknown for the next attempt.
             self._unconfirmed = None
+            if self._timeout_error is not None:
+                raise self._timeout_error
             decision = decide_commit(_state_of(stored), attempt, options.reset_token)
             if isinstance(decision, RejectBatch):
                 raise decision.error(self._transactional_id)
@@ -286,8 +289,12 @@ class _BatchCommitter:
         result = CommitResult(True, written)
         try:
             producer.commit()
-        except (OutcomeUnknownError, ProducerFencedError):
+        except (OutcomeUnknownError, ProducerFencedError) as error:
             self._unconfirmed = result
+            if isinstance(error, ProducerFencedError) and timer.is_nearly_expired:
+                # The broker has probably aborted the transaction, and not another writer. The sink state shows it.
+                self._timeout_error = timer.timeout_error()
+                raise OutcomeUnknownError(timer.describe()) from error
             raise
         return result
 
@@ -317,11 +324,11 @@ class _TransactionTimer:
             raise self.timeout_error()
         if self._elapsed >= self._timeout * _WARN_FRACTION and not self._has_warned:
             self._has_warned = True
-            _log.warning("%s", self._describe())
+            _log.warning("%s", self.describe())
 
     def timeout_error(self) -> BrokerTimeoutError:
         return BrokerTimeoutError(
-            f"{self._describe()} Nothing was committed. Raise kafka.transaction.timeout.ms (up to "
+            f"{self.describe()} Nothing was committed. Raise kafka.transaction.timeout.ms (up to "
             f"{_MAX_TIMEOUT_CONFIG} of the brokers), write smaller batches, or find out what is slow, such as a quota, "
             "the network, or too few partitions."
         )
@@ -330,7 +337,7 @@ class _TransactionTimer:
     def _elapsed(self) -> float:
         return self._system.monotonic() - self._started_at
 
-    def _describe(self) -> str:
+    def describe(self) -> str:
         return (
             f"The transaction of {self._transactional_id!r} has been open for {self._elapsed:.1f} s of the "
             f"{self._timeout:g} s that kafka.transaction.timeout.ms allows, and has sent {self.sent_bytes} bytes so "

@@ -19,6 +19,7 @@ from tests.unit.producer.fake_transactions import (
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import (
     BrokerError,
+    BrokerTimeoutError,
     BrokerUnreachableError,
     KafkaDirectError,
     OutcomeUnknownError,
@@ -267,3 +268,35 @@ def test_fencing_while_the_outcome_is_unknown_is_not_reported_as_a_failure(log: 
     log.step = step
     with pytest.raises(OutcomeUnknownError, match="fenced"):
         commit(log, 0)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_transaction_that_times_out_before_its_end_is_not_taken_for_another_writers(
+    log: FakeTransactionLog, committed: bool
+) -> None:
+    """The response is that of a fenced writer, because the broker increments the epoch when it aborts."""
+    cluster = fake_cluster()
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if name == "commit":
+            cluster.pool.system.now += 59.9
+            if committed:  # the response was lost, and then another writer came
+                log.end(1, commit=True)
+            log.acquire()
+
+    log.step = step
+    options, store = ExactlyOnceOptions("p", timeout_ms=60_000), FakeSinkStateStore(log)
+    batches = [("t", single_record_batch(b"0-%d" % part)) for part in range(2)]
+
+    def commit_slowly() -> CommitResult:
+        return commit_batch(cluster, ProducerSettings(), store, options, plan(0), lambda: batches)
+
+    if committed:
+        assert commit_slowly().newly_committed
+    else:
+        with pytest.raises(BrokerTimeoutError, match=r"of the 60 s that kafka\.transaction.* Nothing was committed"):
+            commit_slowly()
+    assert log.data == records_of(1 if committed else 0)
+    assert steps.count("commit") == 1
