@@ -149,7 +149,7 @@ def _state_before_fencing() -> Sequence[Patch]:
     def run(original: Any) -> Any:
         def changed(self: Any, batches: Any) -> Any:
             stored = self._store.read(self._transactional_id)
-            self._store.read_decided = lambda _: stored
+            self._store.read_decided = lambda *_: stored
             return original(self, batches)
 
         return changed

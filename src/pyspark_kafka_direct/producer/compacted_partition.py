@@ -133,8 +133,7 @@ class CompactedPartition:
         """Return the records of a key in a range of offsets, whose transactions may be open, or raise."""
         from pyspark_kafka_direct.producer.transactional_records import read_key
 
-        request = self._range_request(first, until, deadline, from_earliest=from_earliest)
-        return read_key(self._cluster, key, request)
+        return read_key(self._cluster, key, self._range_request(first, until, deadline, from_earliest=from_earliest))
 
     def encode(self, records: Sequence[tuple[bytes, bytes | None]]) -> Iterator[EncodedBatch]:
         """Yield record batches of keys and values for the topic; a value of ``None`` is a tombstone."""

@@ -208,13 +208,14 @@ class _BatchCommitter:
     def run(self, batches: Callable[[], Iterable[tuple[str, EncodedBatch]]]) -> CommitResult:
         """Attempt to commit the batch, unless its sink state shows that it was committed before."""
         attempt, options, store = self._attempt, self._options, self._store
-        self._check_before_fencing()
+        before_fencing = store.read(self._transactional_id)
+        self._check_before_fencing(before_fencing)
         with TransactionalProducer(
             self._cluster, self._transactional_id, options.timeout_ms, self._settings
         ) as producer:
             # Every earlier writer is fenced before the sink state is read, so none of them can change it afterwards.
             producer.init_transactions()
-            stored = store.read_decided(self._transactional_id)
+            stored = store.read_decided(self._transactional_id, before_fencing)
             if self._was_committed(stored):
                 return self._unconfirmed or CommitResult(False, {})
             # This state shows that an earlier attempt did not commit. If fencing or reading had failed, its outcome
@@ -235,9 +236,8 @@ class _BatchCommitter:
                 return CommitResult(False, {})
             return self._send_and_commit(producer, batches(), stored)
 
-    def _check_before_fencing(self) -> None:
+    def _check_before_fencing(self, stored: StoredSinkState) -> None:
         """Reject a batch that the sink state rules out already, before the state's writer is fenced."""
-        stored = self._store.read(self._transactional_id)
         state = _state_of(stored)
         if state is None or self._was_committed(stored):
             return

@@ -100,9 +100,14 @@ class SinkStateStore:
                 break
         return StoredSinkState(found.newest, found.undecided, end)
 
-    def read_decided(self, key: str) -> StoredSinkState:
-        """Return the newest record of a key whose earlier writers are fenced, or raise if its outcome is unknown."""
-        stored = self.read(key)
+    def read_decided(self, key: str, earlier: StoredSinkState | None = None) -> StoredSinkState:
+        """Return the newest record of a key whose earlier writers are fenced, or raise if its outcome is unknown.
+
+        ``earlier`` is an earlier result of ``read``, which is still right if nothing was appended since.
+        """
+        stored = earlier
+        if stored is None or stored.undecided or self._log.end(self._cluster.deadline()) != stored.read_until:
+            stored = self.read(key)
         if stored.undecided is not None:
             raise BrokerError(
                 "The newest sink state record belongs to a transaction that has no control record, although its writer "

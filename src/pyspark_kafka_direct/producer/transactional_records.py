@@ -6,6 +6,7 @@ each one by the next control record of the producer id that wrote it. So transac
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.config.client_settings import FetchSettings
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 
 def read_key(cluster: ClusterClient, key: bytes, request: RangeRequest) -> TransactionalRecords:
     """Read a range to its end, and return the records of a key."""
+    partition = request.offsets.topic_partition
+    # With the known leader and topic id, no metadata is requested.
+    leader = cluster.known_leaders([partition]).get(partition)
+    request = replace(request, topic_id=cluster.known_topic_ids([partition.topic]).get(partition.topic))
     found = TransactionalRecords(key, request)
     fetch = FetchSettings(isolation_level="read_uncommitted")
-    partition = request.offsets.topic_partition
-    leader = cluster.known_leaders([partition]).get(partition)
-    replica = ReadReplica(cluster.settings, fetch, partition, None, leader, cluster.pool)
+    replica = ReadReplica(cluster.settings, fetch, partition, request.topic_id, leader, cluster.pool)
     fetcher = Fetcher(cluster.settings, fetch, request, replica, found, ReadCounts(), system=cluster.pool.system)
     try:
         for _ in fetcher.run():
