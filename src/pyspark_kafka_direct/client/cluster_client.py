@@ -83,6 +83,11 @@ class ClusterClient:
         return Deadline.after(seconds, system=self.pool.system)
 
     @property
+    def was_reached(self) -> bool:
+        """Whether any broker has responded."""
+        return self._was_reached
+
+    @property
     def nodes(self) -> dict[int, Node]:
         """The brokers by id, as of the last metadata; empty before the first request."""
         return dict(self._nodes)

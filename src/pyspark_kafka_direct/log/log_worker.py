@@ -63,6 +63,9 @@ _STALL_SECONDS: Final = 2.0
 # If the consumer has not found the truncation offset by then, the log is read from the beginning.
 _TRUNCATION_CONFIRM_SECONDS: Final = 10.0
 
+# How long a cluster may be unreachable that never was reached: longer waits do not repair a wrong address.
+_FIRST_CONTACT_SECONDS: Final = 30.0
+
 # How long a new topic may stay unknown (Kafka Connect waits as long for its partitions).
 _NEW_TOPIC_SECONDS: Final = 30.0
 
@@ -101,6 +104,7 @@ class LogWorker:
         self._last_epochs: Mapping[TopicPartition, int] = {}  # of the batches before the positions
         self._written: dict[TopicPartition, int] = {}  # generations in which this log wrote to partitions
         self._reported_missing = False
+        self._reported_unreachable = False
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None
         self._suspected_truncation: _SuspectedTruncation | None = None
@@ -145,6 +149,7 @@ class LogWorker:
     def run(self) -> None:
         """Run iterations until ``stop``."""
         self._signal = self._system.wakeup_signal()
+        self._started_at = self._system.monotonic()
         try:
             while not self._stopping:
                 self._signal.clear()
@@ -188,6 +193,8 @@ class LogWorker:
             step()
         except (TransientBrokerError, TimeoutError) as error:
             backoff.failed(error)
+            if not self._cluster.was_reached:
+                self._report_unreachable(error)
         except TopicNotFoundError as error:
             try:
                 self._on_unknown_topic(error)
@@ -198,6 +205,14 @@ class LogWorker:
             self._fail_attempt(error, backoff)
         else:
             backoff.succeeded()
+
+    def _report_unreachable(self, error: BaseException) -> None:
+        """Report once that no bootstrap server was reached, and fail the start if that lasts."""
+        if not self._reported_unreachable:
+            self._reported_unreachable = True
+            self._callbacks.report_error(error)
+        if self._system.monotonic() >= self._started_at + _FIRST_CONTACT_SECONDS:
+            self._complete(self._pending_reads.pop_active(), error)
 
     def _fail_attempt(self, error: BaseException, backoff: _Backoff) -> None:
         self._callbacks.report_error(error)

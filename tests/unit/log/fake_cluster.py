@@ -87,6 +87,7 @@ class FakeCluster:
         self.consumers: list[FakeLogConsumer] = []
         self.on_floors: Callable[[], object] = lambda: None
         self.max_records = 1000
+        self.was_reached = True
         self.nodes = {1: Node(1, "broker", 1)}
         self.cleanup_policy = "compact"
         self.on_request: Callable[[], object] = lambda: None

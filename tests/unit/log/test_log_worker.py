@@ -483,3 +483,28 @@ def test_a_read_waits_for_the_report_of_each_replica(cluster: FakeCluster, harne
     cluster.unsettled = None
     harness.run_until_done(future)
     assert future.exception() is None
+
+
+def test_a_wrong_address_is_reported_at_once_and_ends_the_start_after_30_seconds(cluster: FakeCluster) -> None:
+    error = BrokerUnreachableError("No broker could be reached. wrong:9092: Cannot connect.")
+    cluster.was_reached = False
+    cluster.failures = [error] * 1000
+    harness = WorkerHarness(cluster)
+    started = cluster.system.now
+    initial_read = harness.read_to_end()
+    harness.run_times()
+    assert harness.errors == [error]
+    harness.run_until_done(initial_read)
+    assert initial_read.exception(0) is error
+    assert 30 <= cluster.system.now - started < 35
+    assert harness.errors == [error]
+
+
+def test_a_cluster_that_was_reached_may_be_away_for_longer(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    cluster.failures = [BrokerUnreachableError("away")] * 100
+    future = harness.read_to_end()
+    started = cluster.system.now
+    while cluster.system.now < started + 60:
+        harness.run_times()
+    assert not future.done()
+    assert harness.errors == []
