@@ -133,6 +133,7 @@ class TestEpochFloors:
         assert floors.note_received(TP, ID, 7, 120.0) is None
         assert floors.note_received(TP, ID, 5, 130.0) == 130.0, "the newer epoch restarts the time"
         floors.drop(TP, ID)
+        assert not floors.is_stale(TP, ID, 5)
         floors.raise_to(TP, ID, 7)
         assert floors.note_received(TP, ID, 5, 140.0) == 140.0, "dropped with its floor"
 
