@@ -20,7 +20,7 @@ from tests.simulation.scenarios.streaming_stand_in import STEPS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _TOPICS = ("flights", "trains")
 _COORDINATOR_EVENTS = ("move_group_coordinators", "join_group")  # others delete offsets
@@ -41,6 +41,9 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     if has_outdated_broker and not long:
         life_count, application["interval_ms"] = 4, 1000  # each life may begin with another broker
     lives = [_draw_life(rng, application["interval_ms"], long=long) for _ in range(life_count)]
+    delays = _draw_delays(rng, application["interval_ms"], life_count, long=long)
+    if lives and rng.random() < 0.08:
+        delays = _make_busy(rng, application, lives)
     seconds = max(1.0, sum(each["seconds"] + each["pause"] for each in lives) * rng.choice((0.5, 1.0, 1.5)))
     log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 6))
     appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)
@@ -48,7 +51,6 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     records = sum(batch["records"] for batch in log)
     crash_count = rng.randint(2, 8) if long else rng.choice((0, 0, 0, 1, 1, 2))
     failure_count = rng.randint(0, 8) if long else rng.choice((0, 0, 1, 1, 2))
-    delays = _draw_delays(rng, application["interval_ms"], life_count, long=long)
     requests = 1500 if long else 60
     commits = any(output["commits"] for output in application["outputs"])
     apis = (*READ_APIS, *GROUP_APIS) if commits else READ_APIS
@@ -57,6 +59,7 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         groups = [stream["group"] for stream in application["streams"]]
         events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=_COORDINATOR_EVENTS)
     if has_outdated_broker:
+        appends += [_batch(number % 4, seconds * (0.4 if number < 4 else 0.6)) for number in range(8)]
         events = (*events, *draw_outdated_broker(rng, partitions, seconds))
     if rng.random() < 0.2:
         kills = [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(rng.randint(1, 3))]
@@ -158,6 +161,25 @@ def kafka_params(parameters: Mapping[str, Any], stream: int, *, skip_loss: bool)
     if skip_loss:
         params["failOnDataLoss"] = "false"
     return params
+
+
+def _make_busy(
+    rng: random.Random, application: dict[str, Any], lives: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Make a life so long and its functions so slow that its driver falls behind by several batches."""
+    application["interval_ms"] = 1000
+    life = rng.randrange(len(lives))
+    lives[life] |= {"seconds": round(rng.uniform(6.0, 16.0), 3), "patient": True}
+    seconds = rng.choice((1.4, 2.4))
+    return [
+        {"life": life, "place": place, "count": count, "seconds": seconds}
+        for place in ("transform", "foreachRDD")
+        for count in range(8)
+    ]
+
+
+def _batch(partition: int, at: float) -> dict[str, Any]:
+    return {"partition": partition, "records": 2, "keys": 0, "producer": 0, "transaction": None, "at": round(at, 3)}
 
 
 def _draw_stream(rng: random.Random, number: int, partitions: Mapping[str, int], mode: str) -> dict[str, Any]:
