@@ -5,6 +5,7 @@ The order of the writes makes a crash at any point safe:
 - The start of a query is committed as the empty epoch 0 before anything is read, because "latest" changes.
 - An epoch is written to the offset log, then to the commit log.
 - No file is overwritten. If a file of the next epoch exists, another query uses the checkpoint, and this one fails.
+- A planned epoch, which has an entry in the offset log, keeps its end: it is completed, never deleted or replaced.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ class RecoveryPlan:
 
     start: Mapping[TopicPartition, int] | None  # None: at the starting offsets, because the query never read
     next_epoch: int
-    remove: tuple[int, ...] = ()  # from the offset log; the last epoch first, so that a crash leaves no gap
-    write: int | None = None  # to the offset log, with the offsets of start
-    commit: int | None = None
+    commit: int | None = None  # an epoch that is in the offset log, and whose output is written
+    write: int | None = None  # a new epoch, to both logs, with the offsets of start
+    planned_end: Mapping[TopicPartition, int] | None = None  # of next_epoch, if it is in the offset log already
 
 
 class CheckpointLogs:
@@ -101,6 +102,7 @@ class CheckpointLogs:
         self._read_session_conf = session_conf
         self._conf: Mapping[str, str] | None = None
         self._watermark_ms = 0
+        self._planned_epoch: int | None = None  # that the recovery found without a commit
         self._retained_epoch_count = retain
         self._retained_epochs: set[int] = set()
         for folder in (_OFFSETS, _COMMITS):
@@ -143,17 +145,16 @@ class CheckpointLogs:
         logged_epochs = [*([] if state.committed is None else [state.committed]), *state.uncommitted]
         entries = {epoch: self.offset_entry(epoch) for epoch in logged_epochs}
         recovery = plan_recovery(state, entries, offsets_ahead, self._files.path("").rstrip("/"))
-        for epoch in recovery.remove:
-            self._files.delete(f"{_OFFSETS}/{epoch}")
         if logged_epochs:
             self._conf = entries[logged_epochs[0]].conf
         if state.committed is not None:
             self._watermark_ms = self._watermark_after(state.committed)
+        if recovery.commit is not None:
+            self._write_commit(recovery.commit, may_exist=True)  # the fenced driver may have been committing it
         if recovery.write is not None and recovery.start is not None:
             self._write_offsets(recovery.write, recovery.start, at_ms)
-        if recovery.commit is not None:
-            # The fenced driver may have been committing the same epoch.
-            self._write_commit(recovery.commit, may_exist=recovery.commit in state.uncommitted)
+            self._write_commit(recovery.write)
+        self._planned_epoch = None if recovery.planned_end is None else recovery.next_epoch
         self._retained_epochs = set(self._epochs(_OFFSETS)) | set(self._epochs(_COMMITS))
         return recovery
 
@@ -164,13 +165,15 @@ class CheckpointLogs:
 
     def commit(self, epoch: int, offsets: Mapping[TopicPartition, int], at_ms: int) -> None:
         """Commit an epoch, whose output has been written."""
-        previous = f"{_COMMITS}/{epoch - 1}"
+        if epoch == self._planned_epoch:
+            if not self._files.exists(f"{_OFFSETS}/{epoch}"):
+                raise self._deleted_error(f"{_OFFSETS}/{epoch}")
+            self._write_commit(epoch, may_exist=True)  # the driver that wrote its output may have been suspended
+            return
+        previous = f"{_OFFSETS}/{epoch - 1}"  # purged before its commit, which a suspended driver may have written late
         if not self._files.exists(previous):
             # A driver that was suspended this long could rewrite epochs that its successor has already purged.
-            raise CheckpointFencedError(
-                f"{self._files.path(previous)}, which this query wrote, was deleted: another query uses the same "
-                "checkpoint. This query ends. Give each query its own checkpoint."
-            )
+            raise self._deleted_error(previous)
         self._write_offsets(epoch, offsets, at_ms)
         self._write_commit(epoch)
 
@@ -199,6 +202,12 @@ class CheckpointLogs:
                 f"{self._files.path(name)} already exists: another query writes to the same checkpoint. This query "
                 "ends. Give each query its own checkpoint."
             )
+
+    def _deleted_error(self, name: str) -> CheckpointFencedError:
+        return CheckpointFencedError(
+            f"{self._files.path(name)} was deleted: another query uses the same checkpoint. This query ends. Give each "
+            "query its own checkpoint."
+        )
 
     def _watermark_after(self, epoch: int) -> int:
         name = f"{_COMMITS}/{epoch}"
@@ -252,25 +261,29 @@ def plan_recovery(
     ``state.committed``, and all earlier writers have been fenced.
 
     An epoch in both logs is *committed*. The meaning of an epoch in the offset log alone depends on its writer: a
-    continuous query has already written the output. A micro-batch query has not, so the outcome is unknown.
+    continuous query has already written the output. A micro-batch query may have written a part. Its end never changes.
 
         delivery        uncommitted epochs                          recovery
-        at least once   any                                         delete them, so that their records are read again
-        exactly once    one, which the transactions have reached    commit it, up to the offsets of the transactions
+        at least once   any                                         read the first one again, up to its end
+        exactly once    one, which the transactions have reached    commit it
         exactly once    others                                      fail, because the outcome is unknown
-        exactly once    none, but the transactions are ahead        commit one more epoch up to their offsets
+
+    If the transactions are further then, their offsets are the end of one more epoch.
     """
     if state.committed is None:
         return _plan_first_recovery(state, entries, offsets_ahead, path)
     committed_offsets = entries[state.committed].offsets
     if offsets_ahead is None:
-        return RecoveryPlan(committed_offsets, state.next_epoch, remove=state.uncommitted[::-1])
+        if not state.uncommitted:
+            return RecoveryPlan(committed_offsets, state.next_epoch)
+        epoch = state.uncommitted[0]
+        return RecoveryPlan(committed_offsets, epoch, planned_end=entries[epoch].offsets)
     end_offsets = {**committed_offsets, **offsets_ahead}
     if not state.uncommitted:
         if end_offsets == committed_offsets:
             return RecoveryPlan(committed_offsets, state.next_epoch)
         epoch = state.next_epoch
-        return RecoveryPlan(end_offsets, epoch + 1, write=epoch, commit=epoch)
+        return RecoveryPlan(end_offsets, epoch + 1, write=epoch)
     epoch = state.uncommitted[0]
     planned_offsets = entries[epoch].offsets
     # A new partition may have no committed offset yet.
@@ -281,7 +294,7 @@ def plan_recovery(
     end_offsets = {**planned_offsets, **offsets_ahead}
     if end_offsets == planned_offsets:
         return RecoveryPlan(planned_offsets, epoch + 1, commit=epoch)
-    return RecoveryPlan(end_offsets, epoch + 1, remove=(epoch,), write=epoch, commit=epoch)
+    return RecoveryPlan(end_offsets, epoch + 2, commit=epoch, write=epoch + 1)
 
 
 def _plan_first_recovery(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pyspark.util import inheritable_thread_target
@@ -35,7 +35,7 @@ from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 from pyspark_kafka_direct.spark.task_slots import max_concurrent_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -71,6 +71,8 @@ class _RunStart:
     assignment: TaskAssignment
     offsets: Mapping[TopicPartition, int]
     epoch: int
+    partitions: Collection[TopicPartition]  # that exist; a planned epoch may not have all of them
+    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # of a planned epoch, see RunPlan
 
 
 class ContinuousExecution:
@@ -190,6 +192,8 @@ class ContinuousExecution:
             self._wait_for_brokers(error)
             return
         self._is_waiting_for_brokers = False
+        if start is None:
+            return
         if not start.assignment:
             self._state.set_status("Waiting for topic-partitions", active=False)
             self._state.wait_for_stop(self._settings.discovery_interval)
@@ -197,7 +201,7 @@ class ContinuousExecution:
         run = self._create_run(start)
         discovery = self._discovery = PartitionDiscovery(
             KafkaOffsetReader(self._definition.read_options, _log, self._pool),
-            start.offsets.keys(),
+            start.partitions,
             self._settings.discovery_interval,
             run.stop,
             self._system,
@@ -230,8 +234,8 @@ class ContinuousExecution:
             # The driver used the port before, so another process may release it again.
             raise QueryRunError(error.message) from error
 
-    def _prepare(self) -> _RunStart:
-        """Recover the logs and plan the partitions and offsets of the next run."""
+    def _prepare(self) -> _RunStart | None:
+        """Recover the logs and plan the next run; ``None`` if an epoch was completed instead, without records."""
         committed = self._last_committed_offsets()
         partitions = self._offset_reader.assigned(strict=False).partitions  # initial_offsets() is strict, and retries
         for _ in range(_MAX_PREPARE_ATTEMPTS):
@@ -249,6 +253,8 @@ class ContinuousExecution:
             partitions = frozenset(offsets)
         else:
             raise QueryRunError("The query's topic-partitions change faster than a run can be prepared.")
+        if recovery.planned_end is not None:
+            return self._prepare_planned_epoch(epoch, offsets, recovery.planned_end)
         if committed is None:
             self._logs.commit_start(offsets, self._now_ms())
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
@@ -265,7 +271,26 @@ class ContinuousExecution:
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
         self._assignment, self._committed_offsets = assignment, offsets
         self._state.set_offsets(offsets)
-        return _RunStart(assignment, offsets, epoch)
+        return _RunStart(assignment, offsets, epoch, offsets.keys())
+
+    def _prepare_planned_epoch(
+        self, epoch: int, start_offsets: Mapping[TopicPartition, int], planned_end: Mapping[TopicPartition, int]
+    ) -> _RunStart | None:
+        """Plan a run that reads an epoch again up to its planned end, as far as the records exist."""
+        existing_end = self._planner.resume_offsets(planned_end)
+        end_offsets = {
+            tp: min(end, existing_end[tp])
+            for tp, end in planned_end.items()
+            if tp in existing_end and start_offsets.get(tp, end) < min(end, existing_end[tp])
+        }
+        if not end_offsets:
+            self._logs.commit(epoch, planned_end, self._now_ms())
+            return None
+        offsets = {tp: start_offsets[tp] for tp in end_offsets}
+        self._assignment = assign_partitions(offsets.keys(), self._settings.tasks_max, self._assignment)
+        self._committed_offsets = offsets
+        self._state.set_offsets(offsets)
+        return _RunStart(self._assignment, offsets, epoch, start_offsets.keys(), end_offsets)
 
     def _last_committed_offsets(self) -> Mapping[TopicPartition, int] | None:
         state = self._logs.state()
@@ -307,6 +332,7 @@ class ContinuousExecution:
             assignment=start.assignment,
             offsets=start.offsets,
             epoch=start.epoch,
+            end_offsets=start.end_offsets,
             coalesces_epochs=definition.delivery.coalesces_epochs,
             timings=RunTimings(settings.epoch_interval, settings.task_start_timeout, settings.epoch_timeout),
             port=settings.control_port,

@@ -7,9 +7,11 @@ a request waits at most for one call of the user's function, and for the sink.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark_kafka_direct.client.connection_pool import POOL
@@ -122,7 +124,9 @@ class TaskLoop:
         data_loss_handler: DataLossHandler,
         epoch_request_timeout: float,
         system: System,
+        end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
     ) -> None:
+        self._end_offsets = end_offsets
         self._consumer = consumer
         self._channel = channel
         self._sink = sink
@@ -155,6 +159,12 @@ class TaskLoop:
                 self._check_sink_and_driver()
 
     def _process_batch(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        if partition in self._end_offsets:
+            end = self._end_offsets[partition]
+            rows = rows.slice(0, bisect_left(rows.column(_OFFSET_COLUMN), end, key=lambda offset: offset.as_py()))
+            if not rows.num_rows:
+                self._positions[partition] = end
+                return
         self._read_rows += rows.num_rows
         self._read_bytes += rows.get_total_buffer_size()
         next_offset = rows.column(_OFFSET_COLUMN)[-1].as_py() + 1
@@ -192,12 +202,13 @@ class TaskLoop:
     def _end_epoch(self, request: EpochRequest) -> None:
         if not self._unprocessed:
             self._positions.update(self._consumer.positions)
-        positions = dict(self._positions)
+        positions = {tp: min(offset, self._end_offsets.get(tp, offset)) for tp, offset in self._positions.items()}
         started_at = self._system.monotonic()
         reset_positions = self._data_loss_handler.take_reset_positions()
         recreated_topic_ids = self._data_loss_handler.take_recreated_topic_ids()
         skipped_offsets = self._data_loss_handler.take_skipped_offsets()
-        self._sink.end_epoch(request.epoch, positions, recreated_topic_ids)
+        if request.stop or not self._end_offsets:  # otherwise the rows so far are a part of an epoch
+            self._sink.end_epoch(request.epoch, positions, recreated_topic_ids)
         flush_ms = (self._system.monotonic() - started_at) * 1000
         report = EpochReport(
             request.epoch,
@@ -348,6 +359,7 @@ def _run_task_loop(
             DataLossHandler(consumer, cluster, fail_on_data_loss=plan.fail_on_data_loss),
             plan.epoch_request_timeout,
             pool.system,
+            start_message.end_offsets,
         ).run()
 
 

@@ -22,7 +22,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-CONTROL_PROTOCOL_VERSION: Final = 3  # HandshakeChallenge carries it, and has the same form in all versions
+CONTROL_PROTOCOL_VERSION: Final = 4  # HandshakeChallenge carries it, and has the same form in all versions
 MAX_FAILURE_CHARS: Final = 16_384
 
 _MAX_INT64 = (1 << 63) - 1
@@ -65,6 +65,10 @@ class StartTask:
 
     epoch: int  # the first epoch
     offsets: Offsets  # the first offset to read of each partition
+
+    # Where to stop reading: the end of a planned epoch. Empty if there is none. Until the task is there, it reports its
+    # progress without a flush.
+    end_offsets: Offsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ the tasks end when they notice that. The caller decides whether to restart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -58,6 +58,9 @@ class RunPlan:
     # Whether epochs that complete while a commit is in flight are merged into one. If false, the next epoch waits for
     # the commit because a sink may rely on epoch ids.
     coalesces_epochs: bool = False
+
+    # Where the run ends: the end of its only epoch, which the offset log has already. Empty if there is none.
+    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,10 @@ class EpochCoordinator:
                 return None
             for task_index, task in self._tasks.items():
                 offsets = {each: self._offsets[each] for each in self._plan.assignment[task_index]}
-                task.send(StartTask(self._epoch, offsets))
+                end_offsets = {each: self._plan.end_offsets[each] for each in offsets if self._plan.end_offsets}
+                task.send(StartTask(self._epoch, offsets, end_offsets))
+            if self._plan.end_offsets:
+                return self._run_planned_epoch()
             due = self._system.monotonic() + self._timings.interval
             committed_offsets, uncommitted_result = self._offsets, None
             while True:
@@ -155,6 +161,21 @@ class EpochCoordinator:
                 due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
         finally:
             self.close()
+
+    def _run_planned_epoch(self) -> EpochResult:
+        """Run until the tasks have reached the end of the epoch, and commit it; return what was read until then."""
+        result: EpochResult | None = None
+        due = self._system.monotonic()
+        while result is None or not result.last:
+            due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
+            is_last = self._wait_for_epoch_end(due) or self._offsets == self._plan.end_offsets
+            progress = self._end_epoch(last=is_last)
+            result = progress if result is None else result.merged_with(progress)
+            self._offsets = result.offsets
+        if result.offsets == self._plan.end_offsets:
+            self._committer.submit(result)
+            self._wait_until_committed(last=True)
+        return result
 
     def stop(self) -> None:
         """End the run with a final epoch, which starts when the current one is complete."""

@@ -44,6 +44,7 @@ class RunConfig:
     assignment: TaskAssignment
     offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
     epoch: int  # the first epoch
+    end_offsets: Mapping[TopicPartition, int]  # see RunPlan
     coalesces_epochs: bool  # see RunPlan
     timings: RunTimings
     port: int  # 0: any free port
@@ -59,7 +60,15 @@ class QueryRun:
         self.id = new_id(system)
         secret = Secret(system.nonce())
         host, bind_address = driver_addresses(spark.sparkContext)
-        run_plan = RunPlan(self.id, secret, config.assignment, config.offsets, config.epoch, config.coalesces_epochs)
+        run_plan = RunPlan(
+            self.id,
+            secret,
+            config.assignment,
+            config.offsets,
+            config.epoch,
+            config.coalesces_epochs,
+            config.end_offsets,
+        )
         try:
             self._coordinator = EpochCoordinator(run_plan, config.timings, on_epoch, bind_address, config.port, system)
         except OSError as error:

@@ -130,12 +130,13 @@ def test_a_continuous_query_resumes_after_an_incomplete_micro_batch(
     query.undo_commit()
     logs = open_checkpoint_logs(spark, str(query.folder / "checkpoint"))
     assert logs.state() == CheckpointState(0, (1,))
-    assert logs.recover(None, AT_MS) == RecoveryPlan({tp: 5}, 1, remove=(1,))
-    assert logs.state() == CheckpointState(0, ())
-    logs.commit(1, {tp: 8}, AT_MS)
+    assert logs.recover(None, AT_MS) == RecoveryPlan({tp: 5}, 1, planned_end={tp: 10})
+    logs.commit(1, {tp: 10}, AT_MS)
+    assert logs.state() == CheckpointState(1, ())
+    put(topic, range(10, 12))
     query.batches.clear()
     query.run()
-    assert query.values == ["8", "9"]
+    assert query.values == ["10", "11"]
 
 
 def test_two_queries_on_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None:

@@ -153,9 +153,39 @@ def test_a_suspended_driver_writes_nothing_after_its_successor() -> None:
         other.commit(epoch, {A: epoch, B: epoch}, at_ms=epoch)
         other.purge(epoch)
     before = dict(disk.files)
-    with pytest.raises(CheckpointFencedError, match="commits/1, which this query wrote, was deleted"):
+    with pytest.raises(CheckpointFencedError, match="offsets/1 was deleted"):
         suspended.commit(2, {A: 2, B: 2}, at_ms=99)
     assert disk.files == before
+
+
+def test_a_planned_batch_never_changes() -> None:
+    disk = FakeFileManager()
+    first = open_logs_on(disk)
+    first.recover(None, 0)
+    first.commit_start(START, 0)
+    disk.writes_until_crash = 1  # between offsets/1 and commits/1
+    with pytest.raises(SimulatedCrashError):
+        first.commit(1, {A: 1, B: 2}, 1)
+    disk.writes_until_crash = None
+    second = open_logs_on(disk)
+    assert second.recover(None, 2) == RecoveryPlan(START, 1, planned_end={A: 1, B: 2})
+    assert ends(disk, 1) == {A: 1, B: 2}
+    first._write_commit(1)  # the first driver was suspended, and commits what it has written
+    second.commit(1, {A: 1}, 3)
+    assert ends(disk, 1) == {A: 1, B: 2}
+    assert second.state() == CheckpointState(committed=1)
+
+
+def test_transactions_beyond_a_planned_batch_are_the_next_one() -> None:
+    disk = FakeFileManager()
+    logs = open_logs_on(disk)
+    logs.recover({}, 0)
+    logs.commit_start(START, 0)
+    logs.commit(1, {A: 1, B: 2}, 1)
+    del disk.files["commits/1"]
+    assert logs.recover({A: 3, B: 2}, 2) == RecoveryPlan({A: 3, B: 2}, 3, commit=1, write=2)
+    assert (ends(disk, 1), ends(disk, 2)) == ({A: 1, B: 2}, {A: 3, B: 2})
+    assert logs.state() == CheckpointState(committed=2)
 
 
 def test_an_epoch_that_is_committed_during_the_recovery() -> None:
@@ -341,6 +371,9 @@ def test_at_least_once_after_crashes_at_any_point(driver_runs: list[tuple[int, i
                 start, first = recovery.start[A], recovery.next_epoch
                 assert committed <= start <= flushed
                 assert run_micro_batch(disk)[A] == start
+                if recovery.planned_end is not None:  # a planned epoch keeps its end
+                    assert recovery.planned_end == {A: start + 1, B: start + 1} == ends(disk, first)
+                    epochs = max(epochs, 1)
             for epoch in range(first, first + epochs):
                 start += 1
                 flushed = max(flushed, start)

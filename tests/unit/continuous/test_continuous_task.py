@@ -123,9 +123,11 @@ class FakeTaskEnvironment(RealSystem):
         function: Callable[[pa.RecordBatch], Any] | None = None,
         columns: Collection[str] = ("value",),
         epoch_request_timeout: float = 60.0,
+        end_offsets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         channel, data_loss_handler = cast("TaskChannel", self), cast("DataLossHandler", self)
-        TaskLoop(self, channel, self, function, tuple(columns), data_loss_handler, epoch_request_timeout, self).run()
+        settings = (tuple(columns), data_loss_handler, epoch_request_timeout, self, end_offsets or {})
+        TaskLoop(self, channel, self, function, *settings).run()
 
     @property
     def reports(self) -> list[EpochReport]:
@@ -156,6 +158,19 @@ def test_rows_have_the_selected_columns(columns: tuple[str, ...]) -> None:
     environment.run_loop(columns=columns)
     (written,) = environment.written
     assert written == {"value": [b"3", b"4"], "offset": [3, 4]} if "offset" in columns else {"value": [b"3", b"4"]}
+
+
+def test_a_planned_epoch_is_read_to_its_end_and_flushed_once() -> None:
+    environment = FakeTaskEnvironment(
+        [polled(ONE, 0, 1)], [polled(ONE, 2, 4), polled(TWO, 7)], epoch_requests={1: EpochRequest(9, stop=False)}
+    )
+    environment.run_loop(end_offsets={ONE: 3, TWO: 5, THREE: 0})
+    assert environment.written == [{"value": [b"0", b"1"]}, {"value": [b"2"]}]
+    assert [each.offsets for each in environment.reports] == [
+        {ONE: 2, TWO: 0, THREE: 0},
+        {ONE: 3, TWO: 5, THREE: 0},
+    ]
+    assert [each for each in environment.calls if isinstance(each, tuple)] == [(9, {ONE: 3, TWO: 5, THREE: 0})]
 
 
 def test_an_epoch_is_flushed_and_then_reported() -> None:

@@ -39,7 +39,7 @@ MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
     st.builds(TaskHandshake, TEXTS, NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS, TEXTS),
     st.builds(DriverHandshake, TEXTS),
     st.builds(HandshakeRejected, TEXTS),
-    st.builds(StartTask, COUNTS, OFFSETS),
+    st.builds(StartTask, COUNTS, OFFSETS, OFFSETS),
     st.builds(EpochRequest, COUNTS, st.booleans()),
     st.builds(
         EpochReport,
@@ -67,11 +67,11 @@ def test_messages_round_trip(message: ControlMessage) -> None:
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":3}\n'),
+        (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":4}\n'),
         (EpochRequest(7, stop=False), b'{"type":"EpochRequest","epoch":7,"stop":false}\n'),
         (
             StartTask(3, {TopicPartition("b", 0): 9, TopicPartition("b", 10): 0}),
-            b'{"type":"StartTask","epoch":3,"offsets":{"b":{"0":9,"10":0}}}\n',
+            b'{"type":"StartTask","epoch":3,"offsets":{"b":{"0":9,"10":0}},"end_offsets":{}}\n',
         ),
         (
             EpochReport(
@@ -131,17 +131,26 @@ INVALID = {
     "float": (b'{"type":"EpochRequest","epoch":1.0,"stop":true}', "EpochRequest, epoch: not an integer"),
     "integer as boolean": (b'{"type":"EpochRequest","epoch":1,"stop":1}', "EpochRequest, stop: neither true nor false"),
     "integer as string": (b'{"type":"DriverHandshake","proof":1}', "DriverHandshake, proof: not a string"),
-    "offsets as list": (b'{"type":"StartTask","epoch":1,"offsets":[]}', "StartTask, offsets: not offsets"),
+    "offsets as list": (
+        b'{"type":"StartTask","epoch":1,"offsets":[],"end_offsets":{}}',
+        "StartTask, offsets: not offsets",
+    ),
     "partitions as list": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]}}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]},"end_offsets":{}}',
         "StartTask, offsets: topic 'a' does not map",
     ),
-    "partition is a word": (b'{"type":"StartTask","epoch":1,"offsets":{"a":{"x":1}}}', "'x' is not a partition number"),
+    "partition is a word": (
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"x":1}},"end_offsets":{}}',
+        "'x' is not a partition number",
+    ),
     "negative offset": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"0":-1}}}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"0":-1}},"end_offsets":{}}',
         "StartTask, offsets: not an integer",
     ),
-    "empty topic name": (b'{"type":"StartTask","epoch":1,"offsets":{"":{"0":1}}}', "a topic name is empty"),
+    "empty topic name": (
+        b'{"type":"StartTask","epoch":1,"offsets":{"":{"0":1}},"end_offsets":{}}',
+        "a topic name is empty",
+    ),
     "ids as list": (
         REPORT.replace(b'"recreated_topic_ids":{}', b'"recreated_topic_ids":[]') + b"1}",
         "EpochReport, recreated_topic_ids: not topic ids",

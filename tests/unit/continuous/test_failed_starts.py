@@ -68,6 +68,7 @@ def run_config(create_task_plan: Callable[[ControlAddress], Any]) -> RunConfig:
         assignment=PLAN.assignment,
         offsets=PLAN.offsets,
         epoch=0,
+        end_offsets={},
         coalesces_epochs=False,
         timings=TIMINGS,
         port=0,
@@ -123,7 +124,7 @@ class StartingExecution(continuous_execution.ContinuousExecution):
         self._state: Any = SimpleNamespace(set_status=lambda *_, **__: None, calling_on_stop=lambda _: nullcontext())
 
     def _prepare(self) -> continuous_execution._RunStart:
-        return continuous_execution._RunStart(((A0,),), {A0: 0}, 0)
+        return continuous_execution._RunStart(((A0,),), {A0: 0}, 0, [A0])
 
     def _create_run(self, _: continuous_execution._RunStart) -> QueryRun:
         return self._run_to_start

@@ -96,7 +96,7 @@ class TestSessions:
         driver, _ = sessions()
         assert driver.encode(
             MESSAGE
-        ) == b"ae96d014637ff85fdfe324d891de90b489963d36cc01ff64be722aac70d8df1f" + encode_message(MESSAGE)
+        ) == b"192cc9507eb0c840fc4bd4e8de43f75e8cf3bd1531389ee1fe61e672e27f5e1a" + encode_message(MESSAGE)
 
     @pytest.mark.parametrize("position", range(0, 110, 7))
     def test_a_changed_line_is_rejected(self, position: int) -> None:

@@ -87,10 +87,12 @@ def test_deleted_logs(uncommitted: tuple[int, ...]) -> None:
         plan_recovery(CheckpointState(None, uncommitted), {0: OffsetLogEntry(DONE, is_start=True)}, {A: 11}, "here")
 
 
-def test_at_least_once_repeats_uncommitted_epochs() -> None:
+def test_at_least_once_repeats_a_planned_epoch_to_its_end() -> None:
     assert plan_recovery(CheckpointState(7), {7: OffsetLogEntry(DONE)}, None, "here") == RecoveryPlan(DONE, 8)
     entries = {7: OffsetLogEntry(DONE), 8: OffsetLogEntry(FURTHER), 9: OffsetLogEntry(FURTHER)}
-    assert plan_recovery(CheckpointState(7, (8, 9)), entries, None, "here") == RecoveryPlan(DONE, 8, remove=(9, 8))
+    recovery = RecoveryPlan(DONE, 8, planned_end=FURTHER)
+    assert plan_recovery(CheckpointState(7, (8,)), entries, None, "here") == recovery
+    assert plan_recovery(CheckpointState(7, (8, 9)), entries, None, "here") == recovery
 
 
 def test_exactly_once_without_newer_transactions() -> None:
@@ -100,7 +102,7 @@ def test_exactly_once_without_newer_transactions() -> None:
 
 @pytest.mark.parametrize("offsets_ahead", [{A: 15}, {A: 15, B: 25}, {C: 1}], ids=["one", "all", "new"])
 def test_exactly_once_resumes_at_the_committed_offsets(offsets_ahead: dict[TopicPartition, int]) -> None:
-    expected = RecoveryPlan({**DONE, **offsets_ahead}, 9, write=8, commit=8)
+    expected = RecoveryPlan({**DONE, **offsets_ahead}, 9, write=8)
     assert plan_recovery(CheckpointState(7), {7: OffsetLogEntry(DONE)}, offsets_ahead, "here") == expected
 
 
@@ -136,9 +138,9 @@ def test_exactly_once_commits_an_epoch_that_the_transactions_have_reached(
 def test_exactly_once_when_transactions_are_ahead_of_an_uncommitted_epoch(
     planned: dict[TopicPartition, int], offsets_ahead: dict[TopicPartition, int], start: dict[TopicPartition, int]
 ) -> None:
-    """Transactions were committed after the driver had started to write the epoch."""
+    """Transactions were committed after the driver had started to write the epoch, whose end does not change."""
     entries = {7: OffsetLogEntry(DONE), 8: OffsetLogEntry(planned)}
-    expected = RecoveryPlan(start, 9, remove=(8,), write=8, commit=8)
+    expected = RecoveryPlan(start, 10, commit=8, write=9)
     assert plan_recovery(CheckpointState(7, (8,)), entries, offsets_ahead, "here") == expected
 
 
