@@ -20,10 +20,12 @@ from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS, CheckpointStore, FileSystemError
 from tests.simulation.scenarios.continuous_checks import OUTPUT, Delivery, OutputChecker, is_dropped
+from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
 from tests.simulation.scenarios.continuous_stand_in import ContinuousDriver
 from tests.simulation.scenarios.exactly_once import SAFE_EVENTS
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
+from tests.simulation.scenarios.spark_stand_in import STEPS
 
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -54,6 +56,7 @@ SHRINKABLE = {
     "extra_drivers": (),
     "file_faults": (),
     "sink_failures": (),
+    "micro_batches": (),
     "log": (),
     "appends": (),
     "late": (),
@@ -75,7 +78,7 @@ _LIVENESS_SECONDS = 400.0  # after the faults have stopped
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.2
 _MAX_DRIVERS = 60
-_MAX_PAUSE = 20.0
+_MAX_PAUSE = 6.0
 _histories: dict[str, _QueryHistory] = {}  # that run, by the name that their functions carry
 
 
@@ -136,9 +139,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "cuts": [[at(), rng.randrange(4)] for _ in range(rng.choice((0, 0, 0, 1)) * scale)],
         "extra_drivers": [at()] if rng.random() < 0.15 else [],
         "file_faults": [
-            [rng.randrange(60 * scale), rng.choice(FILE_FAULTS), rng.choice((0.5, 5.0, 20.0))]
+            [rng.randrange(60 * scale), rng.choice(FILE_FAULTS), rng.choice((0.5, 2.0, _MAX_PAUSE))]
             for _ in range(rng.choice((0, 0, 1, 2)) * scale)
         ],
+        "micro_batches": _draw_micro_batches(rng, scale) if guarantee != "exactly-once" else [],
+        "executors": 2,
+        "speculation": 0.0,
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
     }
     topics = {**partitions, OUTPUT: parameters["output_partitions"]}
@@ -162,6 +168,13 @@ def _draw_selections(rng: random.Random, topics: list[str]) -> list[list[str]]:
     if len(topics) == 1 or rng.random() < 0.6:
         return [topics]
     return [topics, topics[:1], topics]
+
+
+def _draw_micro_batches(rng: random.Random, scale: int) -> list[list[Any]]:
+    """Draw before which drivers a micro-batch query runs, and at which step it dies."""
+    if rng.random() < 0.5:
+        return []
+    return [[rng.randint(1, 3), rng.choice(("", "after the offset log", *STEPS[2:]))] for _ in range(scale)]
 
 
 def _draw_more_events(
@@ -248,6 +261,8 @@ class _QueryHistory:
         self._skip_loss = False
         self._flushes = 0
         self._last_append = 0.0
+        self._micro_batches: MicroBatchRun | None = None
+        self._shared: set[int] = set()  # numbers of drivers before which a micro-batch query has run
         self._resumed_at = 0.0  # when all suspended processes and threads run again
 
     def run(self) -> None:
@@ -349,10 +364,40 @@ class _QueryHistory:
                 self._world.after(self._parameters["linger_seconds"], driver.end)
                 if driver is self._drivers[-1] and self._restart_at is None:
                     self._restart_at = self._world.now + self._parameters["restart_seconds"] + 0.1 * driver.number
-        if self._restart_at is not None and self._world.now >= self._restart_at:
-            self._start_driver()
+        if self._micro_batches is not None and self._micro_batches.is_over:
+            self._end_micro_batches(self._micro_batches)
+        if self._restart_at is not None and self._world.now >= self._restart_at and self._micro_batches is None:
+            step = dict(self._parameters["micro_batches"]).get(len(self._drivers))
+            if step is None or len(self._drivers) in self._shared or self._store.committed() is None:
+                self._start_driver()
+            else:
+                self._start_micro_batches(step)
+
+    def _start_micro_batches(self, crash: str) -> None:
+        """Run a micro-batch query alone on the checkpoint."""
+        for driver in self._drivers:
+            driver.end()
+        self._shared.add(len(self._drivers))
+        options = {
+            "subscribe": ",".join(self._topics(len(self._drivers))),
+            "startingOffsets": self._parameters["starting"],
+            "failOnDataLoss": "false",
+            "kafka.isolation.level": self._parameters["isolation"],
+        }
+        self._world.trace("micro-batches", crash)
+        self._micro_batches = MicroBatchRun(
+            self._environment, 1_000 + len(self._drivers), self._store, options, crash or None
+        )
+
+    def _end_micro_batches(self, run: MicroBatchRun) -> None:
+        self._world.trace("micro-batches ended", repr(run.execution.error))
+        run.execution.end()
+        self._checker.other_output += run.values()
+        self._micro_batches = None
 
     def _start_driver(self) -> None:
+        if self._micro_batches is not None:
+            return
         self._restart_at = None
         if len(self._drivers) >= _MAX_DRIVERS:
             raise ViolationError(f"the query needs more than {_MAX_DRIVERS} drivers")

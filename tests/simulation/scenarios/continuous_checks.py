@@ -43,6 +43,7 @@ class OutputChecker:
         self, parameters: Mapping[str, Any], truth: RecordTruth, oracle: Oracle, store: CheckpointStore
     ) -> None:
         self.deliveries: list[Delivery] = []
+        self.other_output: list[bytes] = []  # of micro-batch queries
         self.jobs: dict[str, JobStart] = {}  # by run
         self._guarantee: str = parameters["guarantee"]
         self._committed_only: bool = parameters["isolation"] == "read_committed"
@@ -54,8 +55,9 @@ class OutputChecker:
     def written(self) -> Counter[bytes]:
         """Return how often each value is in the output."""
         if self._guarantee == "function":
-            return Counter(each.value for each in self.deliveries)
-        return Counter(value for values in self._visible() for value in values if value is not None)
+            return Counter(self.other_output) + Counter(each.value for each in self.deliveries)
+        visible = Counter(value for values in self._visible() for value in values if value is not None)
+        return Counter(self.other_output) + visible
 
     def is_complete(self, topics: Collection[str]) -> bool:
         """Return whether all replicas have all records, and all transactions of the source have ended."""
