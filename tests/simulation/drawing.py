@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster.coordinator_events import COORDINATOR_EVENT_KINDS, draw_coordinator_event
@@ -22,7 +23,7 @@ MAX_REPEATS: Final = 300
 THEMES: Final[Sequence[tuple[str, ...]]] = (
     ("tier_log", "lose_tiered_storage"),
     ("isolate_broker", "elect_leader", "stick_image"),
-    ("elect_unclean_leader", "stick_follower", "isolate_broker"),
+    ("stick_follower", "isolate_broker", "elect_unclean_leader"),
     ("stick_follower", "elect_unclean_leader"),
     ("delete_topic", "create_topic", "stick_image"),
     ("stick_image", "recreate_topic", "isolate_broker"),
@@ -32,9 +33,15 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
     ("stop_broker", "pause_broker"),
     ("compact_log", "elect_leader"),
     ("stick_image", "expand_topic"),
+    ("stick_image", "recreate_topic"),
+    ("stick_image", "elect_leader"),
+    ("stick_follower", "stick_follower", "elect_unclean_leader"),
+    ("tier_log", "lose_tiered_storage", "throttle_broker"),
+    ("withhold_records", "throttle_broker"),
 )
 """Kinds of events that find more together, in an order in which they do."""
 
+_LASTING: Final = ("isolate_broker", "stick_image", "stick_follower", "stop_broker", "lose_tiered_storage")
 _FATAL_FAULTS: Final = ("lose_request", "lose_response", "stall_response")
 _OLD_CLUSTERS: Final[Sequence[Mapping[str, Any]]] = (
     {"topic_ids": False},
@@ -98,6 +105,7 @@ def draw_events(
     long: bool,
     kinds: Collection[str] | None = None,
     apis: Sequence[str] = READ_APIS,
+    themed: float = 0.5,
 ) -> tuple[Event, ...]:
     """Draw changes of the cluster, and faults of single requests and connects.
 
@@ -111,10 +119,11 @@ def draw_events(
         long: Whether it is a long history.
         kinds: The kinds of cluster events that the scenario allows; all if None.
         apis: The requests that the scenario sends: faults are aimed at them.
+        themed: How likely the kinds are those of a theme.
     """
     kinds = tuple(EVENT_KINDS) if kinds is None else tuple(kinds)
     scale = 10 if long else 1
-    events = _draw_cluster_events(rng, topics, kinds, seconds, scale)
+    events = _draw_cluster_events(rng, topics, kinds, seconds, scale, themed)
     faults = rng.sample(REQUEST_FAULTS, rng.randint(0, 4))
     for _ in range(rng.randint(0, 3) * scale if faults else 0):
         fault = draw_fault(rng, faults)
@@ -194,11 +203,11 @@ def draw_coordinator_events(
 
 
 def _draw_cluster_events(
-    rng: random.Random, topics: Mapping[str, int], kinds: Sequence[str], seconds: float, scale: int
+    rng: random.Random, topics: Mapping[str, int], kinds: Sequence[str], seconds: float, scale: int, themed: float
 ) -> list[Event]:
     """Draw the enabled kinds, a random sample or a theme, and events of these kinds."""
     themes = [theme for theme in THEMES if set(theme) <= set(kinds)]
-    if themes and rng.random() < 0.5:
+    if themes and rng.random() < themed:
         enabled: Sequence[str] = rng.choice(themes)
         count = rng.randint(2, 5)
     else:
@@ -212,10 +221,28 @@ def _draw_cluster_events(
     times = [seconds * min(1.0, first + span * rng.random()) for _ in drawn]
     if enabled in themes and scale == 1:
         times.sort()  # in the order of the theme
-    return [
+    events = [
         Event(kind, at=round(at, 3), args=draw_event(rng, kind, topics, seconds))
         for kind, at in zip(drawn, times, strict=True)
     ]
+    return _connected(rng, events) if enabled in themes else events
+
+
+def _connected(rng: random.Random, events: Sequence[Event]) -> list[Event]:
+    """Let the events of a theme often happen to one partition, and their states last until all have happened."""
+    changes: list[dict[str, Any]] = [{} for _ in events]
+    partitions = [event.args for event in events if "partition" in event.args]
+    if partitions and rng.random() < 0.7:
+        target = {name: partitions[0][name] for name in ("topic", "partition")}
+        for event, change in zip(events, changes, strict=True):
+            if "partition" in event.args:
+                change |= target
+    if rng.random() < 0.7:
+        end = max(event.at or 0.0 for event in events) + rng.choice((0.1, 1.0, 10.0))
+        for event, change in zip(events, changes, strict=True):
+            if event.kind in _LASTING:
+                change["seconds"] = round(max(event.args["seconds"], end - (event.at or 0.0)), 3)
+    return [replace(event, args={**event.args, **change}) for event, change in zip(events, changes, strict=True)]
 
 
 def _order(event: Event) -> tuple[int, float, int]:

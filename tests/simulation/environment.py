@@ -67,12 +67,14 @@ class Environment:
             self._pools[process] = ConnectionPool(process)
         return self._pools[process]
 
-    def settings(self, **changes: Any) -> ConnectionSettings:
-        servers = tuple((f"broker-{number}", 9092) for number in sorted(self.cluster.brokers))
-        return ConnectionSettings(servers, **changes)
+    def settings(self, *, first_broker: int = 0, **changes: Any) -> ConnectionSettings:
+        """Return settings; new clients ask the first bootstrap server first."""
+        servers = [(f"broker-{number}", 9092) for number in sorted(self.cluster.brokers)]
+        first = first_broker % len(servers)
+        return ConnectionSettings((*servers[first:], *servers[:first]), **changes)
 
-    def client(self, process: SimulatedProcess, **changes: Any) -> ClusterClient:
-        return ClusterClient(self.settings(**changes), pool=self.pool(process))
+    def client(self, process: SimulatedProcess, *, first_broker: int = 0, **changes: Any) -> ClusterClient:
+        return ClusterClient(self.settings(first_broker=first_broker, **changes), pool=self.pool(process))
 
     def oldest_generation(self, topic: str, index: int) -> int:
         """Return the oldest generation of a partition that a broker may report."""
@@ -90,7 +92,10 @@ class Environment:
         first_number: int = 0,
         partition_keys: bool = False,
     ) -> None:
-        """Append the batches that ``drawing.draw_log`` has drawn; with ``partition_keys`` no partitions share keys."""
+        """Append the batches that ``drawing.draw_log`` has drawn; with ``partition_keys`` no partitions share keys.
+
+        Values contain the batches' numbers, which must differ: a log that replaces another one has other values.
+        """
         open_transactions: dict[tuple[int, int], None] = {}
         for number, batch in enumerate(log, first_number):
             partition = (topic, batch["partition"] % partitions)
@@ -115,11 +120,6 @@ class Environment:
                 self.cluster.append_marker(partition, producer_id, 0, commit=batch["transaction"] == "commit")
         for index, producer_id in open_transactions:
             self.world.at(self.quiet_at, self._end_transaction, (topic, index), producer_id)
-
-    def schedule_appends(self, topic: str, partitions: int, appends: Sequence[Mapping[str, Any]]) -> None:
-        """Append more batches while the history runs."""
-        for batch in appends:
-            self.world.at(self.started_at + batch["at"], self.write_log, topic, partitions, [batch])
 
     def raise_errors(self) -> None:
         """Raise the first error that ended a task."""

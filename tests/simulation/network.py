@@ -354,6 +354,7 @@ class _Connection:
         if not self.broker.is_up or self.broker.paused:
             return
         request = decode_request(frame, self.network.world.codec)
+        self.network.on_request(request)
         self.network.world.trace("late request", number, self.process.name, self.broker.id, request.api)
         self.broker.handle(request.api, request.version, request.values, request.client_id)
 

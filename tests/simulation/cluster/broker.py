@@ -50,6 +50,7 @@ class SimulatedBroker:
         self.image_stuck_until = 0.0
         self.throttled_until = 0.0
         self.throttle_ms = 0
+        self.throttled_with_partitions = False  # whether throttled responses to Fetch have offsets
 
     @property
     def is_up(self) -> bool:

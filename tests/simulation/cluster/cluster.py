@@ -344,7 +344,22 @@ class SimulatedCluster:
         self.publish()
         if leader != NO_LEADER:
             self.replicate_later(target)
+            self.world.after(self.settings.failure_detection, self._shrink_in_sync_replicas, target, target.epoch)
         return True
+
+    def _shrink_in_sync_replicas(self, target: SimulatedPartition, epoch: int) -> None:
+        """Remove replicas that do not know the new leader by now, so that it no longer waits for them."""
+        if target.epoch != epoch or target.topic.deleted:
+            return
+        lagging = [
+            each
+            for each in target.in_sync_replicas
+            if each != target.leader and each not in target.stuck and not self._follows(target, each)
+        ]
+        if lagging:
+            target.in_sync_replicas = [each for each in target.in_sync_replicas if each not in lagging]
+            self.publish()
+            self.replicate_later(target)
 
     def fence(self, broker_id: int) -> None:
         """Remove a broker that is down or isolated from in-sync replicas, and move its leaderships."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.topics import SimulatedPartition
 
 
+_WITHHOLD_PAUSE = 60.0  # seconds between two moments without records; then every reader has seen that there are some
+
+
 def apply_event(cluster: SimulatedCluster, kind: str, args: Mapping[str, Any]) -> None:
     """Apply an event now; its arguments are those of the function in ``EVENT_KINDS`` or ``COORDINATOR_EVENT_KINDS``."""
     cluster.world.trace("event", kind, *(f"{name}={args[name]}" for name in sorted(args)))
@@ -49,6 +52,7 @@ def heal(cluster: SimulatedCluster) -> None:
         target.stuck.clear()
         for replica in target.replicas.values():
             replica.remote_until = min(replica.remote_until, now)
+            replica.withheld_until = min(replica.withheld_until, now)
         _find_leader(cluster, target, next(iter(target.replicas)))
         cluster.replicate_later(target)
     heal_coordinators(cluster)
@@ -107,12 +111,17 @@ def elect_leader(cluster: SimulatedCluster, topic: str, partition: int, choice: 
     cluster.elect(target, others[choice % len(others)] if others else target.leader)
 
 
-def elect_unclean_leader(cluster: SimulatedCluster, topic: str, partition: int, choice: int = 0) -> None:
-    """Elect any other replica; records that it lacks are lost."""
+def elect_unclean_leader(
+    cluster: SimulatedCluster, topic: str, partition: int, choice: int = 0, shortest: bool = False
+) -> None:
+    """Elect any other replica, or that with the shortest log; records that it lacks are lost."""
     target = cluster.partition((topic, partition))
     if target is None:
         return
     others = [each for each in target.replicas if each != target.leader and cluster.is_connected(each)]
+    if shortest:
+        others.sort(key=lambda each: target.replicas[each].end)
+        choice = 0
     if others:
         cluster.elect(target, others[choice % len(others)], unclean=True)
 
@@ -138,15 +147,26 @@ def _find_leader(cluster: SimulatedCluster, target: SimulatedPartition, preferre
 
 
 def stick_follower(
-    cluster: SimulatedCluster, topic: str, partition: int, seconds: float, choice: int = 0, in_sync: bool = False
+    cluster: SimulatedCluster,
+    topic: str,
+    partition: int,
+    seconds: float,
+    choice: int = 0,
+    in_sync: bool = False,
+    deposed: bool = False,
 ) -> None:
-    """Stop a follower's replication for a while; unless ``in_sync``, the leader no longer waits for it."""
+    """Stop a follower's replication for a while; unless ``in_sync``, the leader no longer waits for it.
+
+    With ``deposed`` the leader too will not replicate, and not truncate its log, if it becomes a follower in that time.
+    """
     target = cluster.partition((topic, partition))
     if target is None:
         return
     followers = [each for each in target.replicas if each != target.leader]
     if not followers or target.leader == NO_LEADER:
         return
+    if deposed:
+        target.stuck[target.leader] = cluster.world.now + seconds
     follower = followers[choice % len(followers)]
     target.stuck[follower] = cluster.world.now + seconds
     if not in_sync and follower in target.in_sync_replicas and len(target.in_sync_replicas) > 1:
@@ -211,9 +231,15 @@ def _resume_broker(cluster: SimulatedCluster, broker: SimulatedBroker) -> None:
     cluster.on_broker_resumed(broker)
 
 
-def throttle_broker(cluster: SimulatedCluster, broker: int, seconds: float, ms: int) -> None:
-    """Return throttle times for a while, and no records (KIP-219)."""
+def throttle_broker(
+    cluster: SimulatedCluster, broker: int, seconds: float, ms: int, with_partitions: bool = False
+) -> None:
+    """Return throttle times for a while, and no records (KIP-219).
+
+    Kafka returns no partitions either; with ``with_partitions`` the broker returns their offsets.
+    """
     target = _broker(cluster, broker)
+    target.throttled_with_partitions = with_partitions
     target.throttled_until = cluster.world.now + seconds
     target.throttle_ms = ms
 
@@ -272,6 +298,17 @@ def lose_tiered_storage(cluster: SimulatedCluster, topic: str, partition: int, s
             replica.remote_until = cluster.world.now + seconds
 
 
+def withhold_records(cluster: SimulatedCluster, topic: str, partition: int, seconds: float) -> None:
+    """Return no records of a log for a moment, such as while a broker moves it to another disk."""
+    target = cluster.partition((topic, partition))
+    now = cluster.world.now
+    if target is None or any(now < replica.withheld_until + _WITHHOLD_PAUSE for replica in target.replicas.values()):
+        return  # two moments in a row would look like an offset gap
+    for replica in target.replicas.values():
+        replica.withheld_until = now + seconds
+    cluster.world.after(seconds, cluster.notify)
+
+
 def _ends_of_first_batches(log: ReplicaLog, fraction: float) -> list[int]:
     """Return the ends of the batches that lie in the first part of the offsets below the high watermark."""
     limit = log.start + int((log.high_watermark - log.start) * fraction)
@@ -294,24 +331,39 @@ def draw_event(rng: random.Random, kind: str, topics: Mapping[str, int], seconds
             return {"topic": topic, "count": rng.randint(1, 2)}
         case "deny_topic":
             return {"topic": topic, "seconds": duration}
-        case "elect_leader" | "elect_unclean_leader":
+        case "elect_leader":
             return {**partition, "choice": rng.randrange(3)}
+        case "elect_unclean_leader":
+            return {**partition, "choice": rng.randrange(3), "shortest": rng.random() < 0.6}
         case "lose_leader":
             return {**partition, "seconds": duration}
         case "stick_follower":
-            return {**partition, "seconds": duration, "choice": rng.randrange(3), "in_sync": rng.random() < 0.5}
+            return {
+                **partition,
+                "seconds": duration,
+                "choice": rng.randrange(3),
+                "in_sync": rng.random() < 0.3,
+                "deposed": rng.random() < 0.3,
+            }
         case "stop_broker" | "isolate_broker" | "stick_image" | "pause_broker":
             return {"broker": rng.randrange(3), "seconds": duration}
         case "throttle_broker":
             ms = rng.choice((10, 900, 5_000))
             # A client sends a request after each throttle time; 100 of them are enough.
-            return {"broker": rng.randrange(3), "seconds": min(duration, ms / 10), "ms": ms}
+            return {
+                "broker": rng.randrange(3),
+                "seconds": min(duration, ms / 10),
+                "ms": ms,
+                "with_partitions": rng.random() < 0.3,
+            }
         case "delete_records" | "expire_records" | "tier_log":
             return {**partition, "fraction": rng.choice((1.0, round(rng.random(), 2)))}
         case "compact_log":
             return {**partition, "fraction": rng.choice((1.0, round(rng.random(), 2))), "draw": rng.randrange(1000)}
         case "lose_tiered_storage":
             return {**partition, "seconds": duration}
+        case "withhold_records":
+            return {**partition, "seconds": round(rng.choice((0.3, 3.0)) * (0.5 + rng.random()), 3)}
     raise ValueError(f"no arguments are drawn for {kind}")
 
 
@@ -335,4 +387,5 @@ EVENT_KINDS: dict[str, Callable[..., None]] = {
     "compact_log": compact_log,
     "tier_log": tier_log,
     "lose_tiered_storage": lose_tiered_storage,
+    "withhold_records": withhold_records,
 }

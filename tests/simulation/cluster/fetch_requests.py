@@ -146,7 +146,13 @@ class _Read:
 def fetch(broker: SimulatedBroker, version: int, request: Any) -> Reply:
     world = broker.cluster.world
     if broker.throttled_until > world.now:
-        return {**_fetch_response([]), "throttle_time_ms": broker.throttle_ms}  # KIP-219
+        responses: list[dict[str, Any]] = []
+        if broker.throttled_with_partitions:
+            responses = _read_all(broker, version, request, with_remote=False).responses
+            for each in responses:
+                for partition in each["partitions"]:
+                    partition["records"] = b""
+        return {**_fetch_response(responses), "throttle_time_ms": broker.throttle_ms}  # KIP-219
     until = world.now + request.max_wait_ms / 1000
     read = _read_all(broker, version, request, with_remote=False)
     if read.is_remote and not read.is_final:
@@ -260,6 +266,8 @@ def _read_partition(
         read.is_remote = True
         if not with_remote or log.remote_until > broker.cluster.world.now:
             return response
+    if log.withheld_until > broker.cluster.world.now:
+        return response
     limit = log.last_stable_offset if is_committed else log.high_watermark
     batches = log.read(offset, limit, max_bytes, at_least_one=at_least_one)
     if batches:

@@ -72,6 +72,7 @@ class ReplicaLog:
         "remote_until",
         "start",
         "undecided",
+        "withheld_until",
     )
 
     def __init__(self) -> None:
@@ -87,6 +88,7 @@ class ReplicaLog:
         # First offset and marker offset of ended transactions whose marker was above the high watermark.
         self.undecided: list[tuple[int, int]] = []
         self.remote_until = 0.0  # tiered storage returns no records before this time
+        self.withheld_until = 0.0  # nothing is returned before this time
 
     # Appends.
 

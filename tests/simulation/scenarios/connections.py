@@ -92,7 +92,7 @@ def run(world: World, plan: Plan) -> None:
     environment.write_log(_TOPIC, parameters["partitions"], parameters["log"])
     driver = environment.process("driver")
     calls = _Calls(environment)
-    environment.network.on_request = calls.check_user
+    environment.network.on_request = calls.check_request
     threads = [
         driver.spawn(f"thread {number}", partial(calls.run, driver, number)) for number in range(parameters["threads"])
     ]
@@ -124,6 +124,7 @@ class _Calls:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._clients: dict[tuple[int, int], ClusterClient] = {}
+        self._groups: dict[tuple[int, int], ConsumerGroup] = {}  # each retains its coordinator, as a query's does
         self._next_offset = 1
         self._acknowledged: dict[TopicPartition, int] = {}  # by committed partition
         self.mixed_users: list[str] = []
@@ -141,11 +142,19 @@ class _Calls:
             if error is not None and not environment.oracle.deleted_at:
                 raise ViolationError(f"{call['kind']} fails though no fault is left: {error!r}") from error
 
-    def check_user(self, request: ReceivedRequest) -> None:
-        """Check that the requests of a user are sent with the user's client id."""
+    def check_request(self, request: ReceivedRequest) -> None:
+        """Check that a user's requests are sent with the user's client id, and note commits that arrive late."""
         group = getattr(request.values, "group_id", "")
         if group and not group.endswith(f" of {request.client_id}"):
             self.mixed_users.append(f"a request for the group {group!r} is sent as {request.client_id}")
+        if request.api != "OffsetCommit":
+            return
+        for topic in request.values.topics:
+            for each in topic.partitions:
+                # A request that the client has given up replaces the offset of a later commit.
+                key = TopicPartition(group, each.partition_index)
+                if key in self._acknowledged:
+                    self._acknowledged[key] = min(self._acknowledged[key], each.committed_offset)
 
     def _try(self, driver: Any, number: int, call: dict[str, Any]) -> KafkaDirectError | None:
         environment = self._environment
@@ -176,12 +185,13 @@ class _Calls:
                 request_timeout_ms=parameters["request_timeout_ms"],
                 connections_max_idle_ms=parameters["max_idle_ms"],
             )
+            self._groups[key] = ConsumerGroup(self._clients[key], f"{_GROUP}-{number} of user-{call['user']}")
         return self._clients[key]
 
     def _call(self, client: ClusterClient, number: int, call: dict[str, Any]) -> None:
         parameters = self._environment.plan.parameters
         partition = TopicPartition(_TOPIC, call["partition"] % parameters["partitions"])
-        group = f"{_GROUP}-{number} of user-{call['user']}"
+        group = self._groups[number, call["user"]]
         match call["kind"]:
             case "metadata":
                 client.topics([_TOPIC])
@@ -206,18 +216,15 @@ class _Calls:
             case "commit":
                 # Each thread has its own group, so that the order of its commits is defined.
                 offset, self._next_offset = self._next_offset, self._next_offset + 1
-                ConsumerGroup(client, group).commit({TopicPartition(f"{_TOPIC}", partition.partition): offset})
-                self._acknowledged[TopicPartition(group, partition.partition)] = offset
+                group.commit({partition: offset})
+                self._acknowledged[TopicPartition(group.group_id, partition.partition)] = offset
             case "committed":
-                acknowledged = self._acknowledged.get(TopicPartition(group, partition.partition), -1)
-                if self._has_outdated_coordinator(group):
+                acknowledged = self._acknowledged.get(TopicPartition(group.group_id, partition.partition), -1)
+                if self._has_outdated_coordinator(group.group_id):
                     acknowledged = -1  # no client can see that offsets are outdated
-                found = ConsumerGroup(client, group).committed([partition])
+                found = group.committed([partition])
                 # Brokers delete the committed offsets of a deleted topic.
-                # A request that arrives late replaces the offset of a later commit.
-                is_late = any(event.kind.startswith("late_") for event in self._environment.plan.events)
-                first = min(acknowledged, 1) if is_late else acknowledged
-                if found.get(partition, -1) < first and not self._environment.oracle.deleted_at:
+                if found.get(partition, -1) < acknowledged and not self._environment.oracle.deleted_at:
                     raise ViolationError(f"offset {acknowledged} was committed, but {found.get(partition)} is returned")
 
     def _is_known(self, partition: TopicPartition) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from tests.simulation.drawing import draw_appends, draw_cluster, draw_events, draw_log
@@ -37,31 +39,47 @@ if TYPE_CHECKING:
 NAME = "range_reads"
 SHRINKABLE = {"reads": 1, "log": (), "append_list": (), "read_list": ()}
 _TOPIC = "flights"
+_UNPROVEN_GAP_SECONDS = 60.0
 _SLACK = 2.0  # seconds by which an error may come late: the connects and responses on the way
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
     long = size == "long"
-    cluster = draw_cluster(rng)
-    partitions = rng.randint(1, 3)
+    # A focused history has one partition with several replicas, and appends, plans and reads between its events.
+    focused = not long and rng.random() < 0.6
+    cluster = draw_cluster(rng, brokers=3 if focused and rng.random() < 0.8 else None)
+    if focused and rng.random() < 0.8:
+        cluster["cluster"]["replication_factor"] = cluster["brokers"]
+    partitions = 1 if focused else rng.randint(1, 3)
     seconds = rng.choice((1.0, 5.0, 30.0)) * (4 if long else 1)
     requests = 1500 if long else 50
-    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
+    themed = 0.9 if focused else 0.5
+    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, themed=themed)
     times = [event.at for event in events if event.at is not None]
-    reads = [
-        _draw_read(rng, seconds, partitions, times) for _ in range(rng.randint(40, 80) if long else rng.randint(1, 3))
-    ]
+    count = rng.randint(40, 80) if long else rng.randint(2, 4) if focused else rng.randint(1, 3)
+    reads = [_draw_read(rng, partitions) for _ in range(count)]
+    appends = draw_appends(rng, batches=rng.choice((0, 3, 40 if long else 5)), seconds=seconds)
+    if focused:
+        phases = list(pairwise((0.0, *sorted(times), max((seconds, *times)) + 5.0)))
+        appends = _draw_phased_appends(rng, phases)
+        schedules = [_draw_phased_schedule(rng, phases) for _ in reads]
+    else:
+        schedules = [_draw_schedule(rng, seconds, times) for _ in reads]
+    if any(event.kind in ("expand_topic", "recreate_topic") for event in events):
+        for read in reads:
+            read["partition"] = rng.choice((read["partition"], rng.randrange(partitions + 2)))
     fetch_bytes = rng.choice((150, 400, 4_194_304))
     batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
     parameters = {
         **cluster,
         "partitions": partitions,
         "log": draw_log(rng, batches=batches),
-        "append_list": draw_appends(rng, batches=rng.choice((0, 3, 40 if long else 5)), seconds=seconds),
+        "append_list": appends,
         "seconds": seconds,
         "reads": len(reads),
-        "read_list": reads,
+        "read_list": [{**read, **schedule} for read, schedule in zip(reads, schedules, strict=True)],
         "processes": rng.randint(1, 2),
+        "has_driver": rng.random() < 0.7,  # a process that plans; otherwise each plans what it reads
         "api_timeout_ms": rng.choice((2_000, 10_000, 60_000)),
         "request_timeout_ms": rng.choice((1_000, 30_000)),
         "fetch_bytes": fetch_bytes,
@@ -74,18 +92,50 @@ def run(world: World, plan: Plan) -> None:
     parameters = plan.parameters
     environment.cluster.create_topic(_TOPIC, parameters["partitions"])
     environment.write_log(_TOPIC, parameters["partitions"], parameters["log"])
-    environment.schedule_appends(_TOPIC, parameters["partitions"], parameters["append_list"])
+    for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
+        world.at(environment.started_at + batch["at"], _append, environment, batch, number)
     processes = [environment.process(f"executor-{number}") for number in range(parameters["processes"])]
+    driver = environment.process("driver") if parameters["has_driver"] else None
     reads = [
-        _Read(environment, processes[number % len(processes)], read)
+        _Read(environment, processes[number % len(processes)], driver, read)
         for number, read in enumerate(parameters["read_list"][: parameters["reads"]])
     ]
-    world.run([read.process.spawn(f"read {number}", read.run) for number, read in enumerate(reads)])
+    for number, read in enumerate(reads):
+        read.planner.spawn(f"read {number}", partial(read.run, number))
+    world.run()
     environment.raise_errors()
-    environment.check_released(processes)
+    environment.check_released([*processes, *([] if driver is None else [driver])])
 
 
-def _draw_read(rng: random.Random, seconds: float, partitions: int, times: Sequence[float]) -> dict[str, Any]:
+def _append(environment: Environment, batch: Mapping[str, Any], number: int) -> None:
+    topic = environment.cluster.topics.get(_TOPIC)
+    if topic is not None:
+        environment.write_log(_TOPIC, len(topic.partitions), [batch], first_number=number)
+
+
+def _draw_read(rng: random.Random, partitions: int) -> dict[str, Any]:
+    return {
+        "pause_after": rng.choice((0, 1, 1, 2)),  # Arrow batches; 0: no pause
+        "partition": rng.randrange(partitions),
+        "from": rng.choice((0.0, 0.0, rng.random())),
+        "until": rng.choice((1.0, 1.0, rng.random())),
+        "committed": rng.random() < 0.5,
+        "fail_on_data_loss": rng.random() < 0.5,
+        "from_earliest": rng.random() < 0.3,
+        "has_leader": rng.random() < 0.5,
+        # Bootstrap servers that are asked first: an address may stand for several brokers.
+        "planned_by": rng.randrange(3),
+        "read_by": rng.randrange(3),
+        "has_topic_id": rng.random() < 0.8,
+        "count": rng.random() < 0.25,
+        "stop_after": rng.choice((0, 0, 0, 1, 3)),  # Arrow batches, as LIMIT does; 0: read all
+        "poll_timeout": rng.choice((8.0, 8.0, 30.0, 120.0)),
+        "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"))),
+        "max_rows": rng.choice((1, 3, 32_768)),
+    }
+
+
+def _draw_schedule(rng: random.Random, seconds: float, times: Sequence[float]) -> dict[str, float]:
     at = rng.random() * seconds
     wait = rng.choice((0.0, 0.01, 1.0, 20.0)) * rng.random()
     pause = rng.choice((0.0, 1.0, 20.0)) * rng.random()
@@ -94,25 +144,37 @@ def _draw_read(rng: random.Random, seconds: float, partitions: int, times: Seque
         at = max(0.0, event - rng.choice((0.01, 0.1, 1.0)) * rng.random())
         passed = event - at + rng.choice((0.01, 0.1, 1.0, 10.0)) * rng.random()
         wait, pause = rng.choice(((passed, 0.0), (0.0, passed)))
-    return {
-        "at": round(at, 3),
-        "wait": round(wait, 3),  # between plan and read
-        "pause": round(pause, 3),  # after a batch, as a query that is slower than the broker
-        "pause_after": rng.choice((0, 1, 1, 2)),  # Arrow batches; 0: no pause
-        "partition": rng.randrange(partitions),
-        "from": rng.choice((0.0, 0.0, rng.random())),
-        "until": rng.choice((1.0, 1.0, rng.random())),
-        "committed": rng.random() < 0.5,
-        "fail_on_data_loss": rng.random() < 0.5,
-        "from_earliest": rng.random() < 0.3,
-        "has_leader": rng.random() < 0.6,
-        "has_topic_id": rng.random() < 0.8,
-        "count": rng.random() < 0.25,
-        "stop_after": rng.choice((0, 0, 0, 1, 3)),  # Arrow batches, as LIMIT does; 0: read all
-        "poll_timeout": rng.choice((8.0, 8.0, 30.0, 120.0)),
-        "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"))),
-        "max_rows": rng.choice((1, 3, 32_768)),
-    }
+    return _schedule(at, wait, pause)
+
+
+def _draw_phased_schedule(rng: random.Random, phases: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Plan in a phase between two events; read, or continue to read, in the same phase, in the next or a later one."""
+    first = rng.randrange(len(phases))
+    last = min(first + rng.choice((0, 1, 1, 2)), len(phases) - 1)
+    at = _draw_time(rng, phases[first])
+    passed = max(0.0, _draw_time(rng, phases[last]) - at)
+    if rng.random() < 0.5:
+        return _schedule(at, passed, 0.0)
+    return _schedule(at, 0.0, passed) | {"pause_after": rng.randint(1, 2), "max_rows": rng.choice((1, 3))}
+
+
+def _draw_phased_appends(rng: random.Random, phases: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """Draw batches that are appended in most phases."""
+    share, most = rng.choice((0.3, 0.9)), rng.choice((1, 5))
+    times = sorted(
+        _draw_time(rng, phase) for phase in phases if rng.random() < share for _ in range(rng.randint(1, most))
+    )
+    return [{**batch, "at": round(at, 3)} for batch, at in zip(draw_log(rng, batches=len(times)), times, strict=True)]
+
+
+def _draw_time(rng: random.Random, phase: tuple[float, float]) -> float:
+    first, end = phase
+    return first + min(end - first, rng.choice((0.05, 1.0, end - first))) * rng.random()
+
+
+def _schedule(at: float, wait: float, pause: float) -> dict[str, float]:
+    """``wait`` is between plan and read, ``pause`` after a batch, as of a query that is slower than the broker."""
+    return {"at": round(at, 3), "wait": round(wait, 3), "pause": round(pause, 3)}
 
 
 def _timeouts(plan: Plan) -> dict[str, int]:
@@ -157,20 +219,35 @@ class _TimedCounts(ReadCounts):
 class _Read:
     """Plans one range, waits, and reads it; after the faults have stopped it must succeed."""
 
-    def __init__(self, environment: Environment, process: SimulatedProcess, read: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        process: SimulatedProcess,
+        driver: SimulatedProcess | None,
+        read: Mapping[str, Any],
+    ) -> None:
         self.environment = environment
         self.process = process
+        self.planner = process if driver is None else driver
         self._read_parameters = read
         self._partition = TopicPartition(_TOPIC, read["partition"])
+        self._received_at = 0.0  # when records were received last, before an error
         self._isolation: IsolationLevel = "read_committed" if read["committed"] else "read_uncommitted"
 
-    def run(self) -> None:
-        read, world = self._read_parameters, self.environment.world
-        self.process.sleep(read["at"])
+    def run(self, number: int) -> None:
+        read = self._read_parameters
+        self.planner.sleep(read["at"])
         planned = self._plan()
         if planned is None:
             return
-        self.process.sleep(read["wait"])
+        self.planner.sleep(read["wait"])
+        if self.planner is self.process:
+            self._run_task(planned)
+        else:
+            self.process.spawn(f"task {number}", partial(self._run_task, planned))
+
+    def _run_task(self, planned: _Planned) -> None:
+        world = self.environment.world
         while True:
             quiet, started = self.environment.is_quiet, world.now
             try:
@@ -194,7 +271,9 @@ class _Read:
                 self.process.sleep(1.0)
 
     def _plan(self) -> _Planned | None:
-        client = self.environment.client(self.process, **_timeouts(self.environment.plan))
+        client = self.environment.client(
+            self.planner, first_broker=self._read_parameters["planned_by"], **_timeouts(self.environment.plan)
+        )
         read = self._read_parameters
         while True:
             quiet, started = self.environment.is_quiet, self.environment.world.now
@@ -219,7 +298,7 @@ class _Read:
                     return None
                 if quiet or not isinstance(error, TRANSIENT_ERRORS):
                     raise ViolationError(f"planning fails, and no fault explains it: {error!r}") from error
-                self.process.sleep(1.0)
+                self.planner.sleep(1.0)
         first = start + int((end - start) * read["from"])
         last = first + int((end - first) * read["until"])
         if first >= last:
@@ -248,7 +327,10 @@ class _Read:
             max_rows=read["max_rows"],
         )
         counts = _TimedCounts(environment.world)
-        pool, settings = environment.pool(self.process), environment.settings(**_timeouts(environment.plan))
+        pool, settings = (
+            environment.pool(self.process),
+            environment.settings(first_broker=read["read_by"], **_timeouts(environment.plan)),
+        )
         started = progress = environment.world.now
         rows: list[tuple[int, bytes | None]] = []
         counted = -1
@@ -266,7 +348,8 @@ class _Read:
                             self.process.sleep(read["pause"])
                         progress = environment.world.now
         except KafkaDirectError as error:
-            self._check_time(max(progress, counts.received_at), read["poll_timeout"], error)
+            self._received_at = max(progress, counts.received_at)
+            self._check_time(self._received_at, read["poll_timeout"], error)
             raise
         self._check_rows(planned, request, rows, counted, counts, started)
 
@@ -285,6 +368,9 @@ class _Read:
         name, generation = self._partition, planned.generation
         losses = oracle.loss_reasons(name, first, until, since=planned.at, generation=generation)
         may_skip = bool(losses) and (not request.fail_on_data_loss or request.from_earliest)
+        if counts.unproven_gaps and not request.fail_on_data_loss:
+            resumed_at = rows[-1][0] + 1 if rows else first
+            may_skip = may_skip or self._may_be_unproven(planned, resumed_at)
         if counted >= 0:
             # Meanwhile some may be compacted away.
             most, least = (
@@ -312,18 +398,43 @@ class _Read:
             raise ViolationError("; ".join(violations[:3]))
 
     def _check_loss(self, planned: _Planned, error: DataLossError) -> None:
-        read = self._read_parameters
-        if not read["fail_on_data_loss"]:
+        if not self._read_parameters["fail_on_data_loss"]:
             raise ViolationError(f"failOnDataLoss is false, but the read fails: {error!r}") from error
-        offsets = planned.offsets
-        if planned.oldest_generation == planned.generation and not self.environment.oracle.loss_reasons(
-            self._partition,
-            offsets.from_offset,
-            offsets.until_offset,
-            since=planned.at,
-            generation=planned.generation,
-        ):
+        if "(records not returned)" in error.message:
+            self._check_unproven_gap(planned, error)
+            return
+        oracle, offsets, generation = self.environment.oracle, planned.offsets, planned.generation
+        was_deleted = (_TOPIC, generation) in oracle.deleted_at
+        # Offsets of a deleted topic, from a broker that lagged, may lie beyond the end of the recreated one.
+        has_older_offsets = planned.oldest_generation != generation and "(beyond the end of the log)" in error.message
+        if "deleted" in error.message.partition(":")[0]:
+            is_justified = was_deleted
+        else:
+            first, until = offsets.from_offset, offsets.until_offset
+            is_justified = has_older_offsets or bool(
+                oracle.loss_reasons(self._partition, first, until, since=planned.at, generation=generation)
+            )
+        if not is_justified:
             raise ViolationError(f"nothing was lost, but the read says: {error!r}") from error
+
+    def _check_unproven_gap(self, planned: _Planned, error: DataLossError) -> None:
+        """Check that a broker returned no records for a minute, and does not report where its local log begins."""
+        assert error.offset is not None
+        silent_seconds = self.environment.world.now - self._received_at
+        if not self._may_be_unproven(planned, error.offset) or silent_seconds < _UNPROVEN_GAP_SECONDS:
+            raise ViolationError(
+                f"nothing was lost, but after {silent_seconds:.1f} s the read says: {error!r}"
+            ) from error
+
+    def _may_be_unproven(self, planned: _Planned, offset: int) -> bool:
+        """Return whether a broker may not report what an offset is, which is in a gap or in tiered storage."""
+        if self.environment.cluster.settings.earliest_local:
+            return False
+        target = self.environment.cluster.partition(self._partition)
+        is_tiered = target is not None and any(offset < each.local_start for each in target.replicas.values())
+        until, generation = planned.offsets.until_offset, planned.generation
+        oracle = self.environment.oracle
+        return is_tiered or not oracle.records(self._partition, offset, until, READ_UNCOMMITTED, generation=generation)
 
     def _check_time(self, since: float, seconds: float, error: Exception) -> None:
         passed = self.environment.world.now - since
