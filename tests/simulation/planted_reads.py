@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import Patch, PlantedBug
@@ -194,18 +195,94 @@ def _loss_is_not_counted() -> Sequence[Patch]:
     return [Patch(fetcher, "evaluate_loss", evaluate)]
 
 
-def _prefetch_survives_a_skip() -> Sequence[Patch]:
+def _prefetch_skips_an_offset() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.fetch_channel import FetchChannel
+
+    def request(original: Any) -> Any:
+        def request(self: Any, offset: int, *args: Any, **options: Any) -> None:
+            first, self.__dict__["was_used"] = "was_used" not in self.__dict__, True
+            original(self, offset if first else offset + 1, *args, **options)
+
+        return request
+
+    return [Patch(FetchChannel, "request", request)]
+
+
+def _gap_skips_one_more() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import Fetcher
+
+    def resume(original: Any) -> Any:
+        return lambda self, offset: original(self, min(offset + 1, self._request.offsets.until_offset))
+
+    return [Patch(Fetcher, "_resume_at", resume)]
+
+
+def _metadata_is_not_refreshed() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import ReadReplica
 
-    def send(original: Any) -> Any:
-        def send_fetch(self: Any, offset: int, *args: Any, **options: Any) -> None:
-            if self._in_flight_offset is not None:
-                self._in_flight_offset = offset  # the response to an earlier request is taken for this one
-            original(self, offset, *args, **options)
+    def refresh(original: Any) -> Any:
+        def _refresh_metadata(self: Any, deadline: Any) -> Any:
+            if "leader" not in self.__dict__:
+                self.leader = (original(self, deadline), self._leader_epoch)
+            node, self._leader_epoch = self.leader
+            return node
 
-        return send_fetch
+        return _refresh_metadata
 
-    return [Patch(ReadReplica, "send_fetch", send)]
+    return [Patch(ReadReplica, "_refresh_metadata", refresh)]
+
+
+def _fenced_epoch_is_dropped() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import Fetcher
+    from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+
+    def decide(original: Any) -> Any:
+        def _decide(self: Any, position: int, fetched: Any) -> Any:
+            action = original(self, position, fetched)
+            if fetched.error_code == ErrorCode.FENCED_LEADER_EPOCH:
+                self._replica._leader_epoch = -1  # the next fetch goes to the same broker, without an epoch
+                return dataclasses.replace(action, refresh_metadata=False)
+            return action
+
+        return _decide
+
+    return [Patch(Fetcher, "_decide", decide)]
+
+
+def _counted_again_after_a_reconnect() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher import Fetcher
+
+    def feed(original: Any) -> Any:
+        def _feed(self: Any, position: int, fetched: Any) -> bool:
+            had_retries = self._counts.retries
+            fed = bool(original(self, position, fetched))
+            if fed and had_retries and "fed_again" not in self.__dict__:
+                self.fed_again = True
+                next_offset = self._handler.next_offset
+                self._handler.skip_to(position)
+                self._handler.feed(fetched.records, [])
+                self._handler.skip_to(next_offset)
+            return fed
+
+        return _feed
+
+    return [Patch(Fetcher, "_feed", feed)]
+
+
+def _timeout_of_a_wall_clock() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.deadline import Deadline
+
+    return [Patch(Deadline, "expired", lambda _: property(lambda self: self.system.wall_time() - 1.7e9 > self.at + 30))]
+
+
+def _losses_ignore_the_range() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer import fetcher
+    from pyspark_kafka_direct.planning.data_loss import evaluate_loss
+
+    def evaluate(_: Any) -> Any:
+        return lambda *args, **options: evaluate_loss(*args, **options | {"from_earliest": True})
+
+    return [Patch(fetcher, "evaluate_loss", evaluate)]
 
 
 def _retry_loses_progress_deadline() -> Sequence[Patch]:
@@ -288,7 +365,17 @@ BUGS: Final = (
     _bug("topic id ignored", "A recreated topic is read as the planned one.", _topic_id_is_ignored),
     _bug("expired skipped", "Lost offsets are skipped although failOnDataLoss is true.", _expired_records_are_skipped),
     _bug("loss not counted", "Skipped offsets are not counted.", _loss_is_not_counted),
-    _bug("wrong prefetch", "The response to one fetch is taken for another's.", _prefetch_survives_a_skip),
+    _bug(
+        "late prefetch", "Every fetch of a connection but the first starts one offset late.", _prefetch_skips_an_offset
+    ),
+    _bug("skip too far", "A skip of lost offsets or of a gap goes one offset too far.", _gap_skips_one_more),
+    _bug("stale leader", "A task never looks for the leader again.", _metadata_is_not_refreshed),
+    _bug(
+        "fence ignored", "After FENCED_LEADER_EPOCH the fetch is sent again without an epoch.", _fenced_epoch_is_dropped
+    ),
+    _bug("counted again", "After a retry a response counts twice.", _counted_again_after_a_reconnect),
+    _bug("late deadline", "Deadlines are checked with a wall clock that differs.", _timeout_of_a_wall_clock),
+    _bug("always earliest", "Expired offsets at a range's start are never a loss.", _losses_ignore_the_range),
     _bug("endless retries", "Each retry starts the timeout again.", _retry_loses_progress_deadline),
     _bug("truncated response", "A response that ends early is decoded.", _truncated_response_is_accepted),
     _bug("busy reused", "A connection with an outstanding response is reused.", _busy_connections_are_reused),

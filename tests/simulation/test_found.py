@@ -23,6 +23,8 @@ _PLANS = Path(__file__).parent / "plans"
         "continuous-commit-while-the-logs-are-read",
         # With exactly-once, a topic that left the subscription and returned was read from its start again.
         "continuous-topic-that-returns",
+        # Without topic ids a task named a new leader's epoch to the planned leader, which returned lost records.
+        "epoch-with-another-leader",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.
         "epoch-of-a-deleted-topic",
         # Steps that block gave records delivery.timeout.ms again: metadata requests, connections, and several batches.

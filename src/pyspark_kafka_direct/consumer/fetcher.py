@@ -459,7 +459,9 @@ class ReadReplica:
             self._cluster.release(connection)
             raise
         if planned_leader is not None and self._channel.version < FIRST_VERSION_WITH_TOPIC_IDS:
-            self._refresh_metadata(deadline)  # compares the topic id, which this Fetch version does not contain
+            # This Fetch version has no topic id to compare, but metadata has; it may also name a later leader.
+            self.release()
+            return self._open(deadline)
         return self._channel
 
     def _refresh_metadata(self, deadline: Deadline) -> Node:

@@ -304,6 +304,8 @@ class _Read:
         if first >= last:
             return None
         topic_id = topics[_TOPIC].topic_id
+        if (_TOPIC, oldest, read["partition"]) not in self.environment.oracle.truths:  # it was created meanwhile
+            oldest = self.environment.oldest_generation(*self._partition)
         return _Planned(
             OffsetRange(_TOPIC, read["partition"], first, last),
             topic_id if read["has_topic_id"] else None,
