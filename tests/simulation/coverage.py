@@ -19,7 +19,12 @@ OUTCOMES: Final = ("completed", "failed")
 WANTED_SHARE: Final = 100 / 100_000
 """How often each cell should be reached, per seed."""
 
-UNREACHABLE: Final[Mapping[str, str]] = {}
+UNREACHABLE: Final[Mapping[str, str]] = {
+    "crash_* / * / completed": "the operation ends with its process",
+    "error / ApiVersions / *": "brokers have no retriable error for it",
+    "* / AddOffsetsToTxn / *": "the package commits no offsets in transactions, so it never sends it",
+    "* / TxnOffsetCommit / *": "the package commits no offsets in transactions, so it never sends it",
+}
 """Reasons for cells that cannot be reached, by ``fault / request / outcome`` with ``*`` as a wildcard."""
 
 

@@ -249,19 +249,16 @@ def _fenced_epoch_is_dropped() -> Sequence[Patch]:
     return [Patch(Fetcher, "_decide", decide)]
 
 
-def _counted_again_after_a_reconnect() -> Sequence[Patch]:
+def _counted_again_after_a_retry() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.fetcher import Fetcher
+    from pyspark_kafka_direct.records.record_counter import RecordCounter
 
     def feed(original: Any) -> Any:
         def _feed(self: Any, position: int, fetched: Any) -> bool:
-            had_retries = self._counts.retries
+            before = self._handler.records if isinstance(self._handler, RecordCounter) else 0
             fed = bool(original(self, position, fetched))
-            if fed and had_retries and "fed_again" not in self.__dict__:
-                self.fed_again = True
-                next_offset = self._handler.next_offset
-                self._handler.skip_to(position)
-                self._handler.feed(fetched.records, [])
-                self._handler.skip_to(next_offset)
+            if isinstance(self._handler, RecordCounter) and self._counts.retries == 1:
+                self._handler.records += self._handler.records - before
             return fed
 
         return _feed
@@ -373,7 +370,7 @@ BUGS: Final = (
     _bug(
         "fence ignored", "After FENCED_LEADER_EPOCH the fetch is sent again without an epoch.", _fenced_epoch_is_dropped
     ),
-    _bug("counted again", "After a retry a response counts twice.", _counted_again_after_a_reconnect),
+    _bug("counted again", "After a retry a response counts twice.", _counted_again_after_a_retry),
     _bug("late deadline", "Deadlines are checked with a wall clock that differs.", _timeout_of_a_wall_clock),
     _bug("always earliest", "Expired offsets at a range's start are never a loss.", _losses_ignore_the_range),
     _bug("endless retries", "Each retry starts the timeout again.", _retry_loses_progress_deadline),
