@@ -373,6 +373,8 @@ class _Read:
         if counts.unproven_gaps and not request.fail_on_data_loss:
             resumed_at = rows[-1][0] + 1 if rows else first
             may_skip = may_skip or self._may_be_unproven(planned, resumed_at)
+        if planned.topic_id is None and planned.oldest_generation != generation:
+            return  # a broker that lagged served the records of the deleted topic
         if counted >= 0:
             # Meanwhile some may be compacted away.
             most, least = (
