@@ -28,6 +28,7 @@ MODULES: Final = (
     "planted_connections",
     "planted_micro_batches",
     "planted_restarts",
+    "planted_direct_plans",
     "planted_direct_streams",
     "planted_exactly_once",
     "planted_shared_log",
@@ -75,6 +76,11 @@ class PlantedBug:
         finally:
             for patch, original in originals:
                 setattr(patch.owner, patch.attribute, original)
+
+
+def does_nothing(_: Any) -> Any:
+    """Replace a function by one that does nothing."""
+    return lambda *_args, **_named: None
 
 
 class Found(NamedTuple):

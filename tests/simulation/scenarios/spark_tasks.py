@@ -50,7 +50,7 @@ def check_task_read(
     isolation: int,
     *,
     fail_on_data_loss: bool,
-    generations_by_id: Mapping[UUID, int] | None,  # None: the cluster has no topic ids
+    generations_by_id: Mapping[UUID, int] | None,  # None: there are no topic ids
 ) -> None:
     """Check the rows of a task against what its partition had while it ran."""
     offsets, newest = read.offsets, truth.generations[read.offsets.topic]
