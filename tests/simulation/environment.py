@@ -168,6 +168,7 @@ class Environment:
                 first, api = event.args["occurrence"], event.args["api"]
                 for occurrence in range(first, first + event.args["repeats"]):
                     self.network.aimed_faults.setdefault((api, occurrence), fault)
+        self.network.faults_end = self.quiet_at
         self.world.at(self.quiet_at, self.heal)
 
     def _apply(self, kind: str, args: Any) -> None:

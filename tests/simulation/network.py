@@ -6,6 +6,7 @@ to the last one was sent. Requests of different connections overtake each other,
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ class Network:
         self.brokers: dict[tuple[str, int], SimulatedBroker] = {}  # by host and port; the cluster fills it
         self.request_faults: dict[int, RequestFault] = {}  # by the number of the request in the history
         self.aimed_faults: dict[tuple[str, int], RequestFault] = {}  # by API and number among its requests
+        self.faults_end = math.inf  # quotas end then
         self.connect_faults: dict[int, RequestFault] = {}  # by the number of the connect
         self.sent_requests: list[tuple[str, str]] = []  # process and API of each request
         self.on_pause: Callable[[SimulatedProcess], None] = _ignore  # before a fault pauses a process
@@ -371,7 +373,7 @@ class _Connection:
             values = {**values, "throttle_time_ms": fault.arguments["ms"]}
         throttle_ms = values.get("throttle_time_ms", 0)
         if throttle_ms > 0:
-            self._muted_until = world.now + throttle_ms / 1000
+            self._muted_until = min(world.now + throttle_ms / 1000, max(world.now, self.network.faults_end))
         codes = error_codes(values)
         for code in codes:
             world.record_fault(f"error {code}", request.api, self.process)

@@ -21,6 +21,8 @@ _PLANS = Path(__file__).parent / "plans"
         "backoff-without-time-to-connect",
         # A driver listed the offset log, another one committed an epoch, and the commit log did not match.
         "continuous-commit-while-the-logs-are-read",
+        # A driver listed the offset log and was suspended until another one had purged the epoch that it read then.
+        "continuous-epochs-purged-while-read",
         # With exactly-once, a topic that left the subscription and returned was read from its start again.
         "continuous-topic-that-returns",
         # Without topic ids a task named a new leader's epoch to the planned leader, which returned lost records.

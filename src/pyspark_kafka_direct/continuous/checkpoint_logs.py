@@ -127,11 +127,11 @@ class CheckpointLogs:
             commits = latest_commits
 
     def offset_entry(self, epoch: int) -> OffsetLogEntry:
-        path = self._files.path(f"{_OFFSETS}/{epoch}")
-        text = self._files.read(f"{_OFFSETS}/{epoch}")
-        if text is None:
-            raise InvalidOffsetsError(f"{path} was deleted. Another query may use the same checkpoint.")
-        return parse_offset_entry(text, path)
+        name = f"{_OFFSETS}/{epoch}"
+        text = self._files.read(name)
+        if text is None:  # it was listed, and another query that is running has purged it since
+            raise self._deleted_error(name)
+        return parse_offset_entry(text, self._files.path(name))
 
     def recover(
         self, offsets_ahead: Mapping[TopicPartition, int] | None, at_ms: int, state: CheckpointState | None = None

@@ -328,6 +328,10 @@ class _QueryHistory:
                 )
                 for driver in self._drivers[:-1]:
                     driver.end()
+            # Only one driver is meant to run. An older one may have been suspended, and an idle one does not notice.
+            for driver in self._drivers[:-1]:
+                if not driver.is_over:
+                    driver.end()
             steady_at = max(self._last_append, self._resumed_at, environment.quiet_at) + 1.0
             is_complete = self._world.now > steady_at and self._checker.is_complete(self._topics())
             missing = self._checker.missing(self._topics())

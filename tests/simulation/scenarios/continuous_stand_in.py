@@ -230,11 +230,12 @@ class _Attempt:
     def abandon(self, seconds: float) -> None:
         """Kill the worker some seconds later, unless the task has ended."""
         self._abandoned = True
-        if not self.ended and self._worker is not None and not self._worker.dead:
+        if self._worker is not None and not self._worker.dead:
             self._driver.environment.world.after(seconds, self._kill)
 
     def _kill(self) -> None:
-        if not self.ended and self._worker is not None:
+        # If the task has failed, its worker may run another one by now.
+        if not self.ended and self.error is None and self._worker is not None:
             self._worker.kill()
 
     def _start(self) -> None:

@@ -132,9 +132,12 @@ class PartitionTruth:
     def append(self, batch: StoredBatch, now: float) -> None:
         deposed = batch.epoch < self.epoch
         if batch.commit is not None and not deposed:
-            for each in self.alive.values():
-                if each.producer_id == batch.producer_id and each.committed is None:
-                    each.committed = batch.commit
+            # Also records that were deleted before their transaction ended: a broker that is cut off still has them.
+            for versions in self.versions.values():
+                for each in versions:
+                    is_of_log = each.reason not in ("truncated", "deposed leader")
+                    if each.producer_id == batch.producer_id and each.committed is None and is_of_log:
+                        each.committed = batch.commit
         for offset, value, timestamp in zip(batch.offsets, batch.values, batch.timestamps, strict=True):
             version = Version(offset, value, timestamp, batch, now, deposed=deposed)
             self.versions.setdefault(offset, []).append(version)

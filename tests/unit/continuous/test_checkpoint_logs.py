@@ -229,7 +229,7 @@ def test_stateful_queries_are_rejected() -> None:
 
 
 def test_a_deleted_entry() -> None:
-    with pytest.raises(InvalidOffsetsError, match="disk:/offsets/3 was deleted"):
+    with pytest.raises(CheckpointFencedError, match="disk:/offsets/3 was deleted"):
         open_logs_on(FakeFileManager()).offset_entry(3)
 
 
