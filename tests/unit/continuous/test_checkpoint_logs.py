@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, parse_offset_entry
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState, RecoveryPlan
 from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_logs
-from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
