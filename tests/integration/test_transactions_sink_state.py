@@ -45,6 +45,7 @@ def write(servers: str, store: SinkStateStore, records: list[tuple[str, bytes | 
                 producer.commit()
             else:
                 producer.abort()
+        producer.init_transactions()  # waits for the control record of the last one
 
 
 def test_the_topic_is_created_with_its_configs(kafka: EmbeddedKafka, store: SinkStateStore) -> None:
