@@ -23,6 +23,7 @@ from tests.integration.waiting import suspend, wait_until
 from pyspark_kafka_direct.broker import EmbeddedKafka
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED
 from pyspark_kafka_direct.config.client_parser import parse_client_params
 from pyspark_kafka_direct.config.client_settings import ProducerSettings
 from pyspark_kafka_direct.errors import BrokerTimeoutError
@@ -163,8 +164,10 @@ def test_too_few_replicas_in_sync_fail_after_the_delivery_timeout(three: Embedde
         producer.close()
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     assert "min.insync.replicas" in caught.value.message
-    # The outcome is unknown, so the producer id is not used again.
-    assert pool.idle_producers.acquire((place.settings, place.cluster_id)) is None
+    # The outcome is unknown, so the next user of the producer id continues in the next epoch.
+    idle_producer = pool.idle_producers.acquire((place.settings, place.cluster_id))
+    assert idle_producer is not None
+    assert idle_producer.sequences[TopicPartition(topic, 0)].sequence == EPOCH_ENDED
     pool.close()
 
 

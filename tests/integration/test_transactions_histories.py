@@ -94,7 +94,9 @@ class BatchCommitter:
 
     def sink_state(self) -> SinkState | None:
         store = SinkStateStore(cluster_of(self.servers), self.sink_state_topic)
-        found = store.read(self.options.query_transactional_id).value
+        transactional_id = self.options.query_transactional_id
+        wait_until(lambda: store.read(transactional_id).undecided is None, "the last transaction has ended", 20)
+        found = store.read(transactional_id).value
         return None if found is None else SinkState.from_json(found)
 
     def restarted(self, run: str) -> BatchCommitter:
@@ -419,9 +421,9 @@ def test_jobs_without_a_name_leave_no_record(first: BatchCommitter, lose_end_txn
     attempts = [BatchAttempt.of_job(name, first.ticket(), named=False) for name in ("random-1", "random-2")]
     assert first.commit_attempt(attempts[0], lambda: first.batches(0)).newly_committed
     store = SinkStateStore(cluster_of(first.servers), first.sink_state_topic)
-    stored = store.read(first.options.transactional_id(attempts[0]))
-    assert stored.newest is not None
-    assert stored.value is None  # a tombstone, which compaction deletes
+    transactional_id = first.options.transactional_id(attempts[0])
+    wait_until(lambda: store.read(transactional_id).newest is not None, "the control record is written", 20)
+    assert store.read(transactional_id).value is None  # a tombstone, which compaction deletes
     lost = lose_end_txn(1, received=True)
     assert first.commit_attempt(attempts[1], lambda: first.batches(1)).newly_committed
     assert lost
