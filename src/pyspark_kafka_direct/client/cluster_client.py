@@ -24,7 +24,7 @@ from pyspark_kafka_direct.errors import (
     TransientBrokerError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, STALE_EPOCH_SHARE, EpochFloors, Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
@@ -281,6 +281,14 @@ class ClusterClient:
         ordered_positions = dict(sorted(positions.items()))  # callers pass sets, whose order differs between processes
         offsets = call_leaders(self, request, ordered_positions, self._retry(deadline or self.deadline()))
         return {partition: offsets[partition] for partition in positions}
+
+    def log_bounds(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the starts and ends of logs, also those of uncommitted records: open transactions are no data loss."""
+        starts = self.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline)
+        ends = self.offsets(dict.fromkeys(partitions, LATEST), deadline=deadline)
+        return {tp: (starts[tp], ends[tp]) for tp in partitions}
 
     def local_log_start(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> int | None:
         """Return the first offset on the leader's own disk, not in tiered storage (KIP-405); None if it is unknown."""

@@ -29,7 +29,6 @@ from pyspark_kafka_direct.consumer.fetch_response import (
 )
 from pyspark_kafka_direct.consumer.fetch_retry import FetchRetry
 from pyspark_kafka_direct.errors import TopicNotFoundError, TransientBrokerError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
     CONFIRMATION_SECONDS,
     GapDecision,
@@ -253,7 +252,8 @@ class Fetcher:
         """Skip offsets below the high watermark without records, once it is known what they are."""
         if self._no_data_since is None:
             self._no_data_since = self._system.monotonic()
-        no_data_seconds = self._system.monotonic() - self._no_data_since
+        # Until the request, because one response may take long.
+        no_data_seconds = self._system.monotonic() - self._fetch_seconds - self._no_data_since
         if no_data_seconds < CONFIRMATION_SECONDS:  # too early, wherever the local log begins
             self._back_off(gap.error)
             return
@@ -389,11 +389,7 @@ class ReadReplica:
         self.release()
         self._cluster.raise_epoch_floors([self._partition.topic], partitions=[self._partition], deadline=deadline)
         self._refresh_metadata(deadline)
-        # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
-        start, end = (
-            self._cluster.offsets({self._partition: position}, deadline=deadline)[self._partition]
-            for position in (EARLIEST, LATEST)
-        )
+        start, end = self._cluster.log_bounds([self._partition], deadline)[self._partition]
         return LeaderLogState(start, end, self._topic_id)
 
     def confirm_epoch(self, epoch: int, deadline: Deadline) -> None:

@@ -9,7 +9,6 @@ from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.fetcher import OUT_OF_RANGE_BEFORE_EPOCH_RESET
 from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST
 from pyspark_kafka_direct.planning.data_loss import (
     GapDecision,
     LeaderLogState,
@@ -145,10 +144,8 @@ class OffsetFetcher:
             for partition in partitions
             if topic_error(partition.tp, partition.topic_id, topic_report(-1, topics.get(partition.tp.topic))) is None
         ]
-        # With read_uncommitted LATEST is the high watermark: an open transaction is no data loss.
-        starts = self._cluster.offsets(dict.fromkeys(existing, EARLIEST), deadline=deadline)
-        ends = self._cluster.offsets(dict.fromkeys(existing, LATEST), deadline=deadline)
-        return _LogStates(topics, {tp: LeaderLogState(starts[tp], ends[tp]) for tp in existing})
+        bounds = self._cluster.log_bounds(existing, deadline)
+        return _LogStates(topics, {tp: LeaderLogState(*bounds[tp]) for tp in existing})
 
     def _decide(self, rejected_fetch: _OutOfRangeFetch, states: _LogStates) -> None:
         """Raise a loss, or fetch again if the log contains the offset."""

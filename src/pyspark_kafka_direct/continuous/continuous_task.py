@@ -28,7 +28,7 @@ from pyspark_kafka_direct.errors import (
     TopicRecreatedError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.data_loss import loss_cause, resume_offset
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task, freeze_gc
@@ -324,9 +324,9 @@ class DataLossHandler:
 
     def _log_bounds(self, partition: TopicPartition) -> tuple[int, int]:
         deadline = self._cluster.deadline(_LOG_BOUNDS_TIMEOUT)
-        start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
-        # The end of uncommitted records: an open transaction is no data loss.
-        return start, self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
+        # The leader of the old offsets may have been deposed since the consumer reported the loss.
+        self._cluster.raise_epoch_floors([partition.topic], partitions=[partition], deadline=deadline)
+        return self._cluster.log_bounds([partition], deadline)[partition]
 
 
 def _run_task_loop(

@@ -24,7 +24,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.log.log_clients import ResumePoint
 from pyspark_kafka_direct.log.log_topic import fetch_cleanup_policy
 from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import (
     Presence,
     loss_cause,
@@ -434,8 +434,8 @@ class LogWorker:
         partition = TopicPartition(loss.topic, loss.partition)
         position = self._consumer.positions[partition]
         deadline = self._deadline()
-        start = self._cluster.offsets({partition: EARLIEST}, deadline=deadline)[partition]
-        end = self._cluster.offsets({partition: LATEST}, deadline=deadline)[partition]
+        self._cluster.raise_epoch_floors([partition.topic], partitions=[partition], deadline=deadline)
+        start, end = self._cluster.log_bounds([partition], deadline)[partition]
         reread_from = reread_offset(loss, position, start, end)
         if reread_from is None:
             offset = resume_offset(loss, position, start, end)

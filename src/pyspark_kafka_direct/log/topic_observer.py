@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafka_direct.errors import TransientBrokerError
 from pyspark_kafka_direct.log.log_topic import describe_log_topic, selected_partitions
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import Presence, has_later_leader
+from pyspark_kafka_direct.planning.data_loss import Presence, has_later_leader, is_other_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -45,7 +45,7 @@ class TopicObserver:
     def describe(self, topic_id: UUID | None, partitions: Collection[TopicPartition], deadline: Deadline) -> LogTopic:
         """Return the topic; another id or fewer partitions than before are accepted once several brokers confirm it."""
         topic = describe_log_topic(self._cluster, self._topic, self._partition_filter, deadline)
-        if topic_id not in (None, topic.topic_id):
+        if is_other_topic(topic_id, topic.topic_id):
             if self.check_presence(topic_id, deadline) is not Presence.RECREATED:
                 raise TransientBrokerError(
                     f"A broker reports that the topic was recreated: its id is {topic.topic_id}, not {topic_id}. "
@@ -125,7 +125,7 @@ class TopicObserver:
 
 def is_recreated(found: LogTopic, topic_id: UUID | None, partitions: Collection[TopicPartition]) -> bool:
     """Return whether this is another topic: it has another id, or without ids, it lacks a partition."""
-    return topic_id not in (None, found.topic_id) or _missing_partition(found, partitions) is not None
+    return is_other_topic(topic_id, found.topic_id) or _missing_partition(found, partitions) is not None
 
 
 def _missing_partition(topic: LogTopic, partitions: Iterable[TopicPartition]) -> TopicPartition | None:

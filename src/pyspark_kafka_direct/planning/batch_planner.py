@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
-from uuid import UUID
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import clip_to_log
+from pyspark_kafka_direct.planning.data_loss import clip_to_log, is_other_topic
 from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.planning.offset_resolution import (
@@ -26,12 +25,11 @@ from pyspark_kafka_direct.planning.offset_specs import ResolvedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from uuid import UUID
 
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
     from pyspark_kafka_direct.planning.offset_specs import OffsetSpec
     from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
-
-_NO_TOPIC: Final = UUID(int=0)  # Kafka's zero id, which no topic has
 
 # Requests offsets from the leaders, by partition: EARLIEST, LATEST or a timestamp in ms, for which the result is
 # NO_RECORD if no record has it or a later one.
@@ -162,7 +160,7 @@ def _has_same_topic(offset_range: OffsetRange, topic_ids: Mapping[str, UUID | No
     """Return whether the topic of a range exists with the same id, as far as the ids are known."""
     if offset_range.topic_id is None:
         return True
-    return topic_ids.get(offset_range.topic, _NO_TOPIC) in (None, offset_range.topic_id)
+    return offset_range.topic in topic_ids and not is_other_topic(offset_range.topic_id, topic_ids[offset_range.topic])
 
 
 def _offsets_by_timestamp(

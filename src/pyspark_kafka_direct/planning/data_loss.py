@@ -136,8 +136,13 @@ class TopicReport:
         return self.error_code != 0 or (
             self.leader_epochs is not None
             and partition in self.leader_epochs
-            and (topic_id is None or self.topic_id is None or self.topic_id == topic_id)
+            and not is_other_topic(topic_id, self.topic_id)
         )
+
+
+def is_other_topic(known_id: UUID | None, found_id: UUID | None) -> bool:
+    """Return whether a topic of the same name has another id; without ids (before Kafka 2.8) nothing is known."""
+    return known_id is not None and found_id is not None and known_id != found_id
 
 
 class Presence(Enum):
@@ -201,11 +206,7 @@ def find_lost_partitions(
 ) -> LostPartitions:
     """Compare known partitions with metadata; one response is no evidence until witnesses confirm it."""
     known = frozenset(known)
-    recreated = {
-        tp: found_ids[tp.topic]
-        for tp in known
-        if tp in known_ids and found_ids.get(tp.topic, known_ids[tp]) != known_ids[tp]
-    }
+    recreated = {tp: found_ids[tp.topic] for tp in known if is_other_topic(known_ids.get(tp), found_ids.get(tp.topic))}
     return LostPartitions(recreated, frozenset(tp for tp in known if tp not in found and tp not in recreated))
 
 
@@ -331,7 +332,7 @@ def evaluate_loss(
         return LossDecision(position)
     if log is None:
         return _loss_decision(planned_range, position, until, DataLossCause.DELETED, "", fail_on_data_loss)
-    if planned_topic_id is not None and log.topic_id is not None and planned_topic_id != log.topic_id:
+    if is_other_topic(planned_topic_id, log.topic_id):
         detail = f": its id was {planned_topic_id} and is {log.topic_id} now"
         return _loss_decision(planned_range, position, until, DataLossCause.RECREATED, detail, fail_on_data_loss)
     if position < log.start:

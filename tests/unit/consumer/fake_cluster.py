@@ -22,7 +22,7 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.client_settings import ConnectionSettings, FetchSettings
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.errors import BrokerUnreachableError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -269,18 +269,13 @@ class FakeCluster:
                 found[name] = TopicMetadata(name, self.topic_ids[name], False, partitions)
         return found
 
-    def offsets(
-        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted", deadline: Deadline
-    ) -> dict[TopicPartition, int]:
-        assert isolation_level == "read_uncommitted"
-        found = {}
-        for name, position in wanted.items():
-            log = self.logs[name]
-            if log.leader in self.down:
-                raise BrokerUnreachableError("the leader is down")
-            positions = {EARLIEST: log.start, LATEST: log.high_watermark}
-            found[name] = positions[position]
-        return found
+    def log_bounds(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        logs = {tp: self.logs[tp] for tp in partitions}
+        if any(log.leader in self.down for log in logs.values()):
+            raise BrokerUnreachableError("the leader is down")
+        return {tp: (log.start, log.high_watermark) for tp, log in logs.items()}
 
     def local_log_start(self, partition: TopicPartition) -> int | None:
         if self.logs[partition].leader in self.down:

@@ -178,6 +178,14 @@ def test_throttled_time_between_empty_responses_proves_no_gap(counts: ReadCounts
     assert (counts.throttled, counts.gaps) == (600, 0)
 
 
+def test_a_slow_response_proves_no_gap(counts: ReadCounts) -> None:
+    """What counts is when the leader was asked, not when its response arrived."""
+    replica = ScriptedReplica(records(10, 20), response(), response(), records(20, 50))
+    replica.response_seconds = 6.0
+    assert count(replica, counts, poll_timeout=100) == 40
+    assert counts.gaps == 0
+
+
 def test_gap_ends_at_the_last_stable_offset(counts: ReadCounts) -> None:
     replica = ScriptedReplica(records(45, 50))
     replica.empty_before = 45

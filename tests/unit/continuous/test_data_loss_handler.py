@@ -16,13 +16,11 @@ from pyspark_kafka_direct.errors import (
     TopicRecreatedError,
     TruncatedError,
 )
-from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.data_loss import resume_offset
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 
@@ -37,6 +35,7 @@ class FakeLog:
         self.positions = {ONE: 50}
         self.bounds = (start, end)
         self.error = error
+        self.asked: list[TopicPartition] = []  # brokers were asked who leads them
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
@@ -44,11 +43,16 @@ class FakeLog:
     def deadline(self, seconds: float) -> float:
         return seconds
 
-    def offsets(self, specs: Mapping[TopicPartition, int], *, deadline: float) -> dict[TopicPartition, int]:
+    def raise_epoch_floors(self, names: list[str], *, partitions: list[TopicPartition], deadline: float) -> None:
         assert deadline <= 10
+        self.asked = [*partitions]
+
+    def log_bounds(self, partitions: list[TopicPartition], deadline: float) -> dict[TopicPartition, tuple[int, int]]:
+        assert deadline <= 10
+        assert self.asked == partitions, "the bounds are those of a leader that several brokers confirm"
         if self.error is not None:
             raise self.error
-        return {each: self.bounds[0] if position == EARLIEST else self.bounds[1] for each, position in specs.items()}
+        return dict.fromkeys(partitions, self.bounds)
 
     def handler(self, *, fail: bool = False) -> DataLossHandler:
         return DataLossHandler(self, cast("ClusterClient", self), fail_on_data_loss=fail)

@@ -19,7 +19,7 @@ from pyspark_kafka_direct.errors import TransientBrokerError
 from pyspark_kafka_direct.log.log_worker import LogWorker
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks
-from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import TopicReport
 from pyspark_kafka_direct.records import arrow_schema
 
@@ -107,7 +107,9 @@ class FakeCluster:
 
         return FakeAbsenceCheck(suspects, report, self.system)
 
-    def raise_epoch_floors(self, names: Collection[str], *, deadline: Deadline | None = None) -> None:
+    def raise_epoch_floors(
+        self, names: Collection[str], *, partitions: Collection[TopicPartition] = (), deadline: Deadline | None = None
+    ) -> None:
         self.on_floors()
 
     def replica_witnesses(self, _: str) -> Self:
@@ -147,6 +149,13 @@ class FakeCluster:
         self._record_request("start" if start else "end")
         assert isolation_level == "read_uncommitted"
         return {each: (self.starts if start else self.ends)[each] for each in wanted}
+
+    def log_bounds(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        starts = self.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline)
+        ends = self.offsets(dict.fromkeys(partitions, LATEST), deadline=deadline)
+        return {each: (starts[each], ends[each]) for each in partitions}
 
     def _record_request(self, request: str) -> None:
         self.requests.append(request)
