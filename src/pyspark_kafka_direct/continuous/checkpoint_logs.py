@@ -5,6 +5,7 @@ The order of the writes makes a crash at any point safe:
 - The start of a query is committed as the empty epoch 0 before anything is read, because "latest" changes.
 - An epoch is written to the offset log, then to the commit log.
 - No file is overwritten. If a file of the next epoch exists, another query uses the checkpoint, and this one fails.
+- A driver that another one has replaced, such as one that was suspended, writes nothing (``fencing_log.py``).
 - A planned epoch, which has an entry in the offset log, keeps its end: it is completed, never deleted or replaced.
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from py4j.protocol import Py4JJavaError
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.continuous.checkpoint_log_format import (
     OffsetLogEntry,
     format_commit,
@@ -26,6 +28,7 @@ from pyspark_kafka_direct.continuous.checkpoint_log_format import (
     parse_offset_entry,
     reject_stateful_query,
 )
+from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _METADATA, _OFFSETS, _COMMITS, _STATE = "metadata", "offsets", "commits", "state"
@@ -94,11 +98,16 @@ class CheckpointLogs:
     """
 
     def __init__(
-        self, files: CheckpointFileManager, session_conf: Callable[[], Mapping[str, str]], retain: int
+        self,
+        files: CheckpointFileManager,
+        session_conf: Callable[[], Mapping[str, str]],
+        retain: int,
+        driver: str,  # unique id
     ) -> None:
         if files.exists(_STATE):
             reject_stateful_query(files.path(_STATE))
-        self.files = self._files = files
+        self._files = files
+        self.fencing_log = FencingLog(files, driver)
         self._read_session_conf = session_conf
         self._conf: Mapping[str, str] | None = None
         self._watermark_ms = 0
@@ -197,6 +206,7 @@ class CheckpointLogs:
         self._create(f"{_COMMITS}/{epoch}", format_commit(self._watermark_ms), may_exist=may_exist)
 
     def _create(self, name: str, text: str, *, may_exist: bool = False) -> None:
+        self.fencing_log.check_newest()
         if not self._files.create(name, text) and not may_exist:
             raise CheckpointFencedError(
                 f"{self._files.path(name)} already exists: another query writes to the same checkpoint. This query "
@@ -217,10 +227,11 @@ class CheckpointLogs:
         return [int(name) for name in self._files.list_names(folder) if name.isascii() and name.isdigit()]
 
 
-def open_checkpoint_logs(spark: SparkSession, checkpoint: str) -> CheckpointLogs:
+def open_checkpoint_logs(spark: SparkSession, checkpoint: str, system: System = SYSTEM) -> CheckpointLogs:
     try:
         files = CheckpointFiles(spark, checkpoint, "a continuous query")
-        return CheckpointLogs(files, lambda: _session_conf(spark), int(spark.conf.get(_RETAIN_CONF) or 100))
+        retain = int(spark.conf.get(_RETAIN_CONF) or 100)
+        return CheckpointLogs(files, lambda: _session_conf(spark), retain, system.nonce())
     except Py4JJavaError as error:
         reason = str(error.java_exception.toString())
         raise OptionError(f"Cannot use checkpointLocation {checkpoint}: {reason}") from error

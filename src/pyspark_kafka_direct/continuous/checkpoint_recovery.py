@@ -63,8 +63,8 @@ def recover_checkpoint(
     metadata = files.read("metadata")
     if metadata is None:
         raise OptionError(f"{checkpoint} is not the checkpoint of a query")
-    delivery = ExactlyOnceDelivery(parsed, None, files, max_transaction_seconds=0.0)
     logs = open_checkpoint_logs(spark, checkpoint)
+    delivery = ExactlyOnceDelivery(parsed, None, logs, max_transaction_seconds=0.0)
     last = logs.state().committed
     # Offset requests with partitions wait for pending commits; those without partitions omit a pending first commit.
     partitions = () if last is None else logs.offset_entry(last).offsets.keys()

@@ -1,10 +1,11 @@
-"""The log of the drivers that have run a query with transactions: a file in its checkpoint for each run.
+"""The log of the drivers that have run a query: a file in its checkpoint for each run.
 
     transactions/7     {"v":1,"driver":"Zk3xPq0aL8w...","host":"node-1","process":4711,
                         "cluster":"MkU3OEVBNTcwNTJENDM2Qg","prefix":"alerts","tasks":4}
 
-``tasks`` is the number of transactional ids that this or any earlier run has used. It is written before they are used,
-so that the next driver can fence all of them.
+A driver whose file is not the newest is fenced: it must not write to the query's logs any more. ``tasks`` is the number
+of transactional ids that this or any earlier run has used. It is written before they are used, so that the next driver
+can fence all of them. A run with at-least-once delivery has no prefix of its own, and keeps an earlier one.
 
 InitProducerId succeeds for any driver. A driver that was considered dead and resumes could therefore fence its
 successor. So each driver checks the log before and after it acquires the ids: the newest file must be its own. The
@@ -38,9 +39,9 @@ class FencingEntry:
     """Written when a driver starts a run."""
 
     driver: str  # unique id
-    cluster: str | None  # id of the cluster with the transactions
-    prefix: str  # transactionalIdPrefix
-    tasks: int  # transactional ids used by this and all earlier runs
+    cluster: str | None = None  # id of the cluster with the transactions
+    prefix: str | None = None  # transactionalIdPrefix; None: no run had one
+    tasks: int = 0  # transactional ids used by this and all earlier runs
     host: str = ""
     process: int = 0
     recovered: bool = False  # not a run: the logs contain all committed offsets, so the prefix may change
@@ -54,27 +55,40 @@ class FencingLog:
         self._driver = driver
         self._own_entry_number: int | None = None
 
-    def append(self, cluster: str | None, prefix: str, tasks: int) -> FencingEntry:
-        """Append an entry for a new run; its ``tasks`` are all transactional ids to acquire."""
+    def append(self, cluster: str | None = None, prefix: str | None = None, tasks: int = 0) -> FencingEntry:
+        """Append an entry for a new run; its ``tasks`` are all transactional ids to acquire.
+
+        Without a prefix, which means at-least-once delivery, it keeps that of the last exactly-once run.
+        """
         newest_number = self._newest_number()
         self._check_own_entry_is_newest(newest_number)
         previous = None if newest_number is None else self._read(newest_number)
+        host, process = socket.gethostname(), os.getpid()
+        if prefix is None:
+            entry = FencingEntry(driver="", recovered=True) if previous is None else previous
+            entry = replace(entry, driver=self._driver, host=host, process=process)
+            self._write(entry, 0 if newest_number is None else newest_number + 1)
+            return entry
         if previous is not None and not previous.recovered:
             _check_prefix_unchanged(
                 previous, cluster, prefix, self._files.path(f"{FENCING_LOG_FOLDER}/{newest_number}")
             )
             tasks = max(tasks, previous.tasks)
-        host, process = socket.gethostname(), os.getpid()
         entry = FencingEntry(
             driver=self._driver, cluster=cluster, prefix=prefix, tasks=tasks, host=host, process=process
         )
         self._write(entry, 0 if newest_number is None else newest_number + 1)
         return entry
 
+    def check_newest(self) -> None:
+        """Check that no other driver has appended an entry after this one."""
+        if self._own_entry_number is not None:
+            self._check_own_entry_is_newest(self._newest_number())
+
     def check_not_fenced(self) -> None:
-        """Check that no other driver has appended an entry. Call it after ``append``, when the ids are acquired."""
+        """Check this also by the content of the file. Call it after ``append``, when the ids are acquired."""
         assert self._own_entry_number is not None, "call append first"
-        self._check_own_entry_is_newest(self._newest_number())
+        self.check_newest()
         if self._read(self._own_entry_number).driver != self._driver:
             raise self._fenced_error(self._own_entry_number)
 
@@ -159,6 +173,6 @@ def _from_json(text: str) -> FencingEntry:
     if fields.pop("v") != _FENCING_ENTRY_VERSION:
         raise ValueError
     entry = FencingEntry(**fields)
-    if not isinstance(entry.tasks, int) or entry.tasks < 0 or not isinstance(entry.prefix, str):
+    if not isinstance(entry.tasks, int) or entry.tasks < 0 or not isinstance(entry.prefix, str | None):
         raise ValueError
     return entry

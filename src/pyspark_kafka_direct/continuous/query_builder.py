@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.read_options import ContinuousOptions
-    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointFileManager, CheckpointLogs
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
     from pyspark_kafka_direct.continuous.continuous_sink import Sink, SinkFactory
     from pyspark_kafka_direct.continuous.query import ContinuousQuery
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
@@ -54,7 +54,7 @@ class _CreateDelivery(Protocol):
     def __call__(
         self,
         read_options: ContinuousOptions,
-        files: CheckpointFileManager,
+        logs: CheckpointLogs,
         settings: ContinuousSettings,
         pool: ConnectionPool,
         /,
@@ -185,11 +185,11 @@ class ContinuousQueryBuilder:
 
         def create_delivery(
             read_options: ContinuousOptions,
-            files: CheckpointFileManager,
+            logs: CheckpointLogs,
             settings: ContinuousSettings,
             pool: ConnectionPool,
         ) -> SinkDelivery:
-            return kafka_delivery(read_options, parsed, files, settings, pool, has_timeout_option=has_timeout_option)
+            return kafka_delivery(read_options, parsed, logs, settings, pool, has_timeout_option=has_timeout_option)
 
         return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
 
@@ -210,8 +210,10 @@ class ContinuousQueryBuilder:
 
         _check_callable(function, "foreach_batch()")
         _check_picklable(function, "the function of foreach_batch()")
-        delivery = AtLeastOnceDelivery(function_writer_factory(function))
-        return replace(self, _output=_QueryOutput("foreach_batch", _constant_delivery(delivery)))
+        factory = function_writer_factory(function)
+        return replace(
+            self, _output=_QueryOutput("foreach_batch", lambda _, logs, *__: AtLeastOnceDelivery(factory, logs))
+        )
 
     def to(self, sink: Sink | SinkFactory) -> ContinuousQueryBuilder:
         """Write to your own sink, with at-least-once delivery.
@@ -228,9 +230,11 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.continuous_sink import custom_writer_factory
         from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
 
-        delivery = AtLeastOnceDelivery(custom_writer_factory(sink))
+        factory = custom_writer_factory(sink)
         _check_picklable(sink, "the sink")
-        return replace(self, _output=_QueryOutput(_sink_name(sink), _constant_delivery(delivery)))
+        return replace(
+            self, _output=_QueryOutput(_sink_name(sink), lambda _, logs, *__: AtLeastOnceDelivery(factory, logs))
+        )
 
     @without_stack_trace
     def start(
@@ -327,7 +331,7 @@ class ContinuousQueryBuilder:
             columns=self._columns
             or tuple(name for name in _RECORD_COLUMNS if name != "headers" or read_options.include_headers),
             function=_compose(self._functions),
-            delivery=self._output.create_delivery(read_options, logs.files, settings, pool),
+            delivery=self._output.create_delivery(read_options, logs, settings, pool),
         )
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
         _check_picklable(definition.function, "the function of map_batches()")
@@ -363,10 +367,6 @@ class _ComposedFunction:
             if result is None:
                 return None
         return result
-
-
-def _constant_delivery(delivery: SinkDelivery) -> _CreateDelivery:
-    return lambda _read_options, _files, _settings, _pool: delivery
 
 
 def _compose(

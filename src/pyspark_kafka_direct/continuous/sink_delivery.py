@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
-from pyspark_kafka_direct.continuous.checkpoint_log_format import parse_offset_entry
-from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.continuous.group_offsets import (
     BEFORE_FIRST_EPOCH,
     EpochMetadata,
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.config.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.config.read_options import ContinuousOptions
     from pyspark_kafka_direct.config.sink_options import SinkOptions
-    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointFileManager, CheckpointState
+    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
     from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -74,7 +72,7 @@ class SinkDelivery(Protocol):
     """
 
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
-        """Fence all tasks of earlier runs, so that they cannot commit any more."""
+        """Fence earlier drivers, and with transactions their tasks, so that they cannot commit any more."""
 
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         """Return the offsets committed beyond the logs; ``None`` if only the logs count. Call ``prepare`` first."""
@@ -94,7 +92,7 @@ class ExactlyOnceDelivery:
         self,
         options: SinkOptions,
         source: ConnectionSettings | None,  # None: do not check that input and output are in one cluster
-        files: CheckpointFileManager,
+        logs: CheckpointLogs,
         max_transaction_seconds: float,  # longest time a transaction may be open
         pool: ConnectionPool | None = None,  # None: that of the process
     ) -> None:
@@ -111,11 +109,11 @@ class ExactlyOnceDelivery:
         self._prefix = prefix
         self._options = options
         self._source = source
-        self._files = files
+        self._logs = logs
         self._pool = pool
         self._cluster = ClusterClient(options.connection, pool=pool)
         self._group = ConsumerGroup(self._cluster, offsets_group_id(prefix))
-        self._fencing_log = FencingLog(files, self._cluster.pool.system.nonce())
+        self._fencing_log = logs.fencing_log
         self._cluster_checked = False
         self._query_id = ""
         self._partitions: Collection[TopicPartition] = ()  # that the run reads
@@ -153,8 +151,7 @@ class ExactlyOnceDelivery:
     def offsets_ahead(self, state: CheckpointState) -> dict[TopicPartition, int]:
         logged_offsets: Mapping[TopicPartition, int] = {}
         if state.committed is not None:
-            name = f"offsets/{state.committed}"
-            logged_offsets = parse_offset_entry(self._files.read(name) or "", self._files.path(name)).offsets
+            logged_offsets = self._logs.offset_entry(state.committed).offsets
         return offsets_ahead(
             self._committed, self._query_id, self._topic_ids, state.committed, logged_offsets, self._partitions
         )
@@ -257,9 +254,11 @@ class AtLeastOnceDelivery:
     """At-least-once delivery: the query resumes from its logs."""
 
     factory: SinkWriterFactory
+    logs: CheckpointLogs
 
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
-        pass
+        self.logs.fencing_log.append()
+        self.logs.fencing_log.check_not_fenced()
 
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         return None
@@ -275,7 +274,7 @@ class AtLeastOnceDelivery:
 def kafka_delivery(
     read_options: ContinuousOptions,
     sink_options: SinkOptions,
-    files: CheckpointFileManager,
+    logs: CheckpointLogs,
     settings: ContinuousSettings,
     pool: ConnectionPool | None = None,
     *,
@@ -283,13 +282,13 @@ def kafka_delivery(
 ) -> SinkDelivery:
     """Return the delivery that the options select; the settings determine the default transaction timeout."""
     if sink_options.delivery_guarantee != "exactly-once":
-        return AtLeastOnceDelivery(kafka_writer_factory(sink_options))
+        return AtLeastOnceDelivery(kafka_writer_factory(sink_options), logs)
     max_seconds = max_transaction_seconds(settings)
     if not has_timeout_option:
         sink_options = replace(
             sink_options, transaction_timeout_ms=int((max_seconds + _TRANSACTION_TIMEOUT_MARGIN) * 1000)
         )
-    return ExactlyOnceDelivery(sink_options, read_options.connection, files, max_seconds, pool)
+    return ExactlyOnceDelivery(sink_options, read_options.connection, logs, max_seconds, pool)
 
 
 def max_transaction_seconds(settings: ContinuousSettings) -> float:

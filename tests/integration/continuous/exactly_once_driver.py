@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from tests.integration.transactional_batches import committed
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
@@ -91,8 +92,8 @@ class ExactlyOnceDriver:
     ) -> None:
         sink_options = options_of(servers, output, prefix or f"p-{output}", **(options or {}))
         self.files = FolderFileManager(root)
-        self.logs = CheckpointLogs(self.files, dict, 100)
-        self.delivery = ExactlyOnceDelivery(sink_options, sink_options.connection, self.files, 10.0)
+        self.logs = CheckpointLogs(self.files, dict, 100, SYSTEM.nonce())
+        self.delivery = ExactlyOnceDelivery(sink_options, sink_options.connection, self.logs, 10.0)
         self.partitions = [TopicPartition(source, number) for number in range(tasks)]
         self.query_id = ""
         self.sinks: list[ExactlyOnceKafkaWriter] = []

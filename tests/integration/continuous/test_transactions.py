@@ -388,7 +388,7 @@ def test_input_and_output_in_different_clusters_are_rejected(query: Query) -> No
     with EmbeddedKafka() as other_kafka:
         driver = query.driver()
         source = cluster_of(other_kafka.bootstrap_servers).settings
-        driver.delivery = ExactlyOnceDelivery(driver.delivery._options, source, driver.files, 10.0)
+        driver.delivery = ExactlyOnceDelivery(driver.delivery._options, source, driver.logs, 10.0)
         with pytest.raises(OptionError, match="requires that input and output are in one cluster"):
             driver.start()
     assert driver.files.list_names("transactions") == []

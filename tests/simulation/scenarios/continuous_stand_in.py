@@ -124,7 +124,10 @@ class ContinuousDriver:
                 self.query = builder._start_with(
                     settings,
                     lambda: CheckpointLogs(
-                        ProcessFiles(self._store, self.process), lambda: _CONF, self.parameters["retain"]
+                        ProcessFiles(self._store, self.process),
+                        lambda: _CONF,
+                        self.parameters["retain"],
+                        pool.system.nonce(),
                     ),
                     pool,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from pyspark_kafka_direct.continuous.checkpoint_log_format import OffsetLogEntry, parse_offset_entry
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState, RecoveryPlan
 from pyspark_kafka_direct.continuous.checkpoint_recovery import recover_logs
+from pyspark_kafka_direct.continuous.continuous_sink import function_writer_factory
+from pyspark_kafka_direct.continuous.sink_delivery import AtLeastOnceDelivery
 from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 START = {A: 0, B: 0}
 CONF = {"spark.sql.shuffle.partitions": "3"}
+DRIVERS = itertools.count()
 
 
 class SimulatedCrashError(Exception):
@@ -70,7 +74,12 @@ class FakeFileManager:
 
 
 def open_logs_on(disk: FakeFileManager, retain: int = 100) -> CheckpointLogs:
-    return CheckpointLogs(disk, lambda: CONF, retain)
+    return CheckpointLogs(disk, lambda: CONF, retain, f"driver-{next(DRIVERS)}")
+
+
+def prepare_at_least_once(logs: CheckpointLogs) -> CheckpointLogs:
+    AtLeastOnceDelivery(function_writer_factory(print), logs).prepare("q", START, 1)
+    return logs
 
 
 def ends(disk: FakeFileManager, epoch: int) -> Mapping[TopicPartition, int]:
@@ -144,11 +153,11 @@ def test_a_second_query_on_one_checkpoint_ends(existing: str) -> None:
 
 def test_a_suspended_driver_writes_nothing_after_its_successor() -> None:
     disk = FakeFileManager()
-    suspended = CheckpointLogs(disk, lambda: CONF, retain=2)
+    suspended = open_logs_on(disk, retain=2)
     suspended.recover(None, at_ms=1)
     suspended.commit_start(START, at_ms=1)
     suspended.commit(1, {A: 1, B: 1}, at_ms=2)
-    other = CheckpointLogs(disk, lambda: CONF, retain=2)
+    other = open_logs_on(disk, retain=2)
     for epoch in range(other.recover(None, at_ms=3).next_epoch, 10):
         other.commit(epoch, {A: epoch, B: epoch}, at_ms=epoch)
         other.purge(epoch)
@@ -156,6 +165,24 @@ def test_a_suspended_driver_writes_nothing_after_its_successor() -> None:
     with pytest.raises(CheckpointFencedError, match="offsets/1 was deleted"):
         suspended.commit(2, {A: 2, B: 2}, at_ms=99)
     assert disk.files == before
+
+
+@pytest.mark.parametrize(("last_file", "missing"), [("commits/0", "offsets/1"), ("offsets/1", "commits/1")])
+def test_a_driver_that_wakes_after_another_has_replaced_it_writes_nothing(last_file: str, missing: str) -> None:
+    class Suspending(FakeFileManager):
+        def create(self, name: str, text: str) -> bool:
+            is_created = super().create(name, text)
+            if name == last_file:
+                prepare_at_least_once(open_logs_on(self)).recover(None, 1)
+            return is_created
+
+    disk = Suspending()
+    suspended = prepare_at_least_once(open_logs_on(disk))
+    suspended.recover(None, 0)
+    suspended.commit_start(START, 0)
+    with pytest.raises(CheckpointFencedError, match="has taken control of the query"):
+        suspended.commit(1, {A: 1, B: 1}, 2)
+    assert missing not in disk.files
 
 
 def test_a_planned_batch_never_changes() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from tests.unit.continuous.test_checkpoint_logs import FakeFileManager
+from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_logs_on
 from tests.unit.producer.fake_coordinator import FakeTransactionalCluster
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset
@@ -59,7 +59,9 @@ class FakeCluster:
 
     def delivery(self, source: str = "", max_transaction_seconds: float = 10, **options: str) -> ExactlyOnceDelivery:
         connection = self.options(source).connection if source else None
-        return ExactlyOnceDelivery(self.options(**options), connection, self.disk, max_transaction_seconds)
+        return ExactlyOnceDelivery(
+            self.options(**options), connection, open_logs_on(self.disk), max_transaction_seconds
+        )
 
     def commit(self, tp: TopicPartition, offset: int, epoch: int, query: str = "q") -> None:
         self.cluster.committed_offsets[tp] = CommittedOffset(offset, EpochMetadata(query, epoch, ID).to_json())

@@ -117,6 +117,18 @@ def test_prefix_and_cluster_may_change_only_after_a_recovery() -> None:
         FencingLog(disk, "me").append("c", "p", 1)
 
 
+def test_a_run_with_at_least_once_delivery_keeps_the_transactional_ids_of_earlier_runs() -> None:
+    disk = FakeFileManager()
+    first = FencingLog(disk, "one").append()
+    assert (first.prefix, first.tasks) == (None, 0)
+    FencingLog(disk, "two").append("c", "p", 3)
+    third = FencingLog(disk, "three").append()
+    assert (third.driver, third.cluster, third.prefix, third.tasks) == ("three", "c", "p", 3)
+    with pytest.raises(OptionError):
+        FencingLog(disk, "four").append("c", "q", 1)
+    assert FencingLog(disk, "four").append("c", "p", 1).tasks == 3
+
+
 @pytest.mark.parametrize(
     "text", ["", "x", "[]", "{}", '{"v":2}', '{"v":1}', '{"v":1,"driver":"d","cluster":"c","prefix":"p","tasks":"x"}']
 )
