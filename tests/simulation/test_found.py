@@ -42,6 +42,8 @@ _PLANS = Path(__file__).parent / "plans"
         # Without topic ids a log waited forever for the partitions that a recreated topic lacks.
         "log-recreated-with-fewer-partitions-1",
         "log-recreated-with-fewer-partitions-2",
+        # A log kept the records of an epoch when a log came back that has those of an earlier epoch at their offsets.
+        "log-truncated-to-an-earlier-log",
         # A direct stream did not report the records of a new partition that were removed before it found the partition.
         "new-partition-without-its-first-records",
     ],

@@ -83,9 +83,10 @@ class OffsetGap:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """The leader's log diverges from the records read so far, at ``offset`` (KIP-320)."""
+    """The leader's log diverges from the records read so far (KIP-320): their common ``epoch`` ends at ``offset``."""
 
     offset: int
+    epoch: int
 
 
 FetchAction: TypeAlias = RetryFetch | UsePreferredReplica | CheckLeaderLog | OffsetGap | LogTruncated
@@ -149,7 +150,7 @@ def _requested_action(context: FetchContext, fetched: FetchResponsePartition) ->
                 "The broker reports that its log diverges, but the fetch request named no epoch to compare.",
                 **context.error_context,
             )
-        return LogTruncated(fetched.diverging_epoch.end_offset)
+        return LogTruncated(fetched.diverging_epoch.end_offset, fetched.diverging_epoch.epoch)
     if fetched.preferred_read_replica >= 0:
         if context.on_leader:
             return UsePreferredReplica(fetched.preferred_read_replica)

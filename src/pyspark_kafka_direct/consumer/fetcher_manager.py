@@ -14,7 +14,6 @@ from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.consumer.background import as_kafka_error
 from pyspark_kafka_direct.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafka_direct.consumer.fetch_response import concerns_partition
-from pyspark_kafka_direct.consumer.partition_state import UNKNOWN_EPOCH
 from pyspark_kafka_direct.errors import (
     KafkaDirectError,
     TopicNotFoundError,
@@ -24,6 +23,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.planning.data_loss import Presence, topic_error
 from pyspark_kafka_direct.planning.loss_errors import missing_error, recreated_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -89,7 +89,7 @@ class PartitionConsumer:
         self._partitions: dict[TopicPartition, TopicPartitionState] = {}
         self.assign(starts, topic_ids)
         for tp, epoch in (last_epochs or {}).items():
-            self._partitions[tp].last_fetched_epoch = epoch
+            self._partitions[tp].set_last_epoch(epoch)
         self._background = BackgroundTasks(self._system)
         self._fetcher_manager = FetcherManager(
             cluster, fetch, self._background, self._partitions.values(), self._on_fatal_error
@@ -307,8 +307,9 @@ class PartitionConsumer:
                 self._handle_gap(sent, gap)
             case OffsetGap():
                 partition.on_fetch_success()  # other partitions' records filled the response
-            case LogTruncated(offset):
-                self._offset_fetcher.check_truncation(partition, offset)
+            case LogTruncated(offset, epoch):
+                # Records before the offset that are of later epochs differ, too: an earlier log came back.
+                self._offset_fetcher.check_truncation(partition, partition.epochs.diverges_at(epoch, offset))
 
     def _handle_gap(self, sent: InFlightFetch, gap: OffsetGap) -> None:
         """Skip a gap once it is known that it has no records; until then, fetch again."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.offsets import MAX_OFFSET
 from pyspark_kafka_direct.records import AbortedTransaction, create_decoder, scan_leader_epoch
+from pyspark_kafka_direct.records.leader_epochs import UNKNOWN_EPOCH, EpochHistory, EpochStart
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import RecordDecoder
-
-UNKNOWN_EPOCH = -1
 
 
 class DecodeOptions(NamedTuple):
@@ -57,6 +56,7 @@ class TopicPartitionState:
         self.next_fetch_at = 0.0
         self.absence_check: AbsenceCheck | None = None  # while brokers do not know the partition
         self.new_topic_id: UUID | None = None  # of the recreated topic, after ``TopicRecreatedError``
+        self.epochs = EpochHistory()  # of the records that were read
         self._decode_options = decode_options
         self.reset_position(offset)
         self._make_decoder()  # validates the options and does the slow imports before any records arrive
@@ -74,9 +74,18 @@ class TopicPartitionState:
         self._has_undecoded = False
         self._max_fed_bytes = 0
 
+    def set_last_epoch(self, epoch: int) -> None:
+        """Set the epoch of the last batch before the position, which another consumer has read."""
+        self.last_fetched_epoch = epoch
+        self.epochs.add(EpochStart(epoch, 0))  # where it began is unknown
+
     def seek(self, offset: int) -> None:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""
+        was_read = offset <= self.fetch_offset
         self.reset_position(offset)
+        self.epochs.truncate(0 if self.new_topic_id is not None else offset)
+        if was_read:
+            self.last_fetched_epoch = self.epochs.last
         self.seek_count += 1
         self.check_in_flight = False
         self.absence_check = None
@@ -97,13 +106,14 @@ class TopicPartitionState:
         last_fetched_epoch = self.last_returned_epoch
         served_by_leader, out_of_range_responses = self.served_by_leader, self.out_of_range_responses
         self.reset_position(self.position)
+        self.epochs.truncate(self.position)
         self.last_fetched_epoch, self.served_by_leader = last_fetched_epoch, served_by_leader
         self.out_of_range_responses = out_of_range_responses
 
     @property
     def last_returned_epoch(self) -> int:
         """The leader epoch of the last batch before the position, if it is known."""
-        return self.last_fetched_epoch if self.fetch_offset == self.position else UNKNOWN_EPOCH
+        return self.last_fetched_epoch if self.fetch_offset == self.position else self.epochs.last_before(self.position)
 
     @property
     def drained(self) -> bool:
@@ -122,8 +132,10 @@ class TopicPartitionState:
         if decoder.next_offset <= self.fetch_offset:
             self._finish_decoding()
             return False
-        self.fetch_offset = decoder.next_offset
         self.last_fetched_epoch = scan_leader_epoch(records)
+        if self.last_fetched_epoch != self.epochs.last:
+            self.epochs.add_batches(records, self.fetch_offset)
+        self.fetch_offset = decoder.next_offset
         return True
 
     def read(self) -> pa.RecordBatch | None:

@@ -127,7 +127,7 @@ def test_open_transaction_is_no_gap_and_no_loss() -> None:
 
 def test_truncated_log_is_no_gap() -> None:
     diverging = response(diverging_epoch=EpochEndOffset(2, 15))
-    assert decide_after_empty(replace(LEADER, sent_last_epoch=True), diverging) == LogTruncated(15)
+    assert decide_after_empty(replace(LEADER, sent_last_epoch=True), diverging) == LogTruncated(15, epoch=2)
     with pytest.raises(ProtocolError, match="named no epoch to compare"):
         decide_after_empty(LEADER, diverging)
     action = decide_after_empty(FOLLOWER, diverging)

@@ -117,39 +117,6 @@ def test_stale_end_of_an_old_leader_is_retried(cluster: FakeCluster) -> None:
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [10]}
 
 
-@pytest.mark.parametrize("newest", [11, 17])
-def test_truncated_log_is_reported(cluster: FakeCluster, newest: int) -> None:
-    """Newer brokers return where it was truncated; of older ones only the end shows it."""
-    cluster.versions = {1: (4, newest), 2: (1, 11)}
-    log = cluster.logs[ONE]
-    for _ in range(4):
-        log.append(5)
-    with cluster.consumer({ONE: 0}) as consumer:
-        poll_until(consumer, at_end(cluster, consumer))
-        log.truncate(10)
-        log.leader = 2
-        if newest == 17:
-            log.append(50)  # as long as before, and longer
-        cluster.respond_to_waiting_fetches()
-        for _ in range(2):  # it is raised until the owner seeks
-            error = poll_until_error(consumer, TruncatedError)
-            assert (error.topic, error.partition, error.offset, error.truncated_to) == (*ONE, 20, 10)
-            assert "truncated the log to offset 10" in str(error)
-        consumer.seek(ONE, 10)
-        log.append(1)
-        found = poll_until(consumer, at_end(cluster, consumer))
-        assert found == {ONE: list(range(10, log.end))}
-
-
-def test_truncation_before_the_first_read_is_no_error(cluster: FakeCluster) -> None:
-    log = cluster.logs[ONE]
-    log.append(5)
-    with cluster.consumer({ONE: 3}) as consumer:
-        log.truncate(0)
-        log.append(9)
-        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [3, 4, 5, 6, 7, 8]}
-
-
 def test_leader_that_lost_its_epochs_is_read_on(cluster: FakeCluster) -> None:
     log = cluster.logs[ONE]
     log.append(5)
