@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import BugsOf, Patch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-_SCENARIO = "connections"
+_bug: Final = BugsOf("connections")
 
 
 def _settings_are_ignored() -> Sequence[Patch]:
@@ -156,10 +156,6 @@ def _metadata_never_expires() -> Sequence[Patch]:
         return _refresh_topics
 
     return [Patch(ClusterClient, "_refresh_topics", refresh)]
-
-
-def _bug(name: str, effect: str, patches: Callable[[], Sequence[Patch]], *, was_real: bool = False) -> PlantedBug:
-    return PlantedBug(name, _SCENARIO, effect, patches, was_real)
 
 
 BUGS: Final = (

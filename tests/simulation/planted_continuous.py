@@ -5,26 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import BugsOf, Patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SCENARIO: Final = "continuous"
+_bug: Final = BugsOf("continuous")
 
 
 def _late_transaction() -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriter
 
-    def end_epoch(original: Any) -> Any:
-        def changed(self: Any, *epoch: Any) -> None:
-            earlier, self.earlier = getattr(self, "earlier", None), epoch
-            if earlier is not None:
-                original(self, *earlier)
+    return [Patch(ExactlyOnceKafkaWriter, "end_epoch", _ends_the_epoch_before)]
 
-        return changed
 
-    return [Patch(ExactlyOnceKafkaWriter, "end_epoch", end_epoch)]
+def _ends_the_epoch_before(original: Any) -> Any:
+    def end_epoch(self: Any, *epoch: Any) -> None:
+        earlier, self.earlier = getattr(self, "earlier", None), epoch
+        if earlier is not None:
+            original(self, *earlier)
+
+    return end_epoch
 
 
 def _unfenced_tasks() -> Sequence[Patch]:
@@ -102,15 +103,7 @@ def _unflushed_epoch() -> Sequence[Patch]:
 def _report_before_flush() -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous.continuous_sink import _CustomSinkWriter
 
-    def end_epoch(original: Any) -> Any:
-        def changed(self: Any, *epoch: Any) -> None:
-            earlier, self.earlier = getattr(self, "earlier", None), epoch
-            if earlier is not None:
-                original(self, *earlier)
-
-        return changed
-
-    return [Patch(_CustomSinkWriter, "end_epoch", end_epoch)]
+    return [Patch(_CustomSinkWriter, "end_epoch", _ends_the_epoch_before)]
 
 
 def _commit_log_first() -> Sequence[Patch]:
@@ -220,23 +213,19 @@ def _recovery_at_the_offset_log() -> Sequence[Patch]:
     return [Patch(checkpoint_logs, "plan_recovery", plan)]
 
 
-def _dropped_rows_are_read_again() -> Sequence[Patch]:
+def _batches_after_dropped_rows_are_lost() -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous.continuous_task import TaskLoop
 
     def process(original: Any) -> Any:
         def changed(self: Any, partition: Any, rows: Any) -> None:
-            position, written = self._positions[partition], self._written_rows
+            written = self._written_rows
             original(self, partition, rows)
             if self._written_rows == written:
-                self._positions[partition] = position
+                self._unprocessed.clear()
 
         return changed
 
     return [Patch(TaskLoop, "_process_batch", process)]
-
-
-def _bug(name: str, effect: str, patches: Any, *, was_real: bool = False) -> PlantedBug:
-    return PlantedBug(name, _SCENARIO, effect, patches, was_real)
 
 
 BUGS: Final = (
@@ -266,8 +255,8 @@ BUGS: Final = (
     _bug("early purge", "Epochs are purged that a restart needs.", _early_purge),
     _bug("recovery one too far", "A recovery at-least-once skips a record.", _recovery_at_the_offset_log),
     _bug(
-        "dropped rows again",
-        "Batches whose rows are all dropped do not move the offsets.",
-        _dropped_rows_are_read_again,
+        "batches after dropped rows",
+        "Batches that were polled with one whose rows are all dropped are lost.",
+        _batches_after_dropped_rows_are_lost,
     ),
 )

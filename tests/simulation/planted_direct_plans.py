@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug, does_nothing
+from tests.simulation.planting import BugsOf, does_nothing
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.consumer import fetcher as fetcher_module
@@ -17,8 +17,7 @@ from pyspark_kafka_direct.planning.data_loss import LossDecision
 from pyspark_kafka_direct.planning.direct_stream_planner import DirectBatchPlan, LogOffsets
 from pyspark_kafka_direct.planning.loss_report import LossReport
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_bug: Final = BugsOf("direct_streams").by_one_patch
 
 
 def _skips_expired(original: Any) -> Any:
@@ -137,12 +136,6 @@ def _silent_loss(original: Any) -> Any:
         return LossDecision(original(*args, **{**named, "fail_on_data_loss": False}).next_offset)
 
     return evaluate
-
-
-def _bug(
-    name: str, effect: str, owner: Any, attribute: str, replacement: Callable[[Any], Any], *, was_real: bool = False
-) -> PlantedBug:
-    return PlantedBug(name, "direct_streams", effect, lambda: [Patch(owner, attribute, replacement)], was_real)
 
 
 BUGS: Final = (

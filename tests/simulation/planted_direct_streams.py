@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug, does_nothing
+from tests.simulation.planting import BugsOf, Patch, does_nothing
 from tests.simulation.scenarios import direct_stream_life as life_module
 
 from pyspark_kafka_direct.direct import checkpointed_stream as stream_module
@@ -20,8 +20,8 @@ from pyspark_kafka_direct.direct.streaming_context import StreamingContextBindin
 from pyspark_kafka_direct.planning.direct_stream_planner import StreamPosition
 from pyspark_kafka_direct.spark.offset_committer import AsyncOffsetCommitter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_bugs: Final = BugsOf("direct_streams")
+_bug: Final = _bugs.by_one_patch
 
 
 # The checkpoint.
@@ -235,12 +235,6 @@ def _commits_starts(_: Any) -> Any:
     return lambda ranges, method: {each.topic_partition: each.from_offset for each in ranges}
 
 
-def _bug(
-    name: str, effect: str, owner: Any, attribute: str, replacement: Callable[[Any], Any], *, was_real: bool = False
-) -> PlantedBug:
-    return PlantedBug(name, "direct_streams", effect, lambda: [Patch(owner, attribute, replacement)], was_real)
-
-
 BUGS: Final = (
     _bug(
         "replayed batch planned again",
@@ -271,9 +265,8 @@ BUGS: Final = (
         _position_of_failed_generation,
         was_real=True,
     ),
-    PlantedBug(
+    _bugs(
         "failed generation in checkpoint",
-        "direct_streams",
         "A checkpoint has the position of a failed generation.",
         lambda: [
             Patch(BeginGeneration, "__getstate__", lambda _: lambda self: {"_stream": self._stream}),
@@ -392,9 +385,8 @@ BUGS: Final = (
         was_real=True,
     ),
     _bug("starts committed", "The starts of ranges are committed.", commit_module, "_end_offsets", _commits_starts),
-    PlantedBug(
+    _bugs(
         "stop commits nothing",
-        "direct_streams",
         "A stop does not send the queued offsets.",
         lambda: [
             Patch(stop_module, "flush_commits", does_nothing),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import BugsOf, does_nothing
 
 from pyspark_kafka_direct.consumer import fetcher as fetcher_module
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as stream_module
@@ -18,8 +18,7 @@ from pyspark_kafka_direct.planning.micro_batch_planner import BatchLimiter, Micr
 from pyspark_kafka_direct.planning.offset_reader import SnapshotReader
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_bug: Final = BugsOf("micro_batches").by_one_patch
 
 
 def _end_read_again(original: Any) -> Any:
@@ -193,16 +192,6 @@ def _log_start_is_read(original: Any) -> Any:
     return replan
 
 
-def _bug(
-    name: str, effect: str, owner: Any, attribute: str, replacement: Callable[[Any], Any], *, was_real: bool = False
-) -> PlantedBug:
-    return PlantedBug(name, "micro_batches", effect, lambda: [Patch(owner, attribute, replacement)], was_real)
-
-
-def _ignore(_: Any) -> Any:
-    return lambda *_args, **_named: None
-
-
 BUGS: Final = (
     _bug(
         "replanned until latest",
@@ -298,14 +287,14 @@ BUGS: Final = (
         "The planner continues silently at an end below the position.",
         LossReport,
         "report_offsets_changed",
-        _ignore,
+        does_nothing,
     ),
     _bug(
         "missing partition not reported",
         "Deleted partitions are left out silently.",
         LossReport,
         "report_lost",
-        _ignore,
+        does_nothing,
     ),
     _bug("tasks overlap", "Tasks of a split partition overlap.", planner_module, "split_ranges", _overlapping_tasks),
     _bug(
@@ -334,6 +323,6 @@ BUGS: Final = (
         "Trigger.AvailableNow reads records that were appended after its start.",
         SnapshotReader,
         "fix_end_offsets",
-        _ignore,
+        does_nothing,
     ),
 )

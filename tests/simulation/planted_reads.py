@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import BugsOf, Patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SCENARIO = "range_reads"
+_bug: Final = BugsOf("range_reads")
 
 
 def _rows_before_the_start() -> Sequence[Patch]:
@@ -240,7 +240,8 @@ def _fenced_epoch_is_dropped() -> Sequence[Patch]:
         def _decide(self: Any, position: int, fetched: Any) -> Any:
             action = original(self, position, fetched)
             if fetched.error_code == ErrorCode.FENCED_LEADER_EPOCH:
-                self._replica._leader_epoch = -1  # the next fetch goes to the same broker, without an epoch
+                self._replica._leader_epoch = -1  # the next fetch goes to the same broker, without epochs
+                self._last_fetched_epoch = -1
                 return dataclasses.replace(action, refresh_metadata=False)
             return action
 
@@ -327,10 +328,6 @@ def _busy_connections_are_reused() -> Sequence[Patch]:
     return [Patch(Connection, "idle", lambda _: property(lambda self: self._socket is not None))]
 
 
-def _bug(name: str, effect: str, patches: Any, *, was_real: bool = False) -> PlantedBug:
-    return PlantedBug(name, _SCENARIO, effect, patches, was_real)
-
-
 BUGS: Final = (
     _bug("rows before the start", "A range begins one offset too early.", _rows_before_the_start),
     _bug("rows after the end", "A range ends one offset too late.", _rows_after_the_end),
@@ -368,7 +365,7 @@ BUGS: Final = (
     _bug("skip too far", "A skip of lost offsets or of a gap goes one offset too far.", _gap_skips_one_more),
     _bug("stale leader", "A task never looks for the leader again.", _metadata_is_not_refreshed),
     _bug(
-        "fence ignored", "After FENCED_LEADER_EPOCH the fetch is sent again without an epoch.", _fenced_epoch_is_dropped
+        "fence ignored", "After FENCED_LEADER_EPOCH the fetch is sent again without epochs.", _fenced_epoch_is_dropped
     ),
     _bug("counted again", "After a retry a response counts twice.", _counted_again_after_a_retry),
     _bug("late deadline", "Deadlines are checked with a wall clock that differs.", _timeout_of_a_wall_clock),

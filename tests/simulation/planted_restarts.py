@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import BugsOf, does_nothing
 
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as stream_module
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
@@ -16,8 +16,7 @@ from pyspark_kafka_direct.planning.micro_batch_planner import BatchLimiter, Micr
 from pyspark_kafka_direct.planning.offset_reader import SnapshotReader
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_bug: Final = BugsOf("micro_batches").by_one_patch
 
 
 # Restarts.
@@ -236,16 +235,6 @@ def _latest_is_start(original: Any) -> Any:
     return log_starts
 
 
-def _ignore(_: Any) -> Any:
-    return lambda *_args, **_named: None
-
-
-def _bug(
-    name: str, effect: str, owner: Any, attribute: str, replacement: Callable[[Any], Any], *, was_real: bool = False
-) -> PlantedBug:
-    return PlantedBug(name, "micro_batches", effect, lambda: [Patch(owner, attribute, replacement)], was_real)
-
-
 BUGS: Final = (
     _bug(
         "recorded start ignored",
@@ -367,7 +356,7 @@ BUGS: Final = (
         "Trigger.AvailableNow leaves out partitions that its first look missed.",
         SnapshotReader,
         "fix_added_end_offsets",
-        _ignore,
+        does_nothing,
         was_real=True,
     ),
     _bug(
@@ -396,20 +385,20 @@ BUGS: Final = (
         "The planner skips expired records silently.",
         LossReport,
         "report_aged_out",
-        _ignore,
+        does_nothing,
     ),
     _bug(
         "late start not reported",
         "An added partition that starts after offset 0 is not reported.",
         LossReport,
         "report_added_late",
-        _ignore,
+        does_nothing,
     ),
     _bug(
         "left out partition not reported",
         "A batch that runs again leaves out a partition silently.",
         LossReport,
         "report_left_out",
-        _ignore,
+        does_nothing,
     ),
 )

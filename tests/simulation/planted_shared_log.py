@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import BugsOf, Patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_SCENARIO = "shared_log"
+_bug: Final = BugsOf("shared_log", "shared log: ")
 _MANY = 1 << 40
 
 
@@ -290,10 +290,6 @@ def _consumer_is_not_closed() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 
     return [Patch(PartitionConsumer, "close", lambda _: lambda self: None)]
-
-
-def _bug(name: str, effect: str, patches: Callable[[], Sequence[Patch]], *, was_real: bool = False) -> PlantedBug:
-    return PlantedBug(f"shared log: {name}", _SCENARIO, effect, patches, was_real)
 
 
 BUGS: Final = (

@@ -1,6 +1,6 @@
 """Plants bugs in the package and counts the seeds that the simulation needs to find each.
 
-    python -m tests.simulation.planting [--bug NAME] [--seeds 10000] [--processes 2] [--markdown]
+    python -m tests.simulation.planting [--scenario NAME] [--bug NAME] [--seeds 10000] [--processes 2] [--markdown]
 
 A bug is a list of patches of the package's attributes, undone after each search. It counts as found by the first seed
 whose history fails in another way than the recorded expected failures.
@@ -78,6 +78,30 @@ class PlantedBug:
                 setattr(patch.owner, patch.attribute, original)
 
 
+class BugsOf(NamedTuple):
+    """Makes the bugs of a scenario."""
+
+    scenario: str
+    prefix: str = ""  # of their names
+
+    def __call__(
+        self, name: str, effect: str, patches: Callable[[], Sequence[Patch]], *, was_real: bool = False
+    ) -> PlantedBug:
+        return PlantedBug(self.prefix + name, self.scenario, effect, patches, was_real)
+
+    def by_one_patch(
+        self,
+        name: str,
+        effect: str,
+        owner: Any,
+        attribute: str,
+        replacement: Callable[[Any], Any],
+        *,
+        was_real: bool = False,
+    ) -> PlantedBug:
+        return self(name, effect, lambda: [Patch(owner, attribute, replacement)], was_real=was_real)
+
+
 def does_nothing(_: Any) -> Any:
     """Replace a function by one that does nothing."""
     return lambda *_args, **_named: None
@@ -91,14 +115,8 @@ class Found(NamedTuple):
 
 
 def all_bugs() -> list[PlantedBug]:
-    bugs: list[PlantedBug] = []
-    for name in MODULES:
-        try:
-            bugs += getattr(import_module(f"tests.simulation.{name}"), "BUGS", ())
-        except ModuleNotFoundError as error:
-            if name not in str(error):
-                raise
-    return bugs
+    """Return the bugs of all modules, whose names are unique."""
+    return [bug for name in MODULES for bug in import_module(f"tests.simulation.{name}").BUGS]
 
 
 def search(bug: PlantedBug, seeds: int) -> Found:
@@ -117,12 +135,17 @@ def search(bug: PlantedBug, seeds: int) -> Found:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search for planted bugs; return 1 if fewer than 95 % are found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.planting", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--scenario", help="only bugs that this scenario has to find")
     parser.add_argument("--bug", help="only bugs whose name contains this")
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/simulation.md")
     chosen = parser.parse_args(arguments)
-    bugs = [bug for bug in all_bugs() if chosen.bug is None or chosen.bug in bug.name]
+    bugs = [
+        bug
+        for bug in all_bugs()
+        if chosen.scenario in (None, bug.scenario) and (chosen.bug is None or chosen.bug in bug.name)
+    ]
     found = 0
     with ProcessPoolExecutor(chosen.processes) as pool:
         results = pool.map(_search_by_name, [bug.name for bug in bugs], [chosen.seeds] * len(bugs))
