@@ -137,6 +137,28 @@ def draw_events(
     return tuple(sorted(events, key=_order))
 
 
+def reader_apis(groups: Sequence[str]) -> Sequence[str]:
+    """Return the requests of readers that commit offsets for groups, if there are any."""
+    return (*READ_APIS, *GROUP_APIS) if groups else READ_APIS
+
+
+def draw_reader_events(
+    rng: random.Random,
+    topics: Mapping[str, int],
+    groups: Sequence[str],
+    *,
+    seconds: float,
+    long: bool,
+    coordinator_kinds: Collection[str] | None = None,
+) -> tuple[Event, ...]:
+    """Draw the events of readers that commit offsets for groups, if there are any."""
+    requests = 1500 if long else 60
+    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, apis=reader_apis(groups))
+    if groups:
+        events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=coordinator_kinds)
+    return events
+
+
 def draw_aimed_fault(rng: random.Random, apis: Sequence[str], *, long: bool) -> list[Event]:
     """Draw a fault of the n-th request of an API; sometimes every retry fails too, until the faults stop."""
     api = rng.choice(tuple(apis))

@@ -27,15 +27,7 @@ class ExpectedFailure(NamedTuple):
     seeds: tuple[tuple[int, Size], ...]
 
 
-_LOGS: Final = "KafkaBasedLog and KafkaTable: never early, never stale, fast to write"
-_CONTINUOUS: Final = "Continuous queries: ordinary events don't end them"
-
-EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = (
-    # Not analysed yet; it appears in one of some thousand histories.
-    ExpectedFailure("shared_log", "*: a record that was lost was not taken back*", _LOGS, ()),
-    # A driver that was suspended until its epochs were purged writes them again, until it finds a newer one.
-    ExpectedFailure("continuous", "*: a purged epoch is written again*", _CONTINUOUS, ()),
-)
+EXPECTED_FAILURES: Final[tuple[ExpectedFailure, ...]] = ()
 
 
 def expected_failure(

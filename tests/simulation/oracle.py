@@ -350,6 +350,7 @@ class Oracle:
         since: float = 0.0,
         until: float = _TODAY,
         generation: int | None = None,
+        with_log_starts: bool = True,
     ) -> list[str]:
         """Return the events up to a time that justify an error about lost data in a range, or a skip.
 
@@ -363,7 +364,7 @@ class Oracle:
         reasons += [
             f"{each.reason} raised the log start offset to {each.offset}"
             for each in truth.starts
-            if start < each.offset and each.at <= until
+            if with_log_starts and start < each.offset and each.at <= until
         ]
         reasons += [
             f"the leader of epoch {lost.epoch} lacked the offsets {lost.first} to {lost.end}"
@@ -399,28 +400,36 @@ class Oracle:
         ended_at: float,
         *,
         is_prefix: bool = False,
+        may_lack_records: bool = False,
     ) -> list[str]:
         """Return violations of a read of the offsets from ``start`` to before ``end``.
 
         Every record that existed throughout the read is required, once and in order. All records must be of one
         epoch's log. With ``read_committed`` none is of a transaction that was not committed by the end of the read.
         With ``is_prefix`` the read ended early, such as with an error: it may lack records after the last one returned.
+        With ``may_lack_records`` it may lack any, such as those that a truncation removed.
         """
         violations = _check_order(start, end, returned)
         truth = self.truth(partition, generation)
         limit = (returned[-1][0] + 1 if returned else start) if is_prefix else end
         newest = truth.epoch(ended_at)
-        found = _check_path(truth, newest, start, limit, returned, isolation, started_at, ended_at)
+
+        def check_path(epoch: int) -> list[str]:
+            found = _check_records(truth, epoch, start, returned, isolation, ended_at)
+            if not may_lack_records:
+                found += _find_missing(truth, epoch, start, limit, returned, isolation, started_at, ended_at)
+            return found
+
+        found = check_path(newest)
         if found:
             # A deposed leader may have served the read, if it did not know its successor when the read began, and its
             # log reaches the end of the range.
             for each in truth.epochs:
                 was_served = truth.served_until(each.epoch + 1) >= started_at
-                if each.epoch < newest and was_served and truth.path_end(each.epoch) >= limit:
-                    served = _check_path(truth, each.epoch, start, limit, returned, isolation, started_at, ended_at)
-                    if not served:
-                        found = []
-                        break
+                is_candidate = each.epoch < newest and was_served and truth.path_end(each.epoch) >= limit
+                if is_candidate and not check_path(each.epoch):
+                    found = []
+                    break
         return violations + found
 
 
@@ -440,17 +449,15 @@ def _check_order(start: int, end: int, returned: Sequence[tuple[int, bytes | Non
     return violations
 
 
-def _check_path(
+def _check_records(
     truth: PartitionTruth,
     epoch: int,
     start: int,
-    end: int,
     returned: Sequence[tuple[int, bytes | None]],
     isolation: int,
-    started_at: float,
     ended_at: float,
 ) -> list[str]:
-    """Return how a read differs from an epoch's log."""
+    """Return which returned records differ from those of an epoch's log."""
     violations = []
     path = truth.path(epoch)
     entries = {entry.offset: entry for entry in path[bisect_left(path, start, key=_offset) :]}
@@ -466,13 +473,26 @@ def _check_path(
         elif isolation == READ_COMMITTED and entry.is_transactional and not outcomes.get(offset):
             state = "undecided" if outcomes.get(offset) is None else "aborted"
             violations.append(f"offset {offset} is returned, but its transaction is {state}")
+    return violations
+
+
+def _find_missing(
+    truth: PartitionTruth,
+    epoch: int,
+    start: int,
+    end: int,
+    returned: Sequence[tuple[int, bytes | None]],
+    isolation: int,
+    started_at: float,
+    ended_at: float,
+) -> list[str]:
+    """Return which records of an epoch's log a read lacks."""
     offsets = {offset for offset, _ in returned}
-    violations += [
+    return [
         f"offset {entry.offset} is missing ({entry.value!r}, epoch {entry.epoch}, appended at {entry.appended_at:.3f})"
         for entry in truth.records(start, end, isolation, ended_at, epoch)
         if entry.offset not in offsets and not _replaced_since(truth, entry, started_at, ended_at)
     ]
-    return violations
 
 
 def _replaced_since(truth: PartitionTruth, entry: Entry, started_at: float, ended_at: float) -> bool:

@@ -38,6 +38,7 @@ class CheckpointStore:
         self.start: Offsets | None = None  # of the query
         self.notes: list[str] = []  # broken rules that matter less than lost and duplicated records
         self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
+        self._superseded: dict[str, str] = {}  # files of other drivers, by the process that has met them
         self.operations = 0
         self.faults = dict(faults)  # by the number of the operation
         self.environment = environment
@@ -61,10 +62,17 @@ class CheckpointStore:
     # Changes.
 
     def create(self, name: str, text: str, process: str) -> bool:
+        folder, _, number = name.partition("/")
         if name in self.files:
+            if folder == "offsets":
+                self._superseded[process] = name
             return False
         self.files[name] = text
-        folder, _, number = name.partition("/")
+        if process in self._superseded:
+            self.notes.append(
+                f"a driver continues although another one has planned an epoch: {process} writes {name} after "
+                f"{self._superseded[process]} existed"
+            )
         if folder == "offsets":
             self._check_planned(int(number), text, process)
         elif folder == "commits":

@@ -104,6 +104,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "fail_on_data_loss": rng.random() < 0.5,
         "starting": rng.choice(("earliest", "earliest", "earliest", "latest")),
         "drops_rows": rng.random() < 0.2,
+        "function_seconds": rng.choice((0.0, 0.0, 0.0, 0.02, 0.3)),
         "selections": _draw_selections(rng, list(partitions)),
         "log": draw_log(rng, batches=rng.randint(5, 40) if long else rng.randint(0, 4)),
         "appends": draw_appends(rng, batches=rng.randint(10, 80) if long else rng.randint(0, 4), seconds=seconds),
@@ -119,6 +120,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
             "maxRestarts": rng.choice((0, 1, 3)),
             "discoveryInterval": rng.choice((0.3, 2.0)),
         },
+        "tasks": [rng.choice((None, 1, 2)) for _ in range(3)] if rng.random() < 0.3 else [],
         "request_timeout_ms": rng.choice((1_000, 5_000)),
         "api_timeout_ms": rng.choice((3_000, 10_000)),
         "restart_seconds": rng.choice((0.01, 0.5, 2.0)),
@@ -197,10 +199,18 @@ def _draw_more_events(
     return events
 
 
-class DropRows:
-    """The query's function: it drops every third record."""
+class UserFunction:
+    """The query's function: it takes some time, and may drop every third record."""
+
+    def __init__(self, history: str, seconds: float, *, drops_rows: bool) -> None:
+        self._history = history
+        self._seconds = seconds
+        self._drops_rows = drops_rows
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        _histories[self._history].sleep(self._seconds)
+        if not self._drops_rows:
+            return batch
         keep = [index for index, value in enumerate(batch["value"].to_pylist()) if not is_dropped(value)]
         return batch.take(keep) if keep else None
 
@@ -297,12 +307,15 @@ class _QueryHistory:
 
     # What users' functions call.
 
+    def sleep(self, seconds: float) -> None:
+        if seconds:
+            self._world.current.process.sleep(seconds)
+
     def flush(self, rows: list[bytes], run: str) -> None:
         parameters = self._parameters
         number = self._flushes
         self._flushes += 1
-        if parameters["flush_seconds"]:
-            self._world.current.process.sleep(parameters["flush_seconds"])
+        self.sleep(parameters["flush_seconds"])
         if number in parameters["sink_failures"] and not self._environment.is_quiet:
             raise UserError("the sink fails")
         self._checker.deliveries += [Delivery(value, run, self._world.now) for value in rows]
@@ -408,8 +421,11 @@ class _QueryHistory:
         number = len(self._drivers)
         fails_on_loss = self._parameters["fail_on_data_loss"] and not self._skip_loss
         define = partial(self._define, self._topics(number), fails_on_loss)
+        parameters = self._parameters
+        if tasks := parameters.get("tasks"):
+            parameters = {**parameters, "start": {**parameters["start"], "tasksMax": tasks[number % len(tasks)]}}
         driver = ContinuousDriver(
-            self._environment, number, self._store, self._parameters, define, self._checker.jobs.__setitem__
+            self._environment, number, self._store, parameters, define, self._checker.jobs.__setitem__
         )
         driver.fails_on_loss = fails_on_loss
         self._world.trace("driver", driver.number)
@@ -467,8 +483,9 @@ class _QueryHistory:
             }
         )
         builder = builder.select("key", "value")
-        if parameters["drops_rows"]:
-            builder = builder.map_batches(DropRows())
+        seconds = parameters.get("function_seconds", 0.0)
+        if parameters["drops_rows"] or seconds:
+            builder = builder.map_batches(UserFunction(self.name, seconds, drops_rows=parameters["drops_rows"]))
         if parameters["guarantee"] == "function":
             return builder.to(RowSinkFactory(self.name))
         options: dict[str, object] = {"kafka.delivery.timeout.ms": api_timeout_ms + parameters["request_timeout_ms"]}

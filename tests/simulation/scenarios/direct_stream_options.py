@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.drawing import (
-    GROUP_APIS,
-    READ_APIS,
-    draw_appends,
-    draw_cluster,
-    draw_coordinator_events,
-    draw_events,
-    draw_log,
-    draw_outdated_broker,
-)
+from tests.simulation.drawing import draw_appends, draw_cluster, draw_log, draw_outdated_broker, draw_reader_events
 from tests.simulation.faults import CRASHES
 from tests.simulation.history import Event
 from tests.simulation.scenarios.streaming_stand_in import STEPS
@@ -51,18 +42,20 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     records = sum(batch["records"] for batch in log)
     crash_count = rng.randint(2, 8) if long else rng.choice((0, 0, 0, 1, 1, 2))
     failure_count = rng.randint(0, 8) if long else rng.choice((0, 0, 1, 1, 2))
-    requests = 1500 if long else 60
     commits = any(output["commits"] for output in application["outputs"])
-    apis = (*READ_APIS, *GROUP_APIS) if commits else READ_APIS
-    events = draw_events(rng, partitions, seconds=seconds, requests=requests, long=long, apis=apis)
-    if commits:
-        groups = [stream["group"] for stream in application["streams"]]
-        events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=_COORDINATOR_EVENTS)
+    groups = [stream["group"] for stream in application["streams"]] if commits else []
+    events = draw_reader_events(
+        rng, partitions, groups, seconds=seconds, long=long, coordinator_kinds=_COORDINATOR_EVENTS
+    )
     if has_outdated_broker:
+        if rng.random() < 0.5:
+            events = ()  # no other fault explains what an outdated broker has caused
         appends += [_batch(number % 4, seconds * (0.4 if number < 4 else 0.6)) for number in range(8)]
         events = (*events, *draw_outdated_broker(rng, partitions, seconds))
     if rng.random() < 0.2:
-        kills = [Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(rng.randint(1, 3))]
+        kills = [
+            Event(rng.choice(CRASHES), request=rng.randrange(1500 if long else 60)) for _ in range(rng.randint(1, 3))
+        ]
         events = (*events, *kills)
     parameters = {
         **cluster,

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.errors import ViolationError
@@ -179,7 +180,7 @@ class SinkChecker:
         start = self._start_of(batch)
         for partition, offset in self._ends[batch].items():
             truth = self._truth.current(*partition)
-            if truth is not None and offset > max(truth.stable_end(), start.get(partition, 0)):
+            if truth is not None and offset > max(truth.decided_end(), start.get(partition, 0)):
                 raise ViolationError(f"batch {batch} ends at {offset} of {partition}, after the last stable offset")
 
     def end_run(self, execution: MicroBatchExecution) -> None:
@@ -225,13 +226,23 @@ class SinkChecker:
         starts = [run.options.get("startingOffsets", "") for run in runs]
         return "offset was changed" in report.text and any("{" in start or start == "committed" for start in starts)
 
-    def _is_reported(self, partition: tuple[str, int], since: float) -> bool:
-        """Return whether a loss of the partition was reported from a time on."""
+    def _is_reported(self, partition: tuple[str, int], since: float, *, generation: int = 0, run: int = -1) -> bool:
+        """Return whether a loss of the partition was reported from a time on, for a record of a topic generation."""
         return any(
-            report.time >= since and partition[0] in report.text
+            report.time >= since
+            and partition[0] in report.text
+            and run in (-1, report.run)
+            and not self._promises(report, generation)
             for report in self._reports
             if report.is_error or "data loss" in report.text or "removed by retention" in report.text
         )
+
+    def _promises(self, report: Report, generation: int) -> bool:
+        """Return whether a report says that this topic generation is read from its start, and that was logged."""
+        found = re.search(r"its id was \S+ and is (\S+) now", report.text)
+        if found is None or report.is_error or self._cluster.generations_by_id.get(UUID(found[1])) != generation:
+            return False
+        return any(logged.run == report.run and logged.time >= report.time for logged in self._checkpoint.offsets)
 
     def _are_counted(self, count: int, run: int) -> bool:
         """Return whether a report since a run has so many partitions that it does not name; it names ten."""
@@ -268,6 +279,11 @@ class SinkChecker:
         if start != _parse(initial.text):
             raise ViolationError(f"the query starts at {initial.text}, and the log of its first batch says {start}")
         options = initial.options
+        known_at = initial.asked_at - self._cluster.settings.metadata_lag - self._look_seconds
+        for (topic, _, index), truth in self._truth.partitions.items():
+            existed = truth.created_at < known_at and truth.deleted_at == math.inf
+            if existed and is_selected(options, topic, index) and (topic, index) not in start:
+                raise ViolationError(f"the query starts without {topic}-{index}, which all brokers know")
         for (topic, index), offset in start.items():
             truths = self._truth.of(topic, index)
             if "startingTimestamp" in options:
@@ -314,6 +330,10 @@ class SinkChecker:
         start, end = self._start_of(read.batch), self._parsed_ends()[read.batch]
         if _parse(read.end) != end:
             raise ViolationError(f"batch {read.batch} runs until {read.end}, and its logged end is {end}")
+        if read.run != self._checkpoint.offsets[read.batch].run:
+            left_out = [each for each in start.keys() - end.keys() if not self._is_reported(each, 0.0, run=read.run)]
+            if left_out and not self._are_counted(len(left_out), read.run):
+                raise ViolationError(f"batch {read.batch} runs again without {min(left_out)}, which it starts with")
         ranges: dict[tuple[str, int], list[TaskRead]] = {}
         for task in read.reads:
             ranges.setdefault((task.offsets.topic, task.offsets.partition), []).append(task)
@@ -428,9 +448,12 @@ class SinkChecker:
         partition = (topic, index)
         if version.offset < self._first_start().get(partition, 0) and generation <= self._first_generation(topic):
             return
-        if self._is_reported(partition, version.appended_at):
+        if self._is_reported(partition, version.appended_at, generation=generation):
             return
-        seen = generation > 1 and self._was_recreation_seen(topic, generation)
+        seen = generation > 1 and (
+            self._was_recreation_seen(topic, generation)
+            or any(topic in report.text and self._promises(report, generation) for report in self._reports)
+        )
         for batch, end in enumerate(() if seen else self._ends):
             # The log was truncated or the topic recreated, and grew again before anyone looked; perhaps while the
             # planner waited for the ends of other partitions.

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
 from tests.simulation.drawing import (
-    GROUP_APIS,
-    READ_APIS,
     draw_aimed_crash,
     draw_appends,
     draw_cluster,
-    draw_coordinator_events,
-    draw_events,
     draw_log,
     draw_outdated_broker,
+    draw_reader_events,
+    reader_apis,
 )
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.micro_batch_checks import Report, SinkChecker
+from tests.simulation.scenarios.micro_batch_disruptions import DISRUPTIONS, RUNS, SECONDS, draw_disruption
 from tests.simulation.scenarios.micro_batch_options import (
     GROUP,
     LIMITS,
@@ -88,6 +87,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     run_count = rng.randint(6, 30) if long else rng.choice((1, 1, 2, 3))
     if has_outdated_broker and not long:
         run_count, seconds = 5, 20.0  # each run may begin with another broker
+    disruption = None if long or has_outdated_broker or rng.random() < 0.7 else rng.choice(DISRUPTIONS)
+    if disruption is not None:
+        run_count, seconds = RUNS, SECONDS
     for _ in range(run_count):
         runs.append({**_draw_run(rng, seconds / run_count, long=long), "options": options})
         options = change_options(rng, options, partitions)
@@ -96,20 +98,20 @@ def draw(rng: random.Random, size: Size) -> Plan:
         {"run": rng.randrange(run_count), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2))}
         for _ in range(crash_count)
     ]
-    requests = 1500 if long else 60
-    has_group = any("commitGroupId" in each["options"] for each in runs)
-    apis = (*READ_APIS, *GROUP_APIS) if has_group else READ_APIS
-    events = draw_events(rng, partitions, seconds=seconds, requests=requests, long=long, apis=apis)
-    if has_group:
-        events += draw_coordinator_events(rng, [GROUP], seconds=seconds, long=long)
+    groups = [GROUP] if any("commitGroupId" in each["options"] for each in runs) else []
+    events = draw_reader_events(rng, partitions, groups, seconds=seconds, long=long)
     if rng.random() < 0.06:
         at = round(0.4 * seconds, 3)
         events = (*events, _draw_recreation(rng, partitions, at))
         appends += [_large_batch(number, at + 0.1) for number in range(4)]
         runs[0] |= {"trigger": "processing time", "triggers": 12, "interval": round(seconds / 10, 3)}
+    if disruption is not None:
+        added = draw_disruption(rng, disruption, partitions, runs)
+        events, appends, crashes = (*events, *added.events), [*appends, *added.appends], [*added.crashes]
     if has_outdated_broker:
         events = (*events, *draw_outdated_broker(rng, partitions, seconds))
     if rng.random() < 0.25:
+        apis = reader_apis(groups)
         kills = [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.randint(1, 3))]
         events = (*events, *kills)
     parameters = {
@@ -152,7 +154,8 @@ def describe(plan: Plan) -> list[str]:
             for number, each in enumerate(parameters["run_list"][: parameters["runs"]])
         ),
         *(
-            f"The driver of run {each['run']} dies {each['step']}, the {each['count'] + 1}. time."
+            f"The driver of run {each['run']} dies {each['step']}, the {each['count'] + 1}. time"
+            f"{' from ' + str(each['after']) + ' s on' if each.get('after') else ''}."
             for each in parameters["crash_list"][: parameters["crashes"]]
         ),
     ]
@@ -216,7 +219,7 @@ class _QueryHistory:
             may_hide_partitions=bool(kinds & _OUTDATED and kinds & _UNREACHABLE),
         )
         self._writer = RecordWriter(self._environment, list(plan.parameters["partitions"]))
-        self._passed: dict[tuple[int, str], int] = {}
+        self._crashes = [dict(each) for each in plan.parameters["crash_list"][: plan.parameters["crashes"]]]
         self._runs: list[MicroBatchExecution] = []
         self._skip_loss = False
         self._last_append = 0.0
@@ -304,11 +307,12 @@ class _QueryHistory:
 
     def _reach(self, execution: MicroBatchExecution, step: str) -> None:
         """Kill the driver at a drawn step."""
-        parameters = self._plan.parameters
-        count = self._passed.get((execution.number, step), 0)
-        self._passed[execution.number, step] = count + 1
-        for crash in parameters["crash_list"][: parameters["crashes"]]:
-            if (crash["run"], crash["step"], crash["count"]) == (execution.number, step, count):
+        passed = self._world.now - self._environment.started_at
+        for crash in self._crashes:
+            if (crash["run"], crash["step"]) != (execution.number, step) or passed < crash.get("after", 0.0):
+                continue
+            crash["count"] -= 1
+            if crash["count"] == -1:
                 self._world.trace("crash", execution.number, step)
                 execution.driver.kill()
                 raise ProcessKilled
@@ -352,8 +356,10 @@ class _QueryHistory:
         self._last_append = self._world.now + max((batch["at"] for batch in late), default=-1.0) + 0.5
         late_records = sum(batch["records"] for batch in late)
         for _ in range(MAX_RESTARTS):
-            # A batch may be limited to one offset, and maxTriggerDelay may delay the last one.
-            triggers = _FINAL_TRIGGERS + self._checker.count_lag(options) + late_records
+            # A batch may be limited to one offset, and maxTriggerDelay may delay each of the last ones.
+            lag = self._checker.count_lag(options) + late_records
+            delayed = min(lag, int(options.get("minOffsetsPerTrigger", "0")))
+            triggers = lag + _FINAL_TRIGGERS * max(delayed, 1)
             if triggers > _MAX_FINAL_TRIGGERS:
                 options = {name: value for name, value in options.items() if name not in LIMITS}
             trigger = Trigger("processing time", _FINAL_INTERVAL, triggers)

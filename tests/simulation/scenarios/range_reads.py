@@ -40,6 +40,8 @@ NAME = "range_reads"
 SHRINKABLE = {"reads": 1, "log": (), "append_list": (), "read_list": ()}
 _TOPIC = "flights"
 _UNPROVEN_GAP_SECONDS = 60.0
+_CONNECT_SECONDS = 30.0  # socket.connection.setup.timeout.max.ms
+_RECOVERY_SECONDS = 6.0  # within which a read finds the leader, and confirms that a partition is missing
 _SLACK = 2.0  # seconds by which an error may come late: the connects and responses on the way
 
 
@@ -249,7 +251,7 @@ class _Read:
     def _run_task(self, planned: _Planned) -> None:
         world = self.environment.world
         while True:
-            quiet, started = self.environment.is_quiet, world.now
+            started = world.now
             try:
                 with world.operation():
                     self._read(planned)
@@ -262,13 +264,23 @@ class _Read:
                     raise ViolationError(f"the topic exists, but the read says: {error}") from error
                 return
             except TRANSIENT_ERRORS as error:
-                if (
-                    quiet
-                    and self.environment.oracle.created_at[_TOPIC, self.environment.oracle.generations[_TOPIC]]
-                    < started
-                ):
+                if self._must_succeed(started):
                     raise ViolationError(f"a read fails though no fault is left: {error!r}") from error
                 self.process.sleep(1.0)
+
+    def _must_succeed(self, started: float) -> bool:
+        """Return whether a read has no reason to fail: no fault since its start, or for long enough to recover."""
+        oracle, environment = self.environment.oracle, self.environment
+        if oracle.created_at[_TOPIC, oracle.generations[_TOPIC]] >= started:
+            return False
+        if started >= environment.quiet_at:
+            return True
+        plan = environment.plan
+        # A fault may have stalled a request, or a connect.
+        stalled_seconds = plan.parameters["request_timeout_ms"] / 1000
+        if any(event.kind == "stall_connect" for event in plan.events):
+            stalled_seconds = max(stalled_seconds, _CONNECT_SECONDS)
+        return bool(environment.world.now - environment.quiet_at > stalled_seconds + _RECOVERY_SECONDS)
 
     def _plan(self) -> _Planned | None:
         client = self.environment.client(
@@ -369,7 +381,10 @@ class _Read:
         first, until = planned.offsets.from_offset, planned.offsets.until_offset
         name, generation = self._partition, planned.generation
         losses = oracle.loss_reasons(name, first, until, since=planned.at, generation=generation)
-        may_skip = bool(losses) and (not request.fail_on_data_loss or request.from_earliest)
+        # Records that were removed from the start of the log are not required, but all later ones are.
+        may_skip = (not request.fail_on_data_loss or request.from_earliest) and bool(
+            oracle.loss_reasons(name, first, until, since=planned.at, generation=generation, with_log_starts=False)
+        )
         if counts.unproven_gaps and not request.fail_on_data_loss:
             resumed_at = rows[-1][0] + 1 if rows else first
             may_skip = may_skip or self._may_be_unproven(planned, resumed_at)
@@ -388,16 +403,23 @@ class _Read:
             return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
         violations = oracle.check_range(
-            name, generation, first, until, rows, isolation, started, now, is_prefix=stopped
+            name,
+            generation,
+            first,
+            until,
+            rows,
+            isolation,
+            started,
+            now,
+            is_prefix=stopped,
+            may_lack_records=may_skip,
         )
-        if may_skip:
-            violations = [each for each in violations if "is missing" not in each]
-            if len(rows) < until - first and counts.lost == 0 and not request.from_earliest and not stopped:
-                end = min(until, oracle.replaced_from(name, until, at=now, generation=generation))
-                present = oracle.records(name, first, end, isolation, at=planned.at, generation=generation)
-                lost = len(present) - sum(offset < end for offset, _ in rows)
-                if lost > 0 and not counts.gaps:
-                    violations.append(f"{lost} records are skipped without being counted as lost")
+        if losses and not stopped and not request.from_earliest:
+            end = min(until, oracle.replaced_from(name, until, at=now, generation=generation))
+            present = oracle.records(name, first, end, isolation, at=planned.at, generation=generation)
+            lost = len(present) - sum(offset < end for offset, _ in rows)
+            if lost > counts.lost and not counts.gaps:
+                violations.append(f"{lost} records are skipped, and {counts.lost} offsets are counted as lost")
         if violations:
             raise ViolationError("; ".join(violations[:3]))
 

@@ -116,6 +116,11 @@ class PartitionTruth:
         ]
         return min(open_offsets, default=self.high_watermark)
 
+    def decided_end(self) -> int:
+        """Return the offset before which no transaction is open; a new leader's high watermark may be lower."""
+        open_offsets = [each.offset for each in self.alive.values() if each.committed is None]
+        return min(open_offsets, default=self.end)
+
     def max_watermark(self, until: float) -> int:
         return max((offset for time, offset in self.watermarks if time <= until), default=0)
 

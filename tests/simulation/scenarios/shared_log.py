@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.drawing import draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
-from tests.simulation.history import Plan
+from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.shared_log_member import LogMember
 
 if TYPE_CHECKING:
@@ -23,23 +23,33 @@ if TYPE_CHECKING:
 NAME = "shared_log"
 SHRINKABLE = {"steps": 1, "log": (), "append_list": (), "members": (), "kills": ()}
 _TOPIC = "settings"
+_DISRUPTIONS = ("truncated", "truncated", "deposed leader", "recreated")
 _STEPS = ("send", "send", "send", "read_to_end", "read_to_end", "read_to_end", "wait_for", "flush")
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
     long = size == "long"
+    cluster = draw_cluster(rng)
     partitions = rng.randint(1, 3)
     seconds = rng.choice((0.5, 2.0, 8.0)) * (10 if long else 1)
     steps = rng.randint(20, 40) if long else rng.randint(1, 4)
+    disruption = rng.choice(_DISRUPTIONS) if cluster["brokers"] > 1 and not long and rng.random() < 0.5 else None
+    if disruption is not None:
+        seconds, steps = rng.choice((4.0, 8.0)), rng.randint(3, 6)
     members = [_draw_member(rng, seconds, steps) for _ in range(rng.randint(2, 4) if long else rng.choice((1, 1, 2)))]
-    keys = rng.choice((1, 3))
+    keys = rng.choice((1, 3, 20))
     log = [{**each, "keys": keys} for each in draw_log(rng, batches=rng.randint(0, 40 if long else 5))]
     appends = [
         {**each, "keys": keys, "at": round(rng.random() * seconds, 3)}
         for each in draw_log(rng, batches=rng.choice((0, 2, 40 if long else 4)))
     ]
+    requests = 1500 if long else 60
+    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
+    if disruption is not None:
+        changes, more = _draw_disruption(rng, disruption, partitions, seconds, cluster)
+        events, appends = (*events, *changes), appends + [{**each, "keys": keys} for each in more]
     parameters = {
-        **draw_cluster(rng),
+        **cluster,
         "partitions": partitions,
         "log": log,
         "append_list": sorted(appends, key=lambda each: each["at"]),
@@ -47,8 +57,6 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "members": members,
         "kills": [_draw_kill(rng, seconds) for _ in range(rng.choice((0, 0, 0, 1, 3 if long else 1)))],
     }
-    requests = 1500 if long else 60
-    events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -72,6 +80,39 @@ def run(world: World, plan: Plan) -> None:
     for member in members:
         member.raise_violations()
     environment.check_released([member.process for member in members])
+
+
+def _draw_disruption(
+    rng: random.Random, kind: str, partitions: int, seconds: float, cluster: dict[str, Any]
+) -> tuple[list[Event], list[dict[str, Any]]]:
+    """Draw a log that loses records, or a leader that was deposed, while records are appended."""
+    settings = cluster["cluster"]
+    settings["replication_factor"] = cluster["brokers"]
+    first, second = (round(seconds * (begin + 0.2 * rng.random()), 3) for begin in (0.1, 0.5))
+    partition = {"topic": _TOPIC, "partition": rng.randrange(partitions)}
+    appends = [
+        {**each, "partition": partition["partition"], "at": round(at, 3)}
+        for begin, end in ((first, second), (second, seconds))
+        for each in draw_log(rng, batches=3)
+        for at in (rng.uniform(begin + 0.6, end),)
+    ]
+    match kind:
+        case "truncated":
+            stuck = {**partition, "seconds": seconds, "choice": rng.randrange(3)}
+            events = [
+                Event("stick_follower", at=first, args=stuck),
+                Event("elect_unclean_leader", at=second, args={**partition, "choice": 0, "shortest": True}),
+            ]
+            if rng.random() < 0.5:  # the lost records are not read before
+                events.insert(1, Event("withhold_records", at=first, args={**partition, "seconds": 3.0}))
+        case "deposed leader":
+            events = [Event("isolate_broker", at=first, args={"broker": rng.randrange(3), "seconds": seconds})]
+        case _:
+            if rng.random() < 0.5:  # only its partitions tell that it is another one
+                settings["topic_ids"], settings["transaction_version"] = False, 0
+            recreated = {"topic": _TOPIC, "partitions": rng.randint(1, partitions), "seconds": 0.0}
+            events = [Event("recreate_topic", at=second, args=recreated)]
+    return events, appends
 
 
 def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:

@@ -75,6 +75,10 @@ class TopicTruth:
         return VisibleEnds(self.now, generation, ends)
 
     @property
+    def created_at(self) -> float:
+        return self.environment.oracle.created_at[self.topic, self.generation]
+
+    @property
     def generation(self) -> int:
         return self.environment.oracle.generations[self.topic]
 
@@ -92,6 +96,10 @@ class TopicTruth:
     def required(self, visible: VisibleEnds) -> Iterator[tuple[int, Entry]]:
         """Return the records that were visible then and that no event has removed since."""
         if not self.exists or self.environment.oracle.generations[self.topic] != visible.generation:
+            return
+        # Without leader epochs no client can see that a leader was deposed.
+        has_epochs = self.environment.cluster.settings.leader_epochs
+        if not has_epochs and self.environment.oracle.was_deposed(self.topic, visible.at, self.now):
             return
         for index, truth in self.partitions(visible.generation):
             end = visible.ends.get(index, 0)
@@ -306,6 +314,18 @@ def check_table(
                 f"{cause}: the table has {found!r} for {key!r}, not {entry.value!r} of "
                 f"offset {entry.offset} of partition {index}"
             )
+            return
+
+
+def check_no_lost_keys(values: Mapping[bytes, bytes], view: View) -> None:
+    """Check, after the faults have stopped, that a table has only values that are in the newest log."""
+    truth = view.truth
+    existing = {
+        (entry.key, entry.value) for _, each in truth.partitions(truth.generation) for entry in each.path(each.epoch())
+    }
+    for key, value in values.items():
+        if (key, value) not in existing:
+            view.violations.append(f"a record that was lost was not taken back: the table has {value!r} for {key!r}")
             return
 
 

@@ -63,13 +63,25 @@ def check_task_read(
         if fail_on_data_loss:
             raise ViolationError(f"failOnDataLoss is true, but a task skips {read.counts.lost} offsets: {read}")
         return
+    if read.counts.unproven_gaps and fail_on_data_loss:
+        raise ViolationError(f"failOnDataLoss is true, but a task skips offsets of which nothing is known: {read}")
     if not generations and (newest > 1 or truth.has_lost(offsets.topic, None, math.inf, ("deleted",))):
         return
 
     def violations_of(generation: int, start: int, end: int) -> list[str]:
         rows = [(offset, value) for offset, value in read.rows if start <= offset < end]
         partition = offsets.topic, offsets.partition
-        return oracle.check_range(partition, generation, start, end, rows, isolation, read.started_at, read.ended_at)
+        return oracle.check_range(
+            partition,
+            generation,
+            start,
+            end,
+            rows,
+            isolation,
+            read.started_at,
+            read.ended_at,
+            may_lack_records=read.counts.unproven_gaps > 0,
+        )
 
     first, until = offsets.from_offset, offsets.until_offset
     violations = violations_of(max(generations, default=newest), first, until)

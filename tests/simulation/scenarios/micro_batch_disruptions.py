@@ -1,0 +1,125 @@
+"""How a streaming query dies, or looks at its topics, close to a change of these: rare coincidences, drawn often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.simulation.cluster.events import draw_event
+from tests.simulation.history import Event
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+DISRUPTIONS: Final = ("change after a crash", "crash after a change", "changed selection", "new partition at the start")
+RUNS: Final = 3
+SECONDS: Final = 8.0  # of the history
+_UNFINISHED: Final = ("after the offset log", "after planning", "while tasks run", "before the sink")
+"""Steps at which a batch is planned, and runs again after a crash."""
+_INTERVAL: Final = 0.3
+_CHANGES: Final = ("expire_records", "delete_records", "recreate_topic", "expand_topic")
+_SKIP_LOSS: Final = {"failOnDataLoss": "false"}
+
+
+class Disruption(NamedTuple):
+    """What is added to a history."""
+
+    events: Sequence[Event] = ()
+    appends: Sequence[dict[str, Any]] = ()
+    crashes: Sequence[dict[str, Any]] = ()
+
+
+def draw_disruption(
+    rng: random.Random, kind: str, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
+) -> Disruption:
+    """Draw a disruption, and change the runs so that it happens."""
+    runs[0] |= {"trigger": "processing time", "triggers": 12, "interval": _INTERVAL}
+    match kind:
+        case "change after a crash":
+            return _change_after_a_crash(rng, partitions, runs)
+        case "crash after a change":
+            return _crash_after_a_change(rng, partitions, runs)
+        case "changed selection":
+            return _change_selection(rng, partitions, runs)
+    return _add_partition_at_the_start(rng, partitions, runs)
+
+
+def _change_after_a_crash(
+    rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
+) -> Disruption:
+    runs[0]["pause"] = 4.0
+    crash = _crash(rng, run=0)
+    crash["count"] = rng.choice((0, 0, 1))
+    kinds = (rng.choice(_CHANGES), rng.choice(_CHANGES))[: rng.randint(1, 2)]
+    events = [
+        Event(kind, at=2.5 + number, args=draw_event(rng, kind, partitions, 0.0)) for number, kind in enumerate(kinds)
+    ]
+    return Disruption(events, [_append(rng, each, 0.1 + 0.4 * each) for each in range(3)], [crash])
+
+
+def _crash_after_a_change(
+    rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
+) -> Disruption:
+    """The batch that finds a recreated topic is delayed, or its driver dies."""
+    at = round(1.0 + rng.random(), 3)
+    runs[0]["triggers"] = 24
+    topic = rng.choice(tuple(partitions))
+    event = Event("recreate_topic", at=at, args={"topic": topic, "partitions": partitions[topic], "seconds": 0.0})
+    appends = [_append(rng, number, at + 0.1, records=40) for number in range(4)]
+    if rng.random() < 0.7:
+        _set_options(runs, _SKIP_LOSS)
+    if rng.random() < 0.4:
+        limits = {
+            "minOffsetsPerTrigger": "20",
+            "maxOffsetsPerTrigger": "50",
+            "maxTriggerDelay": rng.choice(("1s", "5s")),
+        }
+        _set_options(runs, limits)
+        return Disruption([event], appends)
+    return Disruption([event], appends, [_crash(rng, run=0, after=at)])
+
+
+def _change_selection(rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]) -> Disruption:
+    """The second run, which dies in its first batch, selects fewer topics than the others."""
+    topics = list(partitions)
+    for run, selected in zip(runs, (topics, topics[:1], topics), strict=True):
+        options = {name: value for name, value in run["options"].items() if name not in ("subscribePattern", "assign")}
+        if "{" in options.get("startingOffsets", ""):  # it names the partitions of the former selection
+            options["startingOffsets"] = "earliest"
+        run["options"] = {**options, "subscribe": ",".join(selected)}
+    runs[1] |= {"trigger": "processing time", "triggers": 3, "interval": _INTERVAL}
+    _set_options(runs, _SKIP_LOSS)
+    return Disruption(appends=[_append(rng, number, 0.1) for number in range(4)], crashes=[_crash(rng, run=1)])
+
+
+def _add_partition_at_the_start(
+    rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
+) -> Disruption:
+    """A partition is added while a new query with Trigger.AvailableNow waits for the ends of the others."""
+    runs[0] |= {"trigger": "available now", "triggers": 40}
+    topic = rng.choice(tuple(partitions))
+    events = [
+        Event("expand_topic", at=round(0.2 * rng.random(), 3), args={"topic": topic, "count": 1}),
+        Event("delay_response", args={"seconds": 5.0, "api": "ListOffsets", "occurrence": 0, "repeats": 1}),
+    ]
+    return Disruption(events, [_append(rng, number, 0.3) for number in range(4)])
+
+
+def _set_options(runs: Sequence[dict[str, Any]], options: Mapping[str, str]) -> None:
+    for run in runs:
+        run["options"] = {**run["options"], **options}
+
+
+def _crash(rng: random.Random, *, run: int, after: float = 0.0) -> dict[str, Any]:
+    return {"run": run, "step": rng.choice(_UNFINISHED), "count": 0, "after": after}
+
+
+def _append(rng: random.Random, partition: int, at: float, records: int = 0) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "records": records or rng.choice((1, 2, 5)),
+        "keys": 0,
+        "producer": 0,
+        "transaction": None,
+        "at": round(at, 3),
+    }
