@@ -42,6 +42,7 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
 """Kinds of events that find more together, in an order in which they do."""
 
 _LASTING: Final = ("isolate_broker", "stick_image", "stick_follower", "stop_broker", "lose_tiered_storage")
+_FAULTS_WITHOUT_ERROR: Final = tuple(each for each in REQUEST_FAULTS if each != "error")
 _FATAL_FAULTS: Final = ("lose_request", "lose_response", "stall_response")
 _OLD_CLUSTERS: Final[Sequence[Mapping[str, Any]]] = (
     {"topic_ids": False},
@@ -163,8 +164,7 @@ def draw_aimed_fault(rng: random.Random, apis: Sequence[str], *, long: bool) -> 
     """Draw a fault of the n-th request of an API; sometimes every retry fails too, until the faults stop."""
     api = rng.choice(tuple(apis))
     occurrence = rng.choice((0, 0, 1, 2, rng.randrange(300 if long else 8)))
-    kinds = REQUEST_FAULTS if api in RETRIABLE_ERRORS else tuple(each for each in REQUEST_FAULTS if each != "error")
-    fault = draw_fault(rng, kinds)
+    fault = draw_fault(rng, REQUEST_FAULTS if api in RETRIABLE_ERRORS else _FAULTS_WITHOUT_ERROR)
     events = [Event(fault.kind, args={**fault.arguments, "api": api, "occurrence": occurrence, "repeats": 1})]
     if rng.random() < 0.3:
         again = draw_fault(rng, (fault.kind, *_FATAL_FAULTS))
@@ -179,6 +179,22 @@ def draw_aimed_fault(rng: random.Random, apis: Sequence[str], *, long: bool) -> 
                 },
             )
         )
+    return events
+
+
+def draw_spread_faults(rng: random.Random, apis: Sequence[str], *, count: int, occurrences: int) -> list[Event]:
+    """Draw faults of any of the first requests of each API, so that rare requests have as many as frequent ones.
+
+    Some have consequences for the next requests of the process too, so that operations fail after any fault.
+    """
+    events = []
+    for _ in range(count):
+        api = rng.choice(tuple(apis))
+        fault = draw_fault(rng, REQUEST_FAULTS if api in RETRIABLE_ERRORS else _FAULTS_WITHOUT_ERROR)
+        args = {**fault.arguments, "api": api, "occurrence": rng.randrange(occurrences), "repeats": 1}
+        if rng.random() < 0.5:
+            args["following"] = [rng.choice(_FATAL_FAULTS), rng.choice((1, 3, 10))]
+        events.append(Event(fault.kind, args=args))
     return events
 
 

@@ -142,6 +142,7 @@ class Environment:
         """End all faults: brokers are up, images are fresh, replicas catch up; request faults end too."""
         self.network.request_faults.clear()
         self.network.aimed_faults.clear()
+        self.network.following_faults.clear()
         self.network.connect_faults.clear()
         heal(self.cluster)
 

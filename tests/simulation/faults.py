@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 if TYPE_CHECKING:
     import random
@@ -51,8 +52,11 @@ RETRIABLE_ERRORS: Final[Mapping[str, tuple[int, ...]]] = {
     "AddOffsetsToTxn": (14, 15, 16, 51),
     "TxnOffsetCommit": (14, 15, 16),
     "EndTxn": (14, 15, 16, 51),
+    "CreateTopics": (7, 41, 89),
 }
 
+
+_NO_ID: Final = UUID(int=0)
 
 # Errors with which brokers respond although they have handled the request, or will.
 _OPEN_OUTCOME_ERRORS: Final[Mapping[str, tuple[int, ...]]] = {"Produce": (7, 20, 56, -1, 6), "EndTxn": (15, 16)}
@@ -139,6 +143,10 @@ def error_response(
                     for topic in request.topic_data
                 ]
             }
+        case "CreateTopics":
+            failed = {"topic_id": _NO_ID, "error_code": code, "error_message": None, "topic_config_error_code": 0}
+            failed |= {"num_partitions": -1, "replication_factor": -1, "configs": None}
+            return {"topics": [{"name": topic.name, **failed} for topic in request.topics]}
         case "InitProducerId":
             return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
         case "EndTxn" | "AddOffsetsToTxn":

@@ -39,6 +39,7 @@ class Network:
         self.brokers: dict[tuple[str, int], SimulatedBroker] = {}  # by host and port; the cluster fills it
         self.request_faults: dict[int, RequestFault] = {}  # by the number of the request in the history
         self.aimed_faults: dict[tuple[str, int], RequestFault] = {}  # by API and number among its requests
+        self.following_faults: dict[SimulatedProcess, list[RequestFault]] = {}  # of the next requests of a process
         self.faults_end = math.inf  # quotas end then
         self.connect_faults: dict[int, RequestFault] = {}  # by the number of the connect
         self.sent_requests: list[tuple[str, str]] = []  # process and API of each request
@@ -144,11 +145,18 @@ class Network:
         for delayed in tuple(self._delayed):
             delayed.poll()
 
-    def next_fault(self, number: int, api: str) -> RequestFault | None:
-        """Return the fault of a request that is sent now."""
+    def next_fault(self, number: int, api: str, process: SimulatedProcess) -> RequestFault | None:
+        """Return the fault of a request that a process sends now."""
         occurrence = self._counts[api]
         self._counts[api] += 1
-        return self.request_faults.get(number) or self.aimed_faults.get((api, occurrence))
+        fault = self.request_faults.get(number) or self.aimed_faults.get((api, occurrence))
+        following = self.following_faults.get(process)
+        if fault is None and following:
+            return following.pop()
+        if fault is not None and "following" in fault.arguments:
+            kind, count = fault.arguments["following"]
+            self.following_faults[process] = [RequestFault(kind)] * count
+        return fault
 
     def latency(self) -> float:
         return _MIN_LATENCY + (_MAX_LATENCY - _MIN_LATENCY) * self._rng.random() ** 3
@@ -309,7 +317,7 @@ class _Connection:
         world.request_count += 1
         api = api_of_frame(frame)
         network.sent_requests.append((self.process.name, api))
-        fault = network.next_fault(number, api)
+        fault = network.next_fault(number, api, self.process)
         for handle in network._late_frames.pop(number, ()):
             handle()
         if fault is not None:

@@ -27,8 +27,8 @@ SHARES: Final[Mapping[str, int]] = {
     "micro_batches": 25,
     "direct_streams": 8,
     "connections": 15,
-    "exactly_once": 6,
-    "producers": 6,
+    "exactly_once": 8,
+    "producers": 20,
     "shared_log": 5,
     "continuous": 5,
 }

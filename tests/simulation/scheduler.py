@@ -89,22 +89,29 @@ class World:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Count the faults that happen within an operation of a scenario under its outcome.
-
-        Faults of requests belong to the operations of the process that sends them.
-        """
-        self._operation_count += 1
-        number = self._operation_count
-        faults = set[tuple[str, str]]()
-        self._operations[number] = (None if self._current is None else self._current.process, faults)
+        """Count the faults that happen within an operation of a scenario under its outcome."""
+        number = self.start_operation(None if self._current is None else self._current.process)
         outcome = "failed"
         try:
             yield
             outcome = "completed"
         finally:
-            del self._operations[number]
-            for fault, request in sorted(faults):
-                self.coverage[fault, request, outcome] += 1
+            self.end_operation(number, outcome)
+
+    def start_operation(self, process: SimulatedProcess | None) -> int:
+        """Start an operation, to which the faults of the requests that its process sends belong; return its number.
+
+        It fails if its process dies.
+        """
+        self._operation_count += 1
+        self._operations[self._operation_count] = (process, set())
+        return self._operation_count
+
+    def end_operation(self, number: int, outcome: str) -> None:
+        """End an operation; has no effect if it has ended, as its process died."""
+        _, faults = self._operations.pop(number, (None, set()))
+        for fault, request in sorted(faults):
+            self.coverage[fault, request, outcome] += 1
 
     def record_fault(self, fault: str, request: str, sender: SimulatedProcess | None = None) -> None:
         """Record that a fault happened to a request of a process, or to the cluster."""
@@ -230,6 +237,8 @@ class World:
                     pass
                 finally:
                     self._current = outer
+        for number in [number for number, (owner, _) in self._operations.items() if owner is process]:
+            self.end_operation(number, "failed")
 
     def close(self) -> None:
         """Kill all processes, so that nothing of this world remains."""

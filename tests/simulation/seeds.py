@@ -24,7 +24,6 @@ SHRUNK: Final = _ROOT / "build" / "simulation"
 _STORIES = 5  # kinds of failures that are shrunk
 _OTHER_HASH_SEED = 1_000
 _EVERY = 60.0  # seconds between lines of progress
-_RARE = 40  # cells that are listed
 
 
 def run_seeds(
@@ -54,9 +53,13 @@ def run_seeds(
         print(line)
     for line in (*different, *mended):
         print(line)
+    is_uncovered = False
     if coverage_file is not None:
-        _report_coverage(totals, coverage_file)
-    return 1 if totals.failures or different or mended else 0
+        coverage.write(totals.coverage, len(totals.results), coverage_file)
+    if scenario is None and size is None:
+        lines, is_uncovered = coverage.report(totals.coverage, len(totals.results), coverage.all_cells())
+        print("\n".join(lines))
+    return 1 if totals.failures or different or mended or is_uncovered else 0
 
 
 def mended_seeds(expected: Iterable[ExpectedFailure], hang_seconds: float) -> list[str]:
@@ -172,17 +175,6 @@ def _print_stories(failures: Sequence[dict[str, Any]], scenario: str | None, siz
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(History.from_json(result["history"]).dumps(), "utf-8")
         print(result["story"], flush=True)
-
-
-def _report_coverage(totals: Totals, file: Path) -> None:
-    seeds = len(totals.results)
-    coverage.write(totals.coverage, seeds, file)
-    rare = coverage.rare_cells(totals.coverage, seeds, coverage.all_cells())
-    print(f"coverage: {len(totals.coverage)} cells reached, {len(rare)} reached too rarely ({file})")
-    for cell, count in rare[:_RARE]:
-        print(f"  {count:>5}  {cell}")
-    for cell in coverage.wrong_reasons(totals.coverage):
-        print(f"  reached, although coverage.UNREACHABLE has a reason: {cell}")
 
 
 def _memory() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation.coverage import (
@@ -10,18 +11,22 @@ from tests.simulation.coverage import (
     Cell,
     Coverage,
     all_cells,
+    compact_markdown,
+    main,
     markdown,
     merged,
     rare_cells,
     read,
     reason_for,
+    report,
     write,
     wrong_reasons,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import pytest
 
+ROOT = Path(__file__).parents[2]
 LOST = Cell("lose_request", "Fetch", "completed")
 FAILED = Cell("lose_request", "Fetch", "failed")
 TABLE: Coverage = Counter({LOST: 120, FAILED: 3})
@@ -60,6 +65,61 @@ def test_reasons_are_about_cells_that_exist() -> None:
     assert [
         pattern for pattern in UNREACHABLE if not any(reason_for(each, {pattern: ""}) == "" for each in all_cells())
     ] == []
+
+
+def test_a_long_run_fails_if_cells_are_rare() -> None:
+    lines, fails = report(TABLE, 100_000, [LOST, FAILED], {})
+    assert lines == [
+        "coverage: 2 of 2 cells reached, 1 reached too rarely",
+        "  RARE CELLS: each must be reached 100 times, or have a reason:",
+        "      3  lose_request / Fetch / failed",
+    ]
+    assert fails
+    assert report(TABLE, 100_000, [LOST], {}) == (["coverage: 1 of 1 cells reached, 0 reached too rarely"], False)
+
+
+def test_a_long_run_fails_if_a_reason_is_wrong() -> None:
+    reasons = {"* / Fetch / failed": "retries"}
+    lines, fails = report(TABLE, 100_000, [LOST, FAILED], reasons)
+    assert lines[1:] == [
+        "  WRONG REASON in coverage.UNREACHABLE: reached 3 times: lose_request / Fetch / failed",
+    ]
+    assert fails
+
+
+def test_a_short_run_reports_coverage_and_passes() -> None:
+    lines, fails = report(TABLE, 99_999, [LOST, FAILED], {"* / Fetch / failed": "retries"})
+    assert lines == [
+        "coverage: 2 of 2 cells reached, 0 reached too rarely",
+        "  WRONG REASON in coverage.UNREACHABLE: reached 3 times: lose_request / Fetch / failed",
+    ]
+    assert not fails
+
+
+def test_the_compact_table_has_a_sign_for_each_outcome() -> None:
+    reasons = {"crash_* / * / completed": "it dies", "* / Sasl* / *": "no SASL"}
+    lines = compact_markdown([LOST], reasons).splitlines()
+    assert lines[0].startswith("| request | lose request | lose response |")
+    fetch = next(line for line in lines if line.startswith("| Fetch |")).split(" | ")
+    assert fetch[1:3] == ["- +", "+ +"]
+    assert "1 +" in fetch
+    sasl = next(line for line in lines if line.startswith("| SaslHandshake |"))
+    assert set(sasl.removeprefix("| SaslHandshake |").split()) == {"2", "|", "1"}
+    assert lines[-2:] == ["1. it dies", "2. no SASL"]
+
+
+def test_the_documentation_has_the_table_of_what_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    table = capsys.readouterr().out
+    page = (ROOT / "docs" / "simulation.md").read_text("utf-8")
+    assert table in page, "python -m tests.simulation.coverage prints the table of docs/simulation.md"
+
+
+def test_the_compact_table_of_a_file_shows_rare_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(TABLE, 100_000, tmp_path / "coverage.json")
+    main([str(tmp_path / "coverage.json")])
+    fetch = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| Fetch |"))
+    assert fetch.startswith("| Fetch | + - | - - |")
 
 
 def test_the_table_is_written_and_read(tmp_path: Path) -> None:

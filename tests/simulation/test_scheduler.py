@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from tests.simulation.errors import DeadlockError, LivelockError, ProcessKilled
+from tests.simulation.faults import RequestFault
 from tests.simulation.network import Network
 from tests.simulation.process import SimulatedLock, SimulatedProcess
 from tests.simulation.scheduler import MAX_CALLS, World
@@ -204,6 +205,36 @@ def test_a_killed_process_has_no_more_effects() -> None:
     assert effects == ["started"]
     assert world.errors == []
     assert world.now < 1010
+
+
+def test_a_fault_has_consequences_for_the_next_requests_of_its_process() -> None:
+    world, process = create()
+    network, other = process.network, SimulatedProcess(world, process.network, "executor")
+    fault = RequestFault("throttle", {"ms": 1, "following": ("lose_request", 2)})
+    network.aimed_faults["Produce", 1] = fault
+    assert network.next_fault(0, "Produce", process) is None
+    assert network.next_fault(1, "Produce", process) == fault
+    assert network.next_fault(2, "Metadata", other) is None
+    assert [network.next_fault(number, "Metadata", process) for number in (3, 4, 5)] == [
+        RequestFault("lose_request"),
+        RequestFault("lose_request"),
+        None,
+    ]
+
+
+def test_an_operation_fails_if_its_process_dies() -> None:
+    world, process = create()
+    other = SimulatedProcess(world, process.network, "executor")
+    ended, died = world.start_operation(process), world.start_operation(process)
+    lives = world.start_operation(other)
+    world.record_fault("throttle", "Produce", process)
+    world.end_operation(ended, "completed")
+    process.kill()
+    world.end_operation(died, "completed")
+    world.record_fault("throttle", "Produce", process)
+    world.end_operation(lives, "completed")
+    outcomes = ("completed", "failed", "outside an operation")
+    assert world.coverage == {("throttle", "Produce", each): 1 for each in outcomes}
 
 
 def test_a_thread_with_a_timeout_is_abandoned() -> None:

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.simulation.coverage import Cell
 from tests.simulation.expected import expected_failure
 from tests.simulation.history import History
 from tests.simulation.runner import draw_history, run_history, run_seed
@@ -65,7 +66,7 @@ def _run(request: dict[str, Any], limit: float) -> Iterator[dict[str, Any]]:
         faulthandler.dump_traceback_later(limit, exit=True, file=_STDERR)
         outcome = run_seed(seed, request["scenario"], request["size"])
         faulthandler.cancel_dump_traceback_later()
-        coverage.update(outcome.coverage)  # type: ignore[arg-type]  # plain tuples
+        coverage.update(Cell(*each) for each in outcome.coverage)  # one long history counts as much as a short one
         yield _summary(outcome)
     yield {"done": True, "coverage": [[*cell, count] for cell, count in coverage.items()]}
 

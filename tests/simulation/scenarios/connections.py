@@ -18,12 +18,13 @@ from tests.simulation.drawing import (
     draw_coordinator_events,
     draw_events,
     draw_log,
+    draw_spread_faults,
 )
 from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.history import Plan
 
-from pyspark_kafka_direct.client.admin import create_topic
+from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.errors import DataLossError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
@@ -50,6 +51,7 @@ _CALLS = (
     "commit",
     "committed",
     "create_topic",
+    "describe_topic",
     "leaders",
     "confirm",
 )
@@ -76,13 +78,16 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "max_idle_ms": rng.choice((500, 540_000)),
     }
     requests = 1500 if long else 50
-    apis = (*READ_APIS[:3], *GROUP_APIS, "CreateTopics")
+    apis = (*READ_APIS[:3], *GROUP_APIS, "CreateTopics", "DescribeConfigs")
     events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, apis=apis)
+    own_apis = [each for each in apis if each not in READ_APIS]
+    count, occurrences = (rng.randint(40, 80), 100) if long else (rng.choice((0, 0, 4, 8, 14)), 4)
+    events += tuple(draw_spread_faults(rng, own_apis, count=count, occurrences=occurrences))
     groups = [f"{_GROUP}-{number}" for number in range(threads)]
     events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=("move_group_coordinators",))
-    if rng.random() < 0.15:
-        events += (draw_aimed_crash(rng, apis, long=long),)
-    return Plan(NAME, parameters, events, quiet_after=seconds)
+    if rng.random() < 0.3:
+        events += (draw_aimed_crash(rng, own_apis, long=long),)
+    return Plan(NAME, parameters, events, quiet_after=max(seconds, 5.0 * count))
 
 
 def run(world: World, plan: Plan) -> None:
@@ -213,6 +218,8 @@ class _Calls:
                     raise ViolationError(f"{partition} exists, but it counts as missing")
             case "create_topic":
                 create_topic(client, f"created-{number}", 1, {})
+            case "describe_topic":
+                describe_topic_config(client, _TOPIC, ["retention.ms"])
             case "commit":
                 # Each thread has its own group, so that the order of its commits is defined.
                 offset, self._next_offset = self._next_offset, self._next_offset + 1

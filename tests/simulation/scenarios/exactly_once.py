@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.coordinator_events import draw_coordinator_event
 from tests.simulation.cluster.transactions import TransactionCoordinator
-from tests.simulation.drawing import draw_events, draw_transactional_cluster
+from tests.simulation.drawing import (
+    READ_APIS,
+    draw_aimed_crash,
+    draw_events,
+    draw_spread_faults,
+    draw_transactional_cluster,
+)
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.faults import CRASHES, PAUSES
@@ -38,6 +44,16 @@ SAFE_EVENTS = (
     "compact_log",
 )
 """Events that remove no acknowledged record."""
+_APIS = (
+    *READ_APIS,
+    "FindCoordinator",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "Produce",
+    "EndTxn",
+    "CreateTopics",
+    "DescribeConfigs",
+)
 _STATE_CONFIGS = {"cleanup.policy": "compact"}
 _STEPS = ("plan", "tasks", "commit", "commit log")
 _LIVENESS_SECONDS = 2_000.0  # after the faults have stopped
@@ -51,8 +67,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     requests = 1000 if long else 50
     restart_seconds = rng.choice((0.01, 0.5, 5.0))
     queries = 2 if rng.random() < 0.2 else 1
+    cluster = draw_transactional_cluster(rng)
     parameters = {
-        **draw_transactional_cluster(rng),
+        **cluster,
         "partitions": partitions,
         "batches": [[rng.randrange(partitions) for _ in range(rng.choice((0, 1, 2, 4)))] for _ in range(batches)],
         "batch_count": batches,
@@ -74,13 +91,16 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "batch_bytes": rng.choice((120, 524_288)),
     }
     topics = {TARGET: partitions, STATE_TOPIC: 1}
-    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=SAFE_EVENTS)
+    apis = [each for each in _APIS if each != "AddPartitionsToTxn" or cluster["cluster"]["transaction_version"] < 2]
+    events = draw_events(rng, topics, seconds=seconds, requests=requests, long=long, kinds=SAFE_EVENTS, apis=apis)
     events = tuple(each for each in events if each.kind != "compact_log" or each.args["topic"] == STATE_TOPIC)
     events = tuple(each for each in events if each.kind != "expand_topic" or each.args["topic"] == TARGET)
     if rng.random() < 0.2:
         kind = "move_transaction_coordinators"
         events += (Event(kind, rng.random() * seconds, args=draw_coordinator_event(rng, kind, "", seconds)),)
-    events += _draw_process_events(rng, requests, long)
+    count, occurrences = (rng.randint(20, 60), batches) if long else (rng.choice((0, 1, 2, 3)), 3)
+    events += tuple(draw_spread_faults(rng, apis, count=count, occurrences=occurrences))
+    events += _draw_process_events(rng, apis, requests, long)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -179,14 +199,19 @@ def _all_values(query: SinkQuery) -> list[bytes]:
     return [value for batch in range(len(query.batches)) for value, _ in query.rows(batch)]
 
 
-def _draw_process_events(rng: random.Random, requests: int, long: bool) -> tuple[Event, ...]:
+def _draw_process_events(rng: random.Random, apis: Sequence[str], requests: int, long: bool) -> tuple[Event, ...]:
     """Draw crashes of the processes that send some requests, and pauses, after which a zombie wakes."""
     scale = 8 if long else 1
     crashes = rng.choice((0, 0, 1, 2)) * scale
     pauses = rng.choice((0, 0, 0, 1, 2)) * scale
     seconds = (0.02, 1.0, 30.0)
     return (
-        *(Event(rng.choice(CRASHES), request=rng.randrange(requests)) for _ in range(crashes)),
+        *(
+            Event(rng.choice(CRASHES), request=rng.randrange(requests))
+            if rng.random() < 0.6
+            else draw_aimed_crash(rng, apis, long=long)
+            for _ in range(crashes)
+        ),
         *(
             Event(PAUSES[0], request=rng.randrange(requests), args={"seconds": rng.choice(seconds)})
             for _ in range(pauses)

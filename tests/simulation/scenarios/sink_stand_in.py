@@ -261,7 +261,8 @@ class _TaskSet:
         partitions = pa.array([partition for _, partition in self._rows], pa.int32())
         rows = pa.RecordBatch.from_arrays([values, partitions], ["value", "partition"])
         try:
-            message = self._task.write(iter([rows]), context, driver.query.environment.pool(executor))
+            with driver.query.environment.world.operation():
+                message = self._task.write(iter([rows]), context, driver.query.environment.pool(executor))
             if not self._result.done():
                 self._result.set_result(message)
         except KafkaDirectError as error:
