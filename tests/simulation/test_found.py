@@ -32,6 +32,8 @@ _PLANS = Path(__file__).parent / "plans"
         # Steps that block gave records delivery.timeout.ms again: metadata requests, connections, and several batches.
         "late-record-behind-metadata",
         "late-record-while-connects-stall",
+        # Records that were queued for a broker expired only when its quota let the producer send again.
+        "late-record-while-throttled",
         # Below transaction.version 2, a try of EndTxn without a response ended the next transaction of the same epoch.
         "late-end-txn-in-the-next-transaction-1",
         "late-end-txn-in-the-next-transaction-2",

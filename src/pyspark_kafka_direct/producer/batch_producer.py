@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.deadline import Deadline, Retry, exponential_backoff
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["AssignedProducerId", "BatchProducer", "WrittenRange"]
 
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
+_THROTTLED: Final = "The broker throttles this client (a quota of the cluster): raise the quota or the timeout."
 
 # A broker detects duplicates among the last five batches of a producer in a partition.
 _MAX_IN_FLIGHT: Final = 5
@@ -318,7 +320,7 @@ class BatchProducer:
             for channel in self._channels.values()
             if channel.ready_partitions and channel.throttled_until > now
         ]
-        for partition in self._backing_off_partitions:
+        for partition in self._delayed_partitions(now):
             wake_times += [at for at in (partition.next_attempt_at, self._expires_at(partition)) if at > now]
         if seconds is not None:
             wake_times.append(now + seconds)
@@ -562,21 +564,26 @@ class BatchProducer:
 
     def _check_deadlines(self) -> None:
         now = self._system.monotonic()
-        for partition in list(self._backing_off_partitions):
+        for partition in self._delayed_partitions(now):
             while partition.head is not None and self._expires_at(partition) <= now and partition.nothing_in_flight:
                 last_error = partition.last_error
-                assert last_error is not None
+                reason = _THROTTLED if last_error is None else f"The last error: {last_error.message}"
                 topic, partition_id = partition.topic_partition
                 outcome = "; some may have been written" if partition.head.callback is None else ""
                 error = BrokerTimeoutError(
                     f"Records were not acknowledged within {self._settings.delivery_timeout_ms / 1000:g} s "
-                    f"({_DELIVERY_TIMEOUT}){outcome}. The last error: {last_error.message}",
+                    f"({_DELIVERY_TIMEOUT}){outcome}. {reason}",
                     topic=topic,
                     partition=partition_id,
-                    broker=last_error.broker,
+                    broker=str(partition.leader) if last_error is None else last_error.broker,
                 )
                 error.__cause__ = last_error
                 self._fail_batch(partition, partition.head, error)
+
+    def _delayed_partitions(self, now: float) -> list[PartitionQueue]:
+        """Return the partitions that cannot send now, because they back off or a broker throttles the client."""
+        throttled = [channel.ready_partitions for channel in self._channels.values() if channel.throttled_until > now]
+        return list(dict.fromkeys(chain(self._backing_off_partitions, *throttled)))
 
     def _expires_at(self, partition: PartitionQueue) -> float:
         head = partition.head

@@ -76,7 +76,11 @@ class BrokerChannel:
     @property
     def response_due(self) -> float:
         """When the oldest request times out, by the monotonic clock."""
-        return max(self._in_flight[0].sent_at, self._last_response_at, self.throttled_until) + self._request_timeout
+        oldest = self._in_flight[0]
+        # The time in which the broker throttles does not count, but delivery.timeout.ms does not wait for its end.
+        started_at = [each.delivery_started_at or oldest.sent_at for each in oldest.batches.values()]
+        throttled_until = min(self.throttled_until, min(started_at) + self._settings.delivery_timeout_ms / 1000)
+        return max(oldest.sent_at, self._last_response_at, throttled_until) + self._request_timeout
 
     @property
     def timed_out(self) -> bool:

@@ -211,6 +211,50 @@ def test_the_throttle_time_is_limited_by_the_delivery_timeout() -> None:
     assert cluster.sent[1].at - start == pytest.approx(60.01)
 
 
+class Outcomes:
+    """A delivery callback that records when batches end."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.acknowledged_at: list[float] = []
+        self.failed: list[tuple[float, BaseException]] = []
+
+    def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
+        self.acknowledged_at.append(self._cluster.system.now)
+
+    def on_failed(self, first_index: int, record_count: int, error: BaseException) -> None:
+        self.failed.append((self._cluster.system.now, error))
+
+
+def test_queued_records_expire_while_the_broker_throttles() -> None:
+    cluster = FakeCluster(scripted(FakeResponse(1.0, throttle_ms=50_000)))
+    start, outcomes = cluster.system.now, Outcomes(cluster)
+    producer = BatchProducer(cluster, ProducerSettings(delivery_timeout_ms=40_000))  # type: ignore[arg-type]
+    for _ in range(2):
+        producer.send("t", batch(), callback=outcomes, created_at=start)
+    producer.flush()
+    assert outcomes.acknowledged_at == [start + 1]
+    ((failed_at, error),) = outcomes.failed
+    assert failed_at == pytest.approx(start + 40)
+    assert "were not acknowledged within 40 s (kafka.delivery.timeout.ms)" in str(error)
+    assert "throttles" in str(error)
+    assert len(cluster.sent) == 1
+
+
+def test_records_in_flight_are_reported_in_time_while_the_broker_throttles() -> None:
+    cluster = FakeCluster(scripted(FakeResponse(), FakeResponse(1.0, throttle_ms=39_000), FakeResponse(None)))
+    start, outcomes = cluster.system.now, Outcomes(cluster)
+    producer = BatchProducer(cluster, ProducerSettings(delivery_timeout_ms=40_000))  # type: ignore[arg-type]
+    cluster.system.now += 5  # the records were created earlier
+    for _ in range(3):
+        producer.send("t", batch(), callback=outcomes, created_at=start)
+    producer.flush()
+    assert len(outcomes.acknowledged_at) == 2
+    ((failed_at, _),) = outcomes.failed
+    assert failed_at <= start + 40 + 30 + 1  # the delivery and request timeouts, and a retry
+    assert failed_at > start + 40
+
+
 def test_retries_back_off_with_the_same_sequence_numbers() -> None:
     cluster = FakeCluster(scripted(*[FakeResponse(0.0, ErrorCode.NOT_ENOUGH_REPLICAS)] * 6))
     start = cluster.system.now
