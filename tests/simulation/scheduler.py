@@ -222,6 +222,8 @@ class World:
 
     def end_tasks_of(self, process: SimulatedProcess) -> None:
         """End all tasks of a dead process, without any effect of their cleanup."""
+        for number in [number for number, (owner, _) in self._operations.items() if owner is process]:
+            self.end_operation(number, "failed")
         for task in self.tasks:
             if task.process is process and not task.greenlet.dead and task is not self._current:
                 if task in self._ready:
@@ -237,8 +239,6 @@ class World:
                     pass
                 finally:
                     self._current = outer
-        for number in [number for number, (owner, _) in self._operations.items() if owner is process]:
-            self.end_operation(number, "failed")
 
     def close(self) -> None:
         """Kill all processes, so that nothing of this world remains."""
