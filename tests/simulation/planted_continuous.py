@@ -148,8 +148,8 @@ def _epoch_without_a_task() -> Sequence[Patch]:
         def changed(self: Any, *, last: bool) -> Any:
             result = original(self, last=last)
             if len(self._tasks) > 1:
-                ahead = {tp: offset + 1 for tp, offset in result.offsets.items() if tp in self._plan.assignment[-1]}
-                moved = any(result.offsets[tp] != self._plan.offsets[tp] for tp in ahead)
+                ahead = {tp: offset + 1 for tp, offset in result.offsets.items() if tp in self._assignment[-1]}
+                moved = any(result.offsets[tp] != self._offsets[tp] for tp in ahead)
                 result = replace(result, offsets={**result.offsets, **(ahead if moved else {})})
             return result
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pyspark.util import inheritable_thread_target
@@ -11,7 +12,7 @@ from pyspark.util import inheritable_thread_target
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
-from pyspark_kafka_direct.continuous.epoch_coordinator import RunTimings
+from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart, RunTimings
 from pyspark_kafka_direct.continuous.partition_discovery import PartitionDiscovery
 from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
 from pyspark_kafka_direct.continuous.query_state import epoch_progress
@@ -64,15 +65,6 @@ class QueryDefinition:
     columns: tuple[str, ...]
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None  # None: write the records unchanged
     delivery: SinkDelivery
-
-
-@dataclass(frozen=True, slots=True)
-class _RunStart:
-    assignment: TaskAssignment
-    offsets: Mapping[TopicPartition, int]
-    epoch: int
-    partitions: Collection[TopicPartition]  # that exist; a planned epoch may not have all of them
-    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # of a planned epoch, see RunPlan
 
 
 class ContinuousExecution:
@@ -184,39 +176,56 @@ class ContinuousExecution:
         if not self._is_waiting_for_brokers:  # otherwise the status shows the broker error
             self._state.set_status("Initializing the run", active=False)
         try:
-            start = self._prepare()
+            partitions = self._offset_reader.assigned(strict=False).partitions
+            tasks = len(assign_partitions(partitions, self._settings.tasks_max))
+            self._check_cores(tasks)
+            if (committed := self._logs.state().committed) is not None:
+                self._logs.offset_entry(committed)
+            self._definition.delivery.check(self._state.query_info.id)
+            self._is_waiting_for_brokers = False
+            if tasks:
+                self._run_tasks(tasks)
+            else:
+                self._prepare(0)
+                self._state.set_status("Waiting for topic-partitions", active=False)
+                self._state.wait_for_stop(self._settings.discovery_interval)
         except TransientBrokerError as error:
             if not self._any_run_started:
                 raise
-            # No task is running, so waiting replaces a restart. Running tasks also wait for brokers.
+            # No task is reading, so waiting replaces a restart. Running tasks also wait for brokers.
             self._wait_for_brokers(error)
-            return
-        self._is_waiting_for_brokers = False
-        if start is None:
-            return
-        if not start.assignment:
-            self._state.set_status("Waiting for topic-partitions", active=False)
-            self._state.wait_for_stop(self._settings.discovery_interval)
-            return
-        run = self._create_run(start)
-        discovery = self._discovery = PartitionDiscovery(
-            KafkaOffsetReader(self._definition.read_options, _log, self._pool),
-            start.partitions,
-            self._settings.discovery_interval,
-            run.stop,
-            self._system,
-        )
-        discovery.latest = self._planner.latest
-        self._epoch_started_at = self._system.monotonic()
+
+    def _run_tasks(self, tasks: int) -> None:
+        run = self._create_run(tasks)
+        self._discovery = None
         try:
             with self._state.calling_on_stop(run.stop):
                 self._state.set_status("Starting tasks", active=False)
-                discovery.start()
                 run.run()
         finally:
             self._any_run_started = self._any_run_started or run.started
-            discovery.close()
+            if self._discovery is not None:
+                self._discovery.close()
             run.close()
+
+    def _prepare_run(self, tasks: int, end_run: Callable[[], None]) -> RunStart | None:
+        """Prepare a run whose tasks have connected, and look for changes of its partitions from now on."""
+        self._state.set_status("Preparing the run", active=False)
+        prepared = self._prepare(tasks)
+        if prepared is None:
+            return None
+        start, partitions = prepared
+        discovery = self._discovery = PartitionDiscovery(
+            KafkaOffsetReader(self._definition.read_options, _log, self._pool),
+            partitions,
+            self._settings.discovery_interval,
+            end_run,
+            self._system,
+        )
+        discovery.latest = self._planner.latest
+        discovery.start()
+        self._epoch_started_at = self._system.monotonic()
+        return start
 
     def _wait_for_brokers(self, error: TransientBrokerError) -> None:
         level = logging.INFO if self._is_waiting_for_brokers else logging.WARNING
@@ -225,40 +234,45 @@ class ContinuousExecution:
         self._state.set_status(f"Waiting for the brokers: {error}", active=False)
         self._state.wait_for_stop(_BROKER_RETRY_SECONDS)
 
-    def _create_run(self, start: _RunStart) -> QueryRun:
+    def _create_run(self, tasks: int) -> QueryRun:
         try:
-            return QueryRun(self._spark, self._run_config(start), self._on_epoch, self._system)
+            return QueryRun(self._spark, self._run_config(tasks), self._on_epoch, self._system)
         except OptionError as error:
             if not self._any_run_started:
                 raise
             # The driver used the port before, so another process may release it again.
             raise QueryRunError(error.message) from error
 
-    def _prepare(self) -> _RunStart | None:
-        """Recover the logs and plan the next run; ``None`` if an epoch was completed instead, without records."""
-        committed = self._last_committed_offsets()
+    def _prepare(self, tasks: int) -> tuple[RunStart, Collection[TopicPartition]] | None:
+        """Fence other drivers, recover the logs, and plan the next run; ``None`` if there is nothing to read.
+
+        The partitions are those that exist: a planned epoch may not have all of them.
+        """
         partitions = self._offset_reader.assigned(strict=False).partitions  # initial_offsets() is strict, and retries
         for _ in range(_MAX_PREPARE_ATTEMPTS):
-            assignment = assign_partitions(partitions, self._settings.tasks_max, self._assignment)
-            self._check_cores(len(assignment))
-            self._definition.delivery.prepare(self._state.query_info.id, partitions, len(assignment))
+            self._definition.delivery.prepare(self._state.query_info.id, partitions, tasks)
             state = self._logs.state()
             offsets_ahead = self._definition.delivery.offsets_ahead(state)
             self._planner.forget_topic_ids(offsets_ahead or ())
             recovery = self._logs.recover(offsets_ahead, self._now_ms(), state)
             epoch, committed = recovery.next_epoch, recovery.start
             offsets = self._planner.initial_offsets() if committed is None else self._planner.resume_offsets(committed)
-            if offsets.keys() == set(partitions):
+            if offsets.keys() != set(partitions):
+                partitions = frozenset(offsets)
+                continue
+            if recovery.planned_end is None or not tasks:
                 break
-            partitions = frozenset(offsets)
+            start = self._prepare_planned_epoch(tasks, epoch, offsets, recovery.planned_end)
+            if start is not None:
+                return start, offsets.keys()
         else:
             raise QueryRunError("The query's topic-partitions change faster than a run can be prepared.")
-        if recovery.planned_end is not None:
-            return self._prepare_planned_epoch(epoch, offsets, recovery.planned_end)
         if committed is None:
             self._logs.commit_start(offsets, self._now_ms())
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
             epoch = 1
+        elif not tasks:
+            return None
         elif offsets and offsets != committed:
             # Later, these changes could not be detected, such as a recreated topic. An entry without partitions is not
             # written because it would lose the offsets of the deleted ones (SPARK-41375).
@@ -269,14 +283,33 @@ class ContinuousExecution:
                 self._restart_budget = self._budget_before_failure  # the last run failed because of this change
         elif offsets:
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
-        self._assignment, self._committed_offsets = assignment, offsets
+        return (self._start_at(tasks, epoch, offsets), offsets.keys()) if offsets and tasks else None
+
+    def _start_at(
+        self,
+        tasks: int,
+        epoch: int,
+        offsets: Mapping[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> RunStart:
+        assignment = assign_partitions(offsets.keys(), tasks, self._assignment)
+        self._assignment = (*assignment, *((),) * (tasks - len(assignment)))
+        self._committed_offsets = offsets
         self._state.set_offsets(offsets)
-        return _RunStart(assignment, offsets, epoch, offsets.keys())
+        topic_ids, producers = self._planner.current_topic_ids, self._definition.delivery.producers
+        return RunStart(self._assignment, offsets, epoch, end_offsets, topic_ids, producers)
 
     def _prepare_planned_epoch(
-        self, epoch: int, start_offsets: Mapping[TopicPartition, int], planned_end: Mapping[TopicPartition, int]
-    ) -> _RunStart | None:
-        """Plan a run that reads an epoch again up to its planned end, as far as the records exist."""
+        self,
+        tasks: int,
+        epoch: int,
+        start_offsets: Mapping[TopicPartition, int],
+        planned_end: Mapping[TopicPartition, int],
+    ) -> RunStart | None:
+        """Plan a run that reads an epoch again up to its planned end, as far as the records exist.
+
+        Commit the epoch and return ``None`` if no record exists.
+        """
         existing_end = self._planner.resume_offsets(planned_end)
         end_offsets = {
             tp: min(end, existing_end[tp])
@@ -286,15 +319,7 @@ class ContinuousExecution:
         if not end_offsets:
             self._logs.commit(epoch, planned_end, self._now_ms())
             return None
-        offsets = {tp: start_offsets[tp] for tp in end_offsets}
-        self._assignment = assign_partitions(offsets.keys(), self._settings.tasks_max, self._assignment)
-        self._committed_offsets = offsets
-        self._state.set_offsets(offsets)
-        return _RunStart(self._assignment, offsets, epoch, start_offsets.keys(), end_offsets)
-
-    def _last_committed_offsets(self) -> Mapping[TopicPartition, int] | None:
-        state = self._logs.state()
-        return None if state.committed is None else self._logs.offset_entry(state.committed).offsets
+        return self._start_at(tasks, epoch, {tp: start_offsets[tp] for tp in end_offsets}, end_offsets)
 
     def _check_cores(self, tasks: int) -> None:
         jvm = self._context._jvm
@@ -308,7 +333,7 @@ class ContinuousExecution:
                 f"cores, or set tasksMax to {max_tasks} or less."
             )
 
-    def _run_config(self, start: _RunStart) -> RunConfig:
+    def _run_config(self, tasks: int) -> RunConfig:
         settings, definition, query_info = self._settings, self._definition, self._state.query_info
 
         def create_task_plan(address: ControlAddress) -> TaskPlan:
@@ -318,21 +343,18 @@ class ContinuousExecution:
                 connection=definition.read_options.connection,
                 fetch=definition.read_options.fetch,
                 columns=definition.columns,
-                topic_ids=self._planner.current_topic_ids,
                 fail_on_data_loss=definition.read_options.fail_on_data_loss,
                 max_record_batch_bytes=definition.read_options.max_record_batch_bytes,
                 function=definition.function,
-                writer_factory=definition.delivery.writer_factory(),
+                writer_factory=definition.delivery.writer_factory(query_info.id),
                 start_timeout=settings.task_start_timeout,
                 epoch_request_timeout=settings.epoch_request_timeout,
             )
 
         return RunConfig(
             description=f"continuous query {query_info.name or query_info.id}",
-            assignment=start.assignment,
-            offsets=start.offsets,
-            epoch=start.epoch,
-            end_offsets=start.end_offsets,
+            tasks=tasks,
+            prepare=lambda end_run: self._prepare_run(tasks, end_run),
             coalesces_epochs=definition.delivery.coalesces_epochs,
             timings=RunTimings(settings.epoch_interval, settings.task_start_timeout, settings.epoch_timeout),
             port=settings.control_port,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _SINK_METHODS: Final = ("write", "flush", "close")
@@ -105,7 +106,7 @@ class SinkWriter(Protocol):
 class SinkWriterFactory(Protocol):
     """Makes the writer of a task, in its process; pickled to the executors."""
 
-    def __call__(self, task: TaskInfo, pool: ConnectionPool | None = None, /) -> SinkWriter:
+    def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None, /) -> SinkWriter:
         """Return the writer; ``pool`` has its connections, by default that of the process."""
 
 
@@ -157,7 +158,7 @@ class _CustomSinkWriter:
 class _FactoryWriterFactory:
     factory: SinkFactory
 
-    def __call__(self, task: TaskInfo, _: ConnectionPool | None = None) -> SinkWriter:
+    def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
         sink = self.factory(task)
         if not _is_sink(sink):
             raise OptionError(
@@ -171,7 +172,7 @@ class _FactoryWriterFactory:
 class _CopyWriterFactory:
     sink: Sink
 
-    def __call__(self, task: TaskInfo, _: ConnectionPool | None = None) -> SinkWriter:
+    def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
         return _CustomSinkWriter(self.sink)
 
 
@@ -179,7 +180,7 @@ class _CopyWriterFactory:
 class _FunctionWriterFactory:
     function: Callable[[pa.RecordBatch, int], None]
 
-    def __call__(self, task: TaskInfo, _: ConnectionPool | None = None) -> SinkWriter:
+    def __call__(self, task: TaskInfo, *_: object) -> SinkWriter:
         return _CustomSinkWriter(_FunctionSink(self.function, task.epoch))
 
 

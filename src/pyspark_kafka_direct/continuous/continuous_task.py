@@ -68,7 +68,11 @@ def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POO
     deadline = Deadline.after(plan.start_timeout, START_TIMEOUT_OPTION, system=pool.system)
     with TaskChannel.connect(plan.address, task, attempt, deadline) as channel:
         try:
-            _run_task_loop(plan, task, channel, channel.wait_for_start(deadline), pool)
+            # The driver prepares the run when all tasks have connected.
+            start_deadline = Deadline.after(
+                plan.start_timeout + plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=pool.system
+            )
+            _run_task_loop(plan, task, channel, channel.wait_for_start(start_deadline), pool)
         except BaseException as error:
             channel.report_failure(
                 error, Deadline.after(plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=pool.system)
@@ -86,7 +90,6 @@ class TaskPlan:
     connection: ConnectionSettings
     fetch: FetchSettings
     columns: tuple[str, ...]
-    topic_ids: Mapping[TopicPartition, UUID]  # that the first offsets refer to, if known
     fail_on_data_loss: bool
     max_record_batch_bytes: int
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
@@ -347,9 +350,9 @@ def _run_task_loop(
         max_rows=_MAX_ROWS,
         max_bytes=_MAX_BYTES,
         max_batch_bytes=plan.max_record_batch_bytes,
-        topic_ids=plan.topic_ids,
+        topic_ids=start_message.topic_ids,
     )
-    with consumer, _closing(plan.writer_factory(task_info, pool)) as sink:
+    with consumer, _closing(plan.writer_factory(task_info, start_message, pool)) as sink:
         TaskLoop(
             consumer,
             channel,

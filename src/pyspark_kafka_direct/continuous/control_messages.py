@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.errors import KafkaDirectError, is_package_error, printable
 from pyspark_kafka_direct.offsets import TopicPartition, partition_values_from_json
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
@@ -29,6 +30,7 @@ _MAX_INT64 = (1 << 63) - 1
 
 Offsets: TypeAlias = "Mapping[TopicPartition, int]"
 TopicIds: TypeAlias = "Mapping[TopicPartition, UUID]"
+Producer: TypeAlias = "ProducerIdAndEpoch | None"
 SkippedOffsets: TypeAlias = "Mapping[DataLossCause, Offsets]"
 
 
@@ -61,7 +63,7 @@ class HandshakeRejected:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """All tasks have connected, so the task may start to read."""
+    """All tasks have connected and the run is prepared, so the task may start to read."""
 
     epoch: int  # the first epoch
     offsets: Offsets  # the first offset to read of each partition
@@ -69,6 +71,9 @@ class StartTask:
     # Where to stop reading: the end of a planned epoch. Empty if there is none. Until the task is there, it reports its
     # progress without a flush.
     end_offsets: Offsets = field(default_factory=dict)
+
+    topic_ids: TopicIds = field(default_factory=dict)  # that the offsets refer to, if known
+    producer: Producer = None  # of the task's transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +232,14 @@ def _read_offsets(value: object) -> Offsets:
     return offsets
 
 
+def _read_producer(value: object) -> Producer:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("not a producer id and epoch")
+    return ProducerIdAndEpoch(*map(_read_int64, value))
+
+
 def _read_int64(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INT64:
         raise ValueError("not an integer from 0 to 2^63-1")
@@ -273,6 +286,7 @@ _FIELD_READERS: Final[dict[str, Callable[[object], Any]]] = {
     "float": _read_seconds,
     "Offsets": _read_offsets,
     "TopicIds": _read_topic_ids,
+    "Producer": _read_producer,
     "SkippedOffsets": _read_skipped_offsets,
 }
 _FIELD_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {

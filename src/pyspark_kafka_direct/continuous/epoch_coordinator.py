@@ -6,6 +6,7 @@ the tasks end when they notice that. The caller decides whether to restart.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Self
 
@@ -29,8 +30,10 @@ from pyspark_kafka_direct.planning.continuous_epochs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
 
+    from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, TaskHandshake
@@ -48,19 +51,31 @@ _MIN_CLOSE_SECONDS: Final = 5.0  # also if the driver was suspended until after 
 
 
 @dataclass(frozen=True, slots=True)
+class RunStart:
+    assignment: TaskAssignment  # for each task; a task without partitions is idle
+    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
+    epoch: int  # the first epoch
+
+    # Where the run ends: the end of its only epoch, which the offset log has already. Empty if there is none.
+    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)  # that the offsets refer to, if known
+    producers: Sequence[ProducerIdAndEpoch] = ()  # of the tasks; empty without transactions
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     run: str  # unique id
     secret: Secret  # shared by the driver and the tasks of this run
-    assignment: TaskAssignment
-    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
-    epoch: int  # the first epoch
+    tasks: int
+
+    # Called when all tasks have connected, so that a driver without free cores fences no other one. ``None`` if there
+    # is nothing to read.
+    prepare: Callable[[], RunStart | None]
 
     # Whether epochs that complete while a commit is in flight are merged into one. If false, the next epoch waits for
     # the commit because a sink may rely on epoch ids.
     coalesces_epochs: bool = False
-
-    # Where the run ends: the end of its only epoch, which the offset log has already. Empty if there is none.
-    end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,10 @@ class _Task:
 
 
 class EpochCoordinator:
-    """Listens as soon as it is created. Use it from one thread, except for ``stop`` and ``abort``."""
+    """Listens as soon as it is created. Use it from one thread, except for ``stop`` and ``abort``.
+
+    Order: all tasks connect, the run is prepared, each task gets its ``StartTask``, epochs follow.
+    """
 
     def __init__(
         self,
@@ -103,9 +121,7 @@ class EpochCoordinator:
         self._system = system
         listener = system.listen(host, port)
         self.port: int = listener.getsockname()[1]
-        self._handshake_server = HandshakeServer(
-            listener, plan.run, plan.secret, len(plan.assignment), timings.handshake, system
-        )
+        self._handshake_server = HandshakeServer(listener, plan.run, plan.secret, plan.tasks, timings.handshake, system)
         try:
             self._signal = system.wakeup_signal()
         except BaseException:
@@ -113,11 +129,14 @@ class EpochCoordinator:
             raise
         self._tasks: dict[int, _Task] = {}
         self._tasks_by_descriptor: dict[int, _Task] = {}
-        self._offsets = plan.offsets
-        self._epoch = plan.epoch
+        self._assignment: TaskAssignment = ()
+        self._offsets: Mapping[TopicPartition, int] = {}
+        self._epoch = 0
         self._unreported_tasks: set[int] = set()  # tasks that have not reported the current epoch
         self._reports: list[TaskReport] = []
-        self._committer = EpochCommitter(on_epoch, self._signal.set, timings.report, system)
+        self._on_epoch = on_epoch
+        self._committer = EpochCommitter(self._signal.set, timings.report, system)
+        self.started = False  # all tasks have connected, and were told to read
         self._is_stopping = False
         self._abort_error: BaseException | None = None
 
@@ -128,21 +147,18 @@ class EpochCoordinator:
         self.close()
 
     @property
-    def started(self) -> bool:
-        """Whether all tasks have connected."""
-        return len(self._tasks) == len(self._plan.assignment)
+    def _all_connected(self) -> bool:
+        return len(self._tasks) == self._plan.tasks
 
     def run(self) -> EpochResult | None:
         """Run epochs until ``stop``; return the last one, or ``None`` if not all tasks had started."""
         try:
-            if not self._wait_for_tasks():
+            start = self._prepare() if self._wait_for_tasks() else None
+            if start is None:
                 return None
-            for task_index, task in self._tasks.items():
-                offsets = {each: self._offsets[each] for each in self._plan.assignment[task_index]}
-                end_offsets = {each: self._plan.end_offsets[each] for each in offsets if self._plan.end_offsets}
-                task.send(StartTask(self._epoch, offsets, end_offsets))
-            if self._plan.end_offsets:
-                return self._run_planned_epoch()
+            self._start_tasks(start)
+            if start.end_offsets:
+                return self._run_planned_epoch(start.end_offsets)
             due = self._system.monotonic() + self._timings.interval
             committed_offsets, uncommitted_result = self._offsets, None
             while True:
@@ -151,7 +167,7 @@ class EpochCoordinator:
                 self._offsets = result.offsets
                 if result.last or not (self._plan.coalesces_epochs and self._committer.is_busy):
                     self._wait_until_committed(last=result.last)
-                    self._committer.submit(uncommitted_result)
+                    self._commit(uncommitted_result)
                     if result.last:
                         self._wait_until_committed(last=True)
                         return uncommitted_result
@@ -162,18 +178,42 @@ class EpochCoordinator:
         finally:
             self.close()
 
-    def _run_planned_epoch(self) -> EpochResult:
+    def _prepare(self) -> RunStart | None:
+        starts: list[RunStart | None] = []
+        self._committer.submit(lambda: starts.append(self._plan.prepare()))
+        self._wait_until_committed(last=False)
+        return None if self._is_stopping else starts[0]
+
+    def _start_tasks(self, start: RunStart) -> None:
+        self._assignment, self._offsets, self._epoch = start.assignment, start.offsets, start.epoch
+        for task_index, task in self._tasks.items():
+            partitions = start.assignment[task_index]
+            task.send(
+                StartTask(
+                    start.epoch,
+                    {each: start.offsets[each] for each in partitions},
+                    {each: start.end_offsets[each] for each in partitions if start.end_offsets},
+                    {each: start.topic_ids[each] for each in partitions if each in start.topic_ids},
+                    start.producers[task_index] if start.producers else None,
+                )
+            )
+        self.started = True
+
+    def _commit(self, result: EpochResult) -> None:
+        self._committer.submit(lambda: self._on_epoch(result), result.epoch)
+
+    def _run_planned_epoch(self, end_offsets: Mapping[TopicPartition, int]) -> EpochResult:
         """Run until the tasks have reached the end of the epoch, and commit it; return what was read until then."""
         result: EpochResult | None = None
         due = self._system.monotonic()
         while result is None or not result.last:
             due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
-            is_last = self._wait_for_epoch_end(due) or self._offsets == self._plan.end_offsets
+            is_last = self._wait_for_epoch_end(due) or self._offsets == end_offsets
             progress = self._end_epoch(last=is_last)
             result = progress if result is None else result.merged_with(progress)
             self._offsets = result.offsets
-        if result.offsets == self._plan.end_offsets:
-            self._committer.submit(result)
+        if result.offsets == end_offsets:
+            self._commit(result)
             self._wait_until_committed(last=True)
         return result
 
@@ -198,12 +238,12 @@ class EpochCoordinator:
 
     def _wait_for_tasks(self) -> bool:
         deadline = Deadline.after(self._timings.start, START_TIMEOUT_OPTION, system=self._system)
-        while not self.started:
+        while not self._all_connected:
             if self._is_stopping:
                 return False
             expired = deadline.expired  # before poll(): messages may have arrived while the process was suspended
             self._poll(deadline.at)
-            if expired and not self.started:
+            if expired and not self._all_connected:
                 raise self._start_timeout_error(deadline)
         return True
 
@@ -230,7 +270,7 @@ class EpochCoordinator:
             self._poll(deadline.at, may_disconnect=last)
             if expired and self._unreported_tasks:
                 raise self._report_timeout_error(deadline)
-        return merge_task_reports(self._epoch, self._plan.assignment, self._offsets, self._reports, last=last)
+        return merge_task_reports(self._epoch, self._assignment, self._offsets, self._reports, last=last)
 
     def _poll(self, until: float, *, may_disconnect: bool = False) -> None:
         """Wait for an event until the given time, and handle the received messages.
@@ -252,7 +292,7 @@ class EpochCoordinator:
             self._receive(descriptor, may_disconnect=may_disconnect)
         for accepted in self._handshake_server.poll(ready):
             self._add_task(accepted)
-        if self.started:
+        if self._all_connected:
             self._handshake_server.close()  # a run's tasks connect once, and the next run listens again
 
     def _add_task(self, accepted: AcceptedTask) -> None:
@@ -264,10 +304,10 @@ class EpochCoordinator:
             raise _task_failed_error(
                 f"Spark started task {task} {retry}, so its first attempt was lost", handshake.task
             )
-        if not 0 <= handshake.task < len(self._plan.assignment):
+        if not 0 <= handshake.task < self._plan.tasks:
             connection.close()
             raise _task_failed_error(
-                f"Task {task} does not exist: the run has {len(self._plan.assignment)} tasks", handshake.task
+                f"Task {task} does not exist: the run has {self._plan.tasks} tasks", handshake.task
             )
         self._tasks[handshake.task] = task
         self._tasks_by_descriptor[connection.fileno()] = task
@@ -302,7 +342,7 @@ class EpochCoordinator:
                 raise _task_failed_error(f"Task {task} sent an unexpected message of type {name}", task_index)
 
     def _start_timeout_error(self, deadline: Deadline) -> TaskStartTimeoutError:
-        count = len(self._plan.assignment)
+        count = self._plan.tasks
         missing = [task_index for task_index in range(count) if task_index not in self._tasks]
         problem = self._handshake_server.last_problem
         return TaskStartTimeoutError(
@@ -324,21 +364,19 @@ class EpochCoordinator:
 
 
 class EpochCommitter:
-    """Commits epochs in its own thread, so that the next epoch does not wait for the file system.
+    """Prepares a run and commits epochs in its own thread, so that the coordinator does not wait for the file system.
 
     Spark takes about 50 ms to write the two files of an epoch to a local disk, and much longer on an object store. If
     the file system hangs, the commit and its thread are abandoned after a deadline.
     """
 
-    def __init__(
-        self, commit: Callable[[EpochResult], None], on_done: Callable[[], None], timeout: float, system: System
-    ) -> None:
-        self._commit = commit
+    def __init__(self, on_done: Callable[[], None], timeout: float, system: System) -> None:
         self._on_done = on_done
         self._timeout = timeout
         self._system = system
         self._changed = system.condition()
-        self._pending_result: EpochResult | None = None
+        self._pending: Callable[[], None] | None = None
+        self._epoch: int | None = None  # that is being committed
         self._error: BaseException | None = None
         self._is_thread_running = False
         self._is_closing = False
@@ -347,8 +385,8 @@ class EpochCommitter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a commit is in flight."""
-        return self._pending_result is not None
+        """Whether a call is in flight."""
+        return self._pending is not None
 
     @property
     def due_at(self) -> float | None:
@@ -359,52 +397,59 @@ class EpochCommitter:
         """Raise the error of a failed commit, or a timeout."""
         if self._error is not None:
             raise self._error
-        result, deadline = self._pending_result, self._deadline
-        if result is not None and deadline is not None and deadline.expired:
+        deadline = self._deadline
+        if self.is_busy and deadline is not None and deadline.expired:
             raise QueryRunError(
-                f"Epoch {result.epoch} was not committed within {self._timeout:g} s. The checkpoint's file system "
+                f"Epoch {self._epoch} was not committed within {self._timeout:g} s. The checkpoint's file system "
                 f"hangs or is slow. If it is slow, raise {deadline.setting}."
             )
 
-    def submit(self, result: EpochResult) -> None:
-        """Start to commit an epoch; the previous commit must have completed."""
-        assert not self.is_busy, "one epoch at a time"
+    def submit(self, call: Callable[[], None], epoch: int | None = None) -> None:
+        """Start a call that commits an epoch, or prepares a run; the previous call must have completed.
+
+        The preparation has no deadline of its own: the requests to brokers have theirs.
+        """
+        assert not self.is_busy, "one call at a time"
         with self._changed:
-            self._deadline = Deadline.after(self._timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
-            self._pending_result = result
+            self._epoch, self._deadline = epoch, None
+            if epoch is not None:
+                self._deadline = Deadline.after(self._timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
+            self._pending = call
             if not self._is_thread_running:
                 self._system.start_thread(self._run, "pyspark-kafka-direct-epoch-committer")
                 self._is_thread_running = True  # close() does not wait for a thread that could not be started
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for the commit in flight until its deadline, and end the thread. Idempotent."""
+        """Wait for the call in flight until its deadline, and end the thread. Idempotent."""
         with self._changed:
             if not self._is_closing:
                 self._is_closing = True
                 self._abandon_at = max(self.due_at or 0.0, self._system.monotonic() + _MIN_CLOSE_SECONDS)
+                if self.is_busy and self._deadline is None:
+                    self._abandon_at = math.inf
             self._changed.notify_all()
             while self._is_thread_running and (remaining := self._abandon_at - self._system.monotonic()) > 0:
-                self._system.wait(self._changed, remaining)
+                self._system.wait(self._changed, min(remaining, _MAX_POLL_SECONDS))
 
     def _run(self) -> None:
-        while (result := self._next_result()) is not None:
+        while (call := self._next_call()) is not None:
             try:
-                self._commit(result)
+                call()
             except BaseException as error:
                 self._error = error
-            self._pending_result = None
+            self._pending = None
             self._on_done()
 
-    def _next_result(self) -> EpochResult | None:
+    def _next_call(self) -> Callable[[], None] | None:
         with self._changed:
-            while self._pending_result is None and not self._is_closing and self._error is None:
+            while self._pending is None and not self._is_closing and self._error is None:
                 self._system.wait(self._changed, None)
-            if self._pending_result is None or self._error is not None:
+            if self._pending is None or self._error is not None:
                 self._is_thread_running = False
                 self._changed.notify_all()
                 return None
-            return self._pending_result
+            return self._pending
 
 
 def _task_report(task: int, report: EpochReport) -> TaskReport:

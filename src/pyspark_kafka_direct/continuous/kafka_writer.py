@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-    from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.client_settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.config.sink_options import SinkOptions
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter, SinkWriterFactory, TaskInfo
+    from pyspark_kafka_direct.continuous.control_messages import StartTask
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
@@ -103,10 +103,8 @@ class ExactlyOnceKafkaWriterFactory:
 
     options: SinkOptions  # with a transactional_id_prefix
     query_id: str
-    producer_ids: tuple[ProducerIdAndEpoch, ...]  # by task
-    topic_ids: Mapping[str, UUID | None]  # of the input
 
-    def __call__(self, task: TaskInfo, pool: ConnectionPool | None = None) -> SinkWriter:
+    def __call__(self, task: TaskInfo, start: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
@@ -114,12 +112,13 @@ class ExactlyOnceKafkaWriterFactory:
 
         options, prefix = self.options, self.options.transactional_id_prefix
         assert prefix is not None, "exactly-once delivery requires a prefix"
+        assert start.producer is not None, "the driver assigns the producer id"
         cluster = ClusterClient(options.connection, pool=pool)
         task_transactional_id = transactional_id(prefix, task.task)
         producer = TransactionalProducer(
             cluster, task_transactional_id, options.transaction_timeout_ms, with_half_buffer(options.produce)
         )
-        producer.resume_transaction(self.producer_ids[task.task], in_progress=False)
+        producer.resume_transaction(start.producer, in_progress=False)
         return ExactlyOnceKafkaWriter(
             producer,
             ConsumerGroup(cluster, offsets_group_id(prefix)),
@@ -127,7 +126,7 @@ class ExactlyOnceKafkaWriterFactory:
             OutputConverter(options.topic, stamp=options.stamp_batch, task=task, system=cluster.pool.system),
             cluster,
             self.query_id,
-            self.topic_ids,
+            start.topic_ids,
             options.transaction_timeout_ms / 1000,
         )
 
@@ -151,7 +150,7 @@ class ExactlyOnceKafkaWriter:
         output: OutputConverter,
         cluster: ClusterClient,
         query_id: str,
-        topic_ids: Mapping[str, UUID | None],  # at the start of the run
+        topic_ids: Mapping[TopicPartition, UUID],  # at the start of the run
         timeout: float,  # transaction timeout in seconds
     ) -> None:
         self._producer = producer
@@ -161,9 +160,8 @@ class ExactlyOnceKafkaWriter:
         self._cluster = cluster
         self._system = cluster.pool.system
         self._query_id = query_id
-        self._topic_ids = topic_ids
         # By partition: partitions of a topic may notice its recreation at different times.
-        self._recreated_topic_ids: dict[TopicPartition, UUID | None] = {}
+        self._topic_ids: dict[TopicPartition, UUID | None] = dict(topic_ids)
         self._timeout = timeout
         self._committed: dict[TopicPartition, int] = {}
         self._next_full_commit_at = 0.0  # by the monotonic clock
@@ -184,7 +182,7 @@ class ExactlyOnceKafkaWriter:
         recreated_topic_ids: Mapping[TopicPartition, UUID] | None = None,
     ) -> None:
         """Commit the rows of an epoch together with the next offsets to read."""
-        self._recreated_topic_ids.update(recreated_topic_ids or {})
+        self._topic_ids.update(recreated_topic_ids or {})
         now = self._system.monotonic()
         offsets_to_commit = {tp: offset for tp, offset in positions.items() if self._committed.get(tp) != offset}
         if not self._committed or now >= self._next_full_commit_at:
@@ -196,7 +194,7 @@ class ExactlyOnceKafkaWriter:
                 self._producer.flush()
                 if offsets_to_commit:
                     self._producer.send_offsets_to_transaction(
-                        self._group, self._with_epoch_metadata(epoch, offsets_to_commit)
+                        self._group, self._with_epoch_metadata(epoch, offsets_to_commit, recreated_topic_ids or ())
                     )
                 self._producer.commit()
             self._transaction_started_at = None
@@ -227,19 +225,18 @@ class ExactlyOnceKafkaWriter:
         self._has_open_batches = False
 
     def _with_epoch_metadata(
-        self, epoch: int, offsets_to_commit: Mapping[TopicPartition, int]
+        self, epoch: int, offsets_to_commit: Mapping[TopicPartition, int], recreated: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         if moved_back := [
             tp
             for tp, offset in offsets_to_commit.items()
-            if offset < self._committed.get(tp, 0) and tp not in self._recreated_topic_ids
+            if offset < self._committed.get(tp, 0) and tp not in recreated
         ]:
             # The log was truncated or the topic recreated, and the query continues (failOnDataLoss=false).
             topics = self._cluster.topics({tp.topic for tp in moved_back})
-            self._recreated_topic_ids.update({tp: topics[tp.topic].topic_id for tp in moved_back if tp.topic in topics})
-        ids = {tp: self._recreated_topic_ids.get(tp, self._topic_ids.get(tp.topic)) for tp in offsets_to_commit}
+            self._topic_ids.update({tp: topics[tp.topic].topic_id for tp in moved_back if tp.topic in topics})
         return {
-            tp: CommittedOffset(offset, EpochMetadata(self._query_id, epoch, ids[tp]).to_json())
+            tp: CommittedOffset(offset, EpochMetadata(self._query_id, epoch, self._topic_ids.get(tp)).to_json())
             for tp, offset in offsets_to_commit.items()
         }
 
@@ -308,7 +305,7 @@ class _KafkaWriterFactory:
     topic: str | None
     stamp: bool
 
-    def __call__(self, task: TaskInfo, pool: ConnectionPool | None = None) -> SinkWriter:
+    def __call__(self, task: TaskInfo, _: StartTask, pool: ConnectionPool | None = None) -> SinkWriter:
         from pyspark_kafka_direct.client.cluster_client import ClusterClient
         from pyspark_kafka_direct.producer.batch_producer import BatchProducer
         from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer

@@ -16,16 +16,15 @@ from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, 
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.continuous.continuous_task import TaskPlan
-    from pyspark_kafka_direct.continuous.epoch_coordinator import RunTimings
-    from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult, TaskAssignment
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart, RunTimings
+    from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
@@ -41,10 +40,8 @@ _TASK_REPORT_GRACE_SECONDS: Final = 0.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     description: str  # shown in Spark's UI
-    assignment: TaskAssignment
-    offsets: Mapping[TopicPartition, int]  # the first offset to read of each partition
-    epoch: int  # the first epoch
-    end_offsets: Mapping[TopicPartition, int]  # see RunPlan
+    tasks: int
+    prepare: Callable[[Callable[[], None]], RunStart | None]  # see RunPlan; with a function that ends the run
     coalesces_epochs: bool  # see RunPlan
     timings: RunTimings
     port: int  # 0: any free port
@@ -60,15 +57,7 @@ class QueryRun:
         self.id = new_id(system)
         secret = Secret(system.nonce())
         host, bind_address = driver_addresses(spark.sparkContext)
-        run_plan = RunPlan(
-            self.id,
-            secret,
-            config.assignment,
-            config.offsets,
-            config.epoch,
-            config.coalesces_epochs,
-            config.end_offsets,
-        )
+        run_plan = RunPlan(self.id, secret, config.tasks, lambda: config.prepare(self.stop), config.coalesces_epochs)
         try:
             self._coordinator = EpochCoordinator(run_plan, config.timings, on_epoch, bind_address, config.port, system)
         except OSError as error:
@@ -83,7 +72,7 @@ class QueryRun:
                 self.id,
                 config.description,
                 config.create_task_plan(address),
-                len(config.assignment),
+                config.tasks,
                 self._coordinator.abort,
                 system,
             )
@@ -93,7 +82,7 @@ class QueryRun:
 
     @property
     def started(self) -> bool:
-        """Whether all tasks have connected."""
+        """Whether all tasks have connected, and the run was prepared."""
         return self._coordinator.started
 
     def run(self) -> EpochResult | None:

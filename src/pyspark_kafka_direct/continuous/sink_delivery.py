@@ -3,12 +3,13 @@
 For exactly-once delivery, each task writes one transaction for each epoch. It contains the records and, by
 TxnOffsetCommit, the next offsets to read, so that both are committed or neither (``kafka_writer.py``). At a start:
 
+0. All tasks connect to the driver, so that a driver whose tasks cannot run fences no other one.
 1. The driver writes to the fencing log how many transactional ids the run uses (``fencing_log.py``).
 2. It calls InitProducerId for each transactional id that this or an earlier run has used. That aborts open
    transactions and fences tasks of earlier runs. Only the driver does this: a task that resumes late must not fence
    its successor. A suspended driver may fence ids of its successor, so it checks the fencing log afterwards.
 3. It fetches the stable offsets of the group (``group_offsets.py``). No other writer can commit to it any more.
-4. It recovers the logs from these offsets (``checkpoint_logs.py``), and starts tasks, each with its producer id.
+4. It recovers the logs from these offsets (``checkpoint_logs.py``), and sends each task its offsets and producer id.
 
 The principal needs WRITE and DESCRIBE on the transactional ids ``<prefix>.cont.*``, READ and DESCRIBE on the group
 ``<prefix>.cont``, READ on the input topics and WRITE on the output topics.
@@ -42,7 +43,7 @@ from pyspark_kafka_direct.producer.exactly_once import check_transaction_support
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
@@ -65,11 +66,16 @@ class SinkDelivery(Protocol):
 
     Call order at each start and restart::
 
-        delivery.prepare(query_id, partitions, tasks)
+        delivery.check(query_id)
+        TaskPlan(writer_factory=delivery.writer_factory(query_id), ...)
+        delivery.prepare(query_id, partitions, tasks)  # when all tasks have connected
         state = logs.state()
         logs.recover(delivery.offsets_ahead(state), at_ms, state)
-        TaskPlan(writer_factory=delivery.writer_factory(), ...)
+        RunStart(producers=delivery.producers, ...)
     """
+
+    def check(self, query_id: str) -> None:
+        """Reject what can be rejected without an effect on other drivers."""
 
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
         """Fence earlier drivers, and with transactions their tasks, so that they cannot commit any more."""
@@ -81,8 +87,12 @@ class SinkDelivery(Protocol):
     def coalesces_epochs(self) -> bool:
         """Whether the coordinator may merge epochs that complete while a commit is in flight."""
 
-    def writer_factory(self) -> SinkWriterFactory:
-        """Return the factory of the writers for the prepared run."""
+    @property
+    def producers(self) -> Sequence[ProducerIdAndEpoch]:
+        """The producer ids of the tasks of the prepared run; empty without transactions."""
+
+    def writer_factory(self, query_id: str) -> SinkWriterFactory:
+        """Return the factory of the writers."""
 
 
 class ExactlyOnceDelivery:
@@ -122,19 +132,20 @@ class ExactlyOnceDelivery:
         self._committed: Mapping[TopicPartition, EpochOffset] = {}
         self._topic_ids: Mapping[str, UUID | None] = {}
 
-    def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
-        """Fence all tasks of earlier runs, then read the committed offsets.
-
-        Rejects a prefix that another query uses.
-        """
+    def check(self, query_id: str) -> None:
+        """Reject a prefix that another query uses, because a query that uses it by mistake must not fence its owner."""
         self._check_cluster()
-        self._query_id, self._partitions, self._tasks = query_id, frozenset(partitions), tasks
-        # Check this first: a query that uses the prefix by mistake must not fence its owner. Do not wait for open
-        # transactions: they may be this query's own, which `_init_producer_id` aborts.
+        self._query_id = query_id
+        # Do not wait for open transactions: they may be this query's own, which `_init_producer_id` aborts.
         if foreign := foreign_offsets(
             _epoch_offsets(self._group.committed_with_metadata(require_stable=False)), query_id
         ):
             self._check_reset_confirmed(foreign)
+
+    def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
+        """Fence all tasks of earlier runs, then read the committed offsets."""
+        self.check(query_id)
+        self._partitions, self._tasks = frozenset(partitions), tasks
         entry = self._fencing_log.append(self._cluster.cluster_id, self._prefix, tasks)
         # If an earlier run had more tasks, `entry.tasks` is greater than `tasks`, and all its ids are fenced too.
         self._producer_ids = [self._init_producer_id(task) for task in range(entry.tasks)]
@@ -160,13 +171,12 @@ class ExactlyOnceDelivery:
     def coalesces_epochs(self) -> bool:
         return True  # the committed offsets are in the transactions
 
-    def writer_factory(self) -> SinkWriterFactory:
-        return ExactlyOnceKafkaWriterFactory(
-            options=self._options,
-            query_id=self._query_id,
-            producer_ids=tuple(self._producer_ids[: self._tasks]),
-            topic_ids=self._topic_ids,
-        )
+    @property
+    def producers(self) -> Sequence[ProducerIdAndEpoch]:
+        return self._producer_ids[: self._tasks]
+
+    def writer_factory(self, query_id: str) -> SinkWriterFactory:
+        return ExactlyOnceKafkaWriterFactory(options=self._options, query_id=query_id)
 
     def record_recovery(self) -> None:
         """Allow another prefix for the next run. The logs must have been recovered from ``offsets_ahead``."""
@@ -256,6 +266,9 @@ class AtLeastOnceDelivery:
     factory: SinkWriterFactory
     logs: CheckpointLogs
 
+    def check(self, query_id: str) -> None:
+        pass
+
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
         self.logs.fencing_log.append()
         self.logs.fencing_log.check_not_fenced()
@@ -267,7 +280,11 @@ class AtLeastOnceDelivery:
     def coalesces_epochs(self) -> bool:
         return False  # a user's sink may rely on epoch ids
 
-    def writer_factory(self) -> SinkWriterFactory:
+    @property
+    def producers(self) -> Sequence[ProducerIdAndEpoch]:
+        return ()
+
+    def writer_factory(self, query_id: str) -> SinkWriterFactory:
         return self.factory
 
 

@@ -15,6 +15,7 @@ from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
+from pyspark_kafka_direct.continuous.control_messages import StartTask
 from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriter
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -111,10 +112,12 @@ class ExactlyOnceDriver:
             self.logs.commit_start(dict.fromkeys(self.partitions, 0), 0)
         self.positions = dict.fromkeys(self.partitions, 0) | dict(recovery.start or {})
         self.epoch = max(1, recovery.next_epoch)
-        factory = self.delivery.writer_factory()
+        factory = self.delivery.writer_factory(self.query_id)
         self.sinks = []
         for number, tp in enumerate(self.partitions):
-            sink = factory(TaskInfo(self.query_id, "run", number, (tp,), self.epoch))
+            topic_ids = {tp: topic_id} if (topic_id := self.delivery._topic_ids.get(tp.topic)) is not None else {}
+            start = StartTask(self.epoch, {tp: self.positions[tp]}, {}, topic_ids, self.delivery.producers[number])
+            sink = factory(TaskInfo(self.query_id, "run", number, (tp,), self.epoch), start)
             assert isinstance(sink, ExactlyOnceKafkaWriter)
             self.sinks.append(sink)
         self._all_sinks += self.sinks

@@ -20,7 +20,7 @@ from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.continuous import continuous_query, recover_checkpoint
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, TaskStartTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ class CopyQuery:
             produce(self.servers, self.source, [self.sent], partition=self.sent % 2)
             self.sent += 1
 
-    def start(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None = None) -> ContinuousQuery:
+    def start(
+        self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None = None, **settings: Any
+    ) -> ContinuousQuery:
         read_options = {
             "kafka.bootstrap.servers": self.servers,
             "subscribe": self.source,
@@ -69,7 +71,7 @@ class CopyQuery:
         if function is not None:
             query = query.map_batches(function)
         with_output = query.to_kafka(self.output, self.options)
-        return with_output.start(checkpointLocation=self.checkpoint, epochInterval=0.1)
+        return with_output.start(checkpointLocation=self.checkpoint, epochInterval=0.1, **settings)
 
     def found(self) -> Counter[int]:
         return Counter(int(value) for value in committed(self.servers, self.output, 2))
@@ -126,6 +128,19 @@ def test_killed_workers_lose_and_repeat_nothing(copy_query: CopyQuery, tmp_path:
         assert query.exception() is None
     finally:
         query.stop()
+
+
+def test_a_second_driver_without_free_cores_does_not_fence_the_first(copy_query: CopyQuery) -> None:
+    first = copy_query.start()
+    try:
+        copy_query.wait_for(10)
+        second = copy_query.start(taskStartTimeout=2)  # two tasks, but one core is free
+        with pytest.raises(TaskStartTimeoutError):
+            second.awaitTermination(60)
+        copy_query.expect_each_record_once()
+        assert first.exception() is None
+    finally:
+        first.stop()
 
 
 def test_handover_to_a_micro_batch_query_and_back(copy_query: CopyQuery) -> None:

@@ -78,7 +78,7 @@ def crash(driver: ExactlyOnceDriver, step: str) -> None:
         return
     if step == "offsets":
         tp = driver.partitions[0]
-        offsets = driver.sinks[0]._with_epoch_metadata(driver.epoch, {tp: driver.positions[tp]})
+        offsets = driver.sinks[0]._with_epoch_metadata(driver.epoch, {tp: driver.positions[tp]}, ())
         driver.sinks[0]._producer.send_offsets_to_transaction(driver.sinks[0]._group, offsets)
         return
     driver.end(0)

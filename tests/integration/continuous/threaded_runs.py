@@ -16,13 +16,14 @@ from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_task import TaskPlan, run_task
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunTimings
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart, RunTimings
 from pyspark_kafka_direct.continuous.kafka_writer import kafka_writer_factory
 from pyspark_kafka_direct.planning.continuous_epochs import assign_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+    from uuid import UUID
 
     from tests.integration.workbench import Workbench
 
@@ -59,13 +60,15 @@ class ThreadedRun:
         report: float = TIMEOUT,
         tasks: int = 1,
         kafka: Mapping[str, object] | None = None,
+        topic_ids: Mapping[TopicPartition, UUID] | None = None,
         **plan: Any,
     ) -> None:
         self.epochs: list[EpochResult] = []  # completed ones
         self.error: BaseException | None = None
         self.failures: dict[int, BaseException] = {}  # by task
         secret = Secret(SYSTEM.nonce())
-        run = RunPlan("run-1", secret, assign_partitions(starts, tasks), dict(starts), 0)
+        start = RunStart(assign_partitions(starts, tasks), dict(starts), 0, topic_ids=topic_ids or {})
+        run = RunPlan("run-1", secret, len(start.assignment), lambda: start)
         self.coordinator = EpochCoordinator(run, RunTimings(interval, report=report), self.epochs.append, "127.0.0.1")
         settings = bench.settings(**({"retry_backoff_ms": 20} | dict(kafka or {})))
         defaults: dict[str, Any] = {
@@ -74,7 +77,6 @@ class ThreadedRun:
             "connection": settings.connection,
             "fetch": settings.fetch,
             "columns": ("key", "value"),
-            "topic_ids": {},
             "fail_on_data_loss": True,
             "max_record_batch_bytes": 1 << 30,
             "function": None,
@@ -83,7 +85,7 @@ class ThreadedRun:
             "epoch_request_timeout": TIMEOUT,
         }
         self.plan = TaskPlan(**(defaults | plan))
-        self._tasks = len(run.assignment)
+        self._tasks = run.tasks
         self._driver = threading.Thread(target=self._run, daemon=True)
         self._threads: list[threading.Thread] = []
 

@@ -13,7 +13,7 @@ from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
 from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.control_messages import EpochReport, EpochRequest, decode_message
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress, TaskChannel
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunTimings
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart, RunTimings
 from pyspark_kafka_direct.errors import QueryRunError
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-PLAN = RunPlan("run-1", Secret("hush"), ((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)
+START = RunStart(((A0, B0), (A1,)), {A0: 5, A1: 6, B0: 7}, 3)
+PLAN = RunPlan("run-1", Secret("hush"), 2, lambda: START)
 TIMINGS = RunTimings(interval=0.02, start=20, report=20, handshake=20)
 LONG_EPOCHS = replace(TIMINGS, interval=600)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.continuous.control_messages import (
     MAX_FAILURE_CHARS,
     ControlMessage,
@@ -39,7 +40,9 @@ MESSAGES: st.SearchStrategy[ControlMessage] = st.one_of(
     st.builds(TaskHandshake, TEXTS, NUMBERS, NUMBERS, TEXTS, NUMBERS, TEXTS, TEXTS),
     st.builds(DriverHandshake, TEXTS),
     st.builds(HandshakeRejected, TEXTS),
-    st.builds(StartTask, COUNTS, OFFSETS, OFFSETS),
+    st.builds(
+        StartTask, COUNTS, OFFSETS, OFFSETS, TOPIC_IDS, st.none() | st.builds(ProducerIdAndEpoch, COUNTS, COUNTS)
+    ),
     st.builds(EpochRequest, COUNTS, st.booleans()),
     st.builds(
         EpochReport,
@@ -70,8 +73,11 @@ def test_messages_round_trip(message: ControlMessage) -> None:
         (HandshakeChallenge("n"), b'{"type":"HandshakeChallenge","nonce":"n","version":4}\n'),
         (EpochRequest(7, stop=False), b'{"type":"EpochRequest","epoch":7,"stop":false}\n'),
         (
-            StartTask(3, {TopicPartition("b", 0): 9, TopicPartition("b", 10): 0}),
-            b'{"type":"StartTask","epoch":3,"offsets":{"b":{"0":9,"10":0}},"end_offsets":{}}\n',
+            StartTask(
+                3, {TopicPartition("b", 0): 9, TopicPartition("b", 10): 0}, producer=ProducerIdAndEpoch(1 << 40, 2)
+            ),
+            b'{"type":"StartTask","epoch":3,"offsets":{"b":{"0":9,"10":0}},"end_offsets":{},"topic_ids":{},'
+            b'"producer":[1099511627776,2]}\n',
         ),
         (
             EpochReport(
@@ -132,23 +138,23 @@ INVALID = {
     "integer as boolean": (b'{"type":"EpochRequest","epoch":1,"stop":1}', "EpochRequest, stop: neither true nor false"),
     "integer as string": (b'{"type":"DriverHandshake","proof":1}', "DriverHandshake, proof: not a string"),
     "offsets as list": (
-        b'{"type":"StartTask","epoch":1,"offsets":[],"end_offsets":{}}',
+        b'{"type":"StartTask","epoch":1,"offsets":[],"end_offsets":{},"topic_ids":{},"producer":null}',
         "StartTask, offsets: not offsets",
     ),
     "partitions as list": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]},"end_offsets":{}}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]},"end_offsets":{},"topic_ids":{},"producer":null}',
         "StartTask, offsets: topic 'a' does not map",
     ),
     "partition is a word": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"x":1}},"end_offsets":{}}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"x":1}},"end_offsets":{},"topic_ids":{},"producer":null}',
         "'x' is not a partition number",
     ),
     "negative offset": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"0":-1}},"end_offsets":{}}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"a":{"0":-1}},"end_offsets":{},"topic_ids":{},"producer":null}',
         "StartTask, offsets: not an integer",
     ),
     "empty topic name": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"":{"0":1}},"end_offsets":{}}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"":{"0":1}},"end_offsets":{},"topic_ids":{},"producer":null}',
         "a topic name is empty",
     ),
     "ids as list": (

@@ -40,7 +40,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
     encode_message,
 )
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress, TaskChannel
-from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan
+from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan, RunStart
 from pyspark_kafka_direct.continuous.message_authentication import task_proof
 from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -293,9 +293,8 @@ class TestFailures:
     def test_a_slow_reader_receives_its_start_message(self, drivers: Callable[..., CoordinatorThread]) -> None:
         """The message exceeds the socket buffers, so the coordinator has to wait until the socket is writable."""
         partitions = [TopicPartition("a", number) for number in range(20_000)]
-        driver = drivers(
-            RunPlan("run-1", Secret("hush"), (tuple(partitions),), dict.fromkeys(partitions, 1 << 60), 0), LONG_EPOCHS
-        )
+        start = RunStart((tuple(partitions),), dict.fromkeys(partitions, 1 << 60), 0)
+        driver = drivers(RunPlan("run-1", Secret("hush"), 1, lambda: start), LONG_EPOCHS)
         channel = driver.connect(0)
         SYSTEM.wait_ready([channel.fileno()], [], 20)
         assert driver.coordinator._tasks[0].connection.has_unsent

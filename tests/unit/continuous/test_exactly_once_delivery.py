@@ -23,7 +23,6 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     parse_epoch_metadata,
     reset_token,
 )
-from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriterFactory
 from pyspark_kafka_direct.continuous.sink_delivery import ExactlyOnceDelivery
 from pyspark_kafka_direct.errors import BrokerTimeoutError, CheckpointFencedError, OptionError, TransactionStateError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -80,12 +79,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return FakeCluster(monkeypatch)
 
 
-def producer_ids(delivery: ExactlyOnceDelivery) -> tuple[ProducerIdAndEpoch, ...]:
-    sink = delivery.writer_factory()
-    assert isinstance(sink, ExactlyOnceKafkaWriterFactory)
-    return sink.producer_ids
-
-
 def test_ids_are_acquired_before_offsets_are_fetched(world: FakeCluster) -> None:
     delivery = world.delivery()
     delivery.prepare("q", [A0, A1], 2)
@@ -96,13 +89,7 @@ def test_ids_are_acquired_before_offsets_are_fetched(world: FakeCluster) -> None
         ("OffsetFetch", "p.cont", None, True),
         ("OffsetFetch", "p.cont", [("a", 0), ("a", 1)], True),
     ]
-    sink = delivery.writer_factory()
-    assert isinstance(sink, ExactlyOnceKafkaWriterFactory)
-    assert (sink.query_id, sink.producer_ids, sink.topic_ids) == (
-        "q",
-        (ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 3)),
-        {"a": ID},
-    )
+    assert delivery.producers == [ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 3)]
     assert delivery.coalesces_epochs is True
 
 
@@ -112,7 +99,7 @@ def test_a_run_of_fewer_tasks_acquires_all_ids(world: FakeCluster) -> None:
     delivery = world.delivery()
     delivery.prepare("q", [A0], 1)
     assert world.cluster.requests_for("InitProducerId") == BOTH_TASKS
-    assert producer_ids(delivery) == (ProducerIdAndEpoch(7, 4),)
+    assert delivery.producers == [ProducerIdAndEpoch(7, 4)]
 
 
 def test_the_cluster_is_checked_once(world: FakeCluster) -> None:
@@ -178,7 +165,7 @@ def test_the_prefix_of_another_query_can_be_reset(world: FakeCluster, level: int
         MISSING: others[MISSING],
     }
     assert world.cluster.requests_for("EndTxn") == [("EndTxn", ("p.cont.0", 7, 3), "commit")]
-    assert producer_ids(delivery) == (ProducerIdAndEpoch(7, 3 if level < 2 else 4), ProducerIdAndEpoch(8, 3))
+    assert delivery.producers == [ProducerIdAndEpoch(7, 3 if level < 2 else 4), ProducerIdAndEpoch(8, 3)]
     assert delivery.offsets_ahead(CheckpointState()) == {A1: 7}, "offsets of other queries do not count"
 
 

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.continuous.coordinator_threads import A0, PLAN, TIMINGS
+from tests.unit.continuous.coordinator_threads import PLAN, START, TIMINGS
 
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
 from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.planning.continuous_epochs import EpochResult
 
 if TYPE_CHECKING:
     import socket
@@ -65,10 +64,8 @@ class Spark:
 def run_config(create_task_plan: Callable[[ControlAddress], Any]) -> RunConfig:
     return RunConfig(
         description="",
-        assignment=PLAN.assignment,
-        offsets=PLAN.offsets,
-        epoch=0,
-        end_offsets={},
+        tasks=PLAN.tasks,
+        prepare=lambda _: START,
         coalesces_epochs=False,
         timings=TIMINGS,
         port=0,
@@ -104,36 +101,28 @@ def test_a_run_does_not_wait_for_a_job_that_was_not_submitted(monkeypatch: pytes
 
 
 def test_close_does_not_wait_for_a_commit_without_a_thread() -> None:
-    committer = EpochCommitter(lambda _: None, lambda: None, 60, ExhaustedSystem())
+    committer = EpochCommitter(lambda: None, 60, ExhaustedSystem())
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        committer.submit(EpochResult(0, {}, 0, 0, 0, last=False))
+        committer.submit(lambda: None, epoch=0)
     committer.close()
 
 
 class StartingExecution(continuous_execution.ContinuousExecution):
     """An execution that starts a run on a machine without threads."""
 
-    def __init__(self, run: QueryRun, system: ExhaustedSystem) -> None:
+    def __init__(self, run: QueryRun) -> None:
         self._run_to_start = run
-        self._system = system
-        self._pool: Any = None
-        self._is_waiting_for_brokers = self._any_run_started = False
-        self._definition: Any = SimpleNamespace(read_options=None)
-        self._settings: Any = SimpleNamespace(discovery_interval=10)
-        self._planner: Any = SimpleNamespace(latest={})
+        self._any_run_started = False
         self._state: Any = SimpleNamespace(set_status=lambda *_, **__: None, calling_on_stop=lambda _: nullcontext())
 
-    def _prepare(self) -> continuous_execution._RunStart:
-        return continuous_execution._RunStart(((A0,),), {A0: 0}, 0, [A0])
-
-    def _create_run(self, _: continuous_execution._RunStart) -> QueryRun:
+    def _create_run(self, _: int) -> QueryRun:
         return self._run_to_start
 
 
-def test_a_run_without_partition_discovery_stops_listening(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous_execution, "KafkaOffsetReader", lambda *_: None)
+def test_a_run_that_cannot_start_stops_listening(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_run, "inheritable_thread_target", lambda _: lambda function: function)
     system = ExhaustedSystem()
     run = QueryRun(Spark(), run_config(lambda _: None), lambda _: None, system)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        StartingExecution(run, system)._run_once()
+        StartingExecution(run)._run_tasks(2)
     assert system.closed

@@ -11,6 +11,7 @@ from tests.unit.continuous.coordinator_threads import (
     B0,
     LONG_EPOCHS,
     PLAN,
+    START,
     CoordinatorThread,
     deadline_in,
     next_epoch_request,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def test_a_planned_epoch_ends_at_its_end(drivers: Callable[..., CoordinatorThread]) -> None:
     end = {A0: 9, A1: 8, B0: 7}
-    driver = drivers(replace(PLAN, end_offsets=end))
+    driver = drivers(replace(PLAN, prepare=lambda: replace(START, end_offsets=end)))
     channels = [driver.connect(0), driver.connect(1)]
     assert channels[0].wait_for_start(deadline_in()) == StartTask(3, {A0: 5, B0: 7}, {A0: 9, B0: 7})
     assert channels[1].wait_for_start(deadline_in()) == StartTask(3, {A1: 6}, {A1: 8})
@@ -42,7 +43,8 @@ def test_a_planned_epoch_ends_at_its_end(drivers: Callable[..., CoordinatorThrea
 
 
 def test_a_stop_before_the_end_of_a_planned_epoch(drivers: Callable[..., CoordinatorThread]) -> None:
-    driver = drivers(replace(PLAN, end_offsets={A0: 9, A1: 8, B0: 9}), timings=LONG_EPOCHS)
+    start = replace(START, end_offsets={A0: 9, A1: 8, B0: 9})
+    driver = drivers(replace(PLAN, prepare=lambda: start), timings=LONG_EPOCHS)
     channels = driver.start_tasks()
     driver.coordinator.stop()
     assert [next_epoch_request(channel) for channel in channels] == [EpochRequest(3, stop=True)] * 2

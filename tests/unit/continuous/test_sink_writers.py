@@ -13,6 +13,7 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.config.continuous_query import parse_start_options
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo, custom_writer_factory, function_writer_factory
+from pyspark_kafka_direct.continuous.control_messages import StartTask
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriter, OutputConverter, kafka_writer_factory
 from pyspark_kafka_direct.continuous.sink_delivery import max_transaction_seconds
 from pyspark_kafka_direct.errors import ColumnError, OptionError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.row_writer import RowWriter
 
 TASK = TaskInfo("query", "run", 3, (), 7)
+STARTED = StartTask(7, {})
 BATCH = pa.record_batch({"value": pa.array([b"x", b"y"])})
 
 
@@ -57,7 +59,7 @@ class CallableCounter(Counter):
 class TestCustomSinks:
     def test_an_object(self) -> None:
         counter = Counter()
-        sink = custom_writer_factory(counter)(TASK)
+        sink = custom_writer_factory(counter)(TASK, STARTED)
         sink.write(BATCH)
         sink.run_once()
         sink.end_epoch(7, {})
@@ -66,11 +68,11 @@ class TestCustomSinks:
         assert list(sink.descriptors()) == []
 
     def test_an_object_that_can_be_called(self) -> None:
-        custom_writer_factory(CallableCounter())(TASK).close()
+        custom_writer_factory(CallableCounter())(TASK, STARTED).close()
 
     @pytest.mark.parametrize("factory", [Counter, lambda task: Counter(task)], ids=["class", "function"])
     def test_a_factory(self, factory: Any) -> None:
-        sink = custom_writer_factory(factory)(TASK)
+        sink = custom_writer_factory(factory)(TASK, STARTED)
         assert cast("Any", sink)._sink.task is TASK
 
     @pytest.mark.parametrize("value", [None, 3, [], object()], ids=["None", "number", "list", "object"])
@@ -80,11 +82,11 @@ class TestCustomSinks:
 
     def test_the_result_of_a_factory_is_checked(self) -> None:
         with pytest.raises(OptionError, match=r"sink factory returned a builtins.dict, which is not a sink"):
-            custom_writer_factory(lambda _: {})(TASK)  # type: ignore[arg-type, return-value]
+            custom_writer_factory(lambda _: {})(TASK, STARTED)  # type: ignore[arg-type, return-value]
 
     def test_a_function_receives_the_epoch(self) -> None:
         calls: list[Any] = []
-        sink = function_writer_factory(lambda batch, epoch: calls.append((batch, epoch)))(TASK)
+        sink = function_writer_factory(lambda batch, epoch: calls.append((batch, epoch)))(TASK, STARTED)
         sink.write(BATCH)
         sink.end_epoch(7, {})
         sink.write(BATCH)
@@ -98,9 +100,9 @@ class TestCustomSinks:
             custom_writer_factory(Counter()),
             custom_writer_factory(lambda _: Counter(TASK) if local_variable else None),  # type: ignore[arg-type, return-value]
         ):
-            pickle.loads(cloudpickle.dumps(factory))(TASK).write(BATCH)  # type: ignore[no-untyped-call]
+            pickle.loads(cloudpickle.dumps(factory))(TASK, STARTED).write(BATCH)  # type: ignore[no-untyped-call]
         packed = cloudpickle.dumps(function_writer_factory(lambda batch, _: calls.append(batch)))  # type: ignore[no-untyped-call]
-        pickle.loads(packed)(TASK).write(BATCH)
+        pickle.loads(packed)(TASK, STARTED).write(BATCH)
 
 
 class FakeProducer:

@@ -1,0 +1,96 @@
+"""A run is prepared, which fences other drivers, when all its tasks have connected."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.continuous.coordinator_threads import (
+    A0,
+    A1,
+    B0,
+    PLAN,
+    START,
+    TIMINGS,
+    CoordinatorThread,
+    deadline_in,
+    next_epoch_request,
+    report,
+)
+
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.continuous.control_messages import StartTask
+from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.continuous.epoch_coordinator import RunStart
+
+
+class Preparation:
+    """The preparation of a run, which waits until it is released."""
+
+    def __init__(self, start: RunStart | None = START, error: Exception | None = None) -> None:
+        self.began, self.released = threading.Event(), threading.Event()
+        self._start, self._error = start, error
+
+    def __call__(self) -> RunStart | None:
+        self.began.set()
+        assert self.released.wait(20)
+        if self._error is not None:
+            raise self._error
+        return self._start
+
+
+def test_a_run_without_all_tasks_is_not_prepared(drivers: Callable[..., CoordinatorThread]) -> None:
+    prepare = Preparation()
+    driver = drivers(replace(PLAN, prepare=prepare), timings=replace(TIMINGS, start=0.2))
+    driver.connect(0)
+    assert isinstance(driver.failure(), TaskStartTimeoutError)
+    assert not prepare.began.is_set()
+    assert not driver.coordinator.started
+
+
+def test_tasks_receive_what_was_prepared(drivers: Callable[..., CoordinatorThread]) -> None:
+    producers = (ProducerIdAndEpoch(7, 1), ProducerIdAndEpoch(8, 2))
+    start = replace(START, assignment=((A0, A1, B0), ()), producers=producers)
+    driver = drivers(replace(PLAN, prepare=lambda: start))
+    channels = [driver.connect(task) for task in range(2)]
+    first, second = (channel.wait_for_start(deadline_in()) for channel in channels)
+    assert first == StartTask(3, START.offsets, producer=producers[0])
+    assert second == StartTask(3, {}, producer=producers[1])
+    for channel, offsets in zip(channels, (START.offsets, {}), strict=True):
+        report(channel, next_epoch_request(channel).epoch, dict(offsets))
+    assert next_epoch_request(channels[0]).epoch == 3
+
+
+@pytest.mark.parametrize("ends_by", ["nothing to read", "error", "stop"])
+def test_a_run_ends_while_it_is_prepared(drivers: Callable[..., CoordinatorThread], ends_by: str) -> None:
+    error = QueryRunError("not now") if ends_by == "error" else None
+    prepare = Preparation(START if ends_by == "stop" else None, error)
+    driver = drivers(replace(PLAN, prepare=prepare))
+    channels = [driver.connect(task) for task in range(2)]
+    assert prepare.began.wait(20)
+    if ends_by == "stop":
+        driver.coordinator.stop()
+    prepare.released.set()
+    driver.wait()
+    assert (driver.error, driver.result, driver.coordinator.started) == (error, None, False)
+    for channel in channels:
+        with pytest.raises(QueryRunError, match="closed the connection"):
+            channel.wait_for_start(deadline_in())
+
+
+def test_a_lost_task_ends_a_run_when_its_preparation_has_ended(drivers: Callable[..., CoordinatorThread]) -> None:
+    prepare = Preparation()
+    driver = drivers(replace(PLAN, prepare=prepare))
+    channels = [driver.connect(task) for task in range(2)]
+    assert prepare.began.wait(20)
+    channels[1].close()
+    driver._thread.join(0.2)
+    assert driver._thread.is_alive(), "the next run must not prepare itself at the same time"
+    prepare.released.set()
+    assert "was lost" in str(driver.failure())
