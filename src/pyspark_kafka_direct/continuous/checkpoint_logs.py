@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from py4j.protocol import Py4JJavaError
 
@@ -40,34 +40,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFileManager
 
 _METADATA, _OFFSETS, _COMMITS, _STATE = "metadata", "offsets", "commits", "state"
 _RETAIN_CONF: Final = "spark.sql.streaming.minBatchesToRetain"
-
-
-class CheckpointFileManager(Protocol):
-    """Reads and writes the files of a checkpoint. ``CheckpointFiles`` is the implementation."""
-
-    def path(self, name: str) -> str:
-        """Return the full name of a file, for messages."""
-
-    def read(self, name: str) -> str | None:
-        """Return the content of a file, or ``None`` if it does not exist."""
-
-    def exists(self, name: str) -> bool:
-        """Return whether a file or folder exists."""
-
-    def list_names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder."""
-
-    def mkdirs(self, name: str) -> None:
-        """Create a folder and its parents if they do not exist."""
-
-    def create(self, name: str, text: str) -> bool:
-        """Write a new file; return ``False`` if it exists."""
-
-    def delete(self, name: str) -> None:
-        """Delete a file if it exists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointFileManager
+    from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFileManager
 
 FENCING_LOG_FOLDER: Final = "transactions"
 

@@ -9,7 +9,7 @@ whether one of them fails: HDFS guarantees it, while a local disk, and S3 withou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.spark.spark_versions import checkpointing_package
@@ -22,6 +22,31 @@ _FILE_EXISTS: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 OFFSET_LOG_V1: Final = "v1"
 OFFSET_LOG_V2: Final = "v2"
 NO_OFFSET: Final = "-"
+
+
+class CheckpointFileManager(Protocol):
+    """Reads and writes the files of a checkpoint. ``CheckpointFiles`` is the implementation."""
+
+    def path(self, name: str) -> str:
+        """Return the full name of a file, for messages."""
+
+    def read(self, name: str) -> str | None:
+        """Return the content of a file, or ``None`` if it does not exist."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file or folder exists."""
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder."""
+
+    def mkdirs(self, name: str) -> None:
+        """Create a folder and its parents if they do not exist."""
+
+    def create(self, name: str, text: str) -> bool:
+        """Write a new file; return ``False`` if it exists."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it exists."""
 
 
 class CheckpointFiles:
