@@ -102,6 +102,7 @@ class PeerSocket:
         self.process = process
         self.peer: PeerSocket | None = None
         self.closed = False
+        self.sent_all = False  # by shutdown()
         self._peers = peers
         self._received = bytearray()
         self._ended = False  # the other end was closed
@@ -134,12 +135,19 @@ class PeerSocket:
         if self.closed:
             raise OSError(9, "Bad file descriptor")
         peer = self.peer
-        if peer is None or peer.closed:
+        if peer is None or peer.closed or self.sent_all:
             raise BrokenPipeError(32, "Broken pipe")
         rng = self._peers.rng
         size = rng.randrange(1, len(data)) if len(data) > 1 and rng.random() < _PARTIAL_SENDS else len(data)
         self._peers.world.at(self._arrival(), peer.receive, bytes(data[:size]))
         return size
+
+    def shutdown(self, _: int) -> None:
+        """Send nothing any more; the other end notices it, and this one still receives."""
+        if not self.closed and not self.sent_all:
+            self.sent_all = True
+            if self.peer is not None:
+                self._peers.world.at(self._arrival(), self.peer.receive, b"")
 
     def close(self) -> None:
         if not self.closed and not self.process.dead:

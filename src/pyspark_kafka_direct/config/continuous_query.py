@@ -34,7 +34,7 @@ START_DEFAULTS: Final[Mapping[str, object]] = {
     "tasksMax": None,
     "taskStartTimeout": 60,
     "epochTimeout": 60,
-    "epochRequestTimeout": None,
+    "heartbeatTimeout": 10,
     "maxRestarts": 3,
     "restartWindow": 600,
     "discoveryInterval": 10,
@@ -53,7 +53,7 @@ class ContinuousSettings:
     tasks_max: int | None  # None: one task per topic-partition
     task_start_timeout: float  # until all tasks of a run have started
     epoch_timeout: float  # from an epoch request until all tasks have flushed
-    epoch_request_timeout: float  # a task that receives no epoch request for so long assumes that the driver has failed
+    heartbeat_timeout: float  # a task writes for so long after a heartbeat that the driver answered
     max_restarts: int  # within `restart_window`
     restart_window: float
     discovery_interval: float  # of new partitions
@@ -72,30 +72,20 @@ def parse_start_options(parameters: Mapping[str, object], default_checkpoint: st
         name: default if parameters.get(name) is None else parameters[name] for name, default in START_DEFAULTS.items()
     }
     query_name = _parse_string(values, "queryName")
-    interval = _parse_seconds(values, "epochInterval", minimum=0.01)
-    epoch_timeout = _parse_seconds(values, "epochTimeout", minimum=0.1)
     output_mode = values["outputMode"]
     if not isinstance(output_mode, str) or output_mode.lower() not in _OUTPUT_MODES:
         raise OptionError(
             f"outputMode must be append or update, got {output_mode!r}: a continuous query has no result table that it "
             "could write completely"
         )
-    if values["epochRequestTimeout"] is None:
-        epoch_request_timeout = interval + 2 * epoch_timeout
-    else:
-        epoch_request_timeout = _parse_seconds(values, "epochRequestTimeout", minimum=0.1)
-    if epoch_request_timeout < interval:
-        raise OptionError(
-            f"epochRequestTimeout={epoch_request_timeout:g} s must be at least epochInterval={interval:g} s"
-        )
     return ContinuousSettings(
         checkpoint=_parse_checkpoint_location(values, query_name, default_checkpoint),
-        epoch_interval=interval,
+        epoch_interval=_parse_seconds(values, "epochInterval", minimum=0.01),
         name=query_name,
         tasks_max=None if values["tasksMax"] is None else _parse_integer(values, "tasksMax", 1, 100_000),
         task_start_timeout=_parse_seconds(values, "taskStartTimeout", minimum=0.1),
-        epoch_timeout=epoch_timeout,
-        epoch_request_timeout=epoch_request_timeout,
+        epoch_timeout=_parse_seconds(values, "epochTimeout", minimum=0.1),
+        heartbeat_timeout=_parse_seconds(values, "heartbeatTimeout", minimum=0.1),
         max_restarts=_parse_integer(values, "maxRestarts", 0, 1_000_000),
         restart_window=_parse_seconds(values, "restartWindow", minimum=0.001),
         discovery_interval=_parse_seconds(values, "discoveryInterval", minimum=0.01),

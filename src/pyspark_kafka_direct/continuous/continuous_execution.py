@@ -201,7 +201,11 @@ class ContinuousExecution:
         try:
             with self._state.calling_on_stop(run.stop):
                 self._state.set_status("Starting tasks", active=False)
-                run.run()
+                try:
+                    run.run()
+                finally:
+                    self._state.set_status("Waiting for the end of the tasks", active=False)
+                    run.wait_for_tasks(lambda: self._state.stopping)
         finally:
             self._any_run_started = self._any_run_started or run.started
             if self._discovery is not None:
@@ -348,7 +352,7 @@ class ContinuousExecution:
                 function=definition.function,
                 writer_factory=definition.delivery.writer_factory(query_info.id),
                 start_timeout=settings.task_start_timeout,
-                epoch_request_timeout=settings.epoch_request_timeout,
+                heartbeat_timeout=settings.heartbeat_timeout,
             )
 
         return RunConfig(
@@ -356,7 +360,12 @@ class ContinuousExecution:
             tasks=tasks,
             prepare=lambda end_run: self._prepare_run(tasks, end_run),
             coalesces_epochs=definition.delivery.coalesces_epochs,
-            timings=RunTimings(settings.epoch_interval, settings.task_start_timeout, settings.epoch_timeout),
+            timings=RunTimings(
+                settings.epoch_interval,
+                settings.task_start_timeout,
+                settings.epoch_timeout,
+                lease=settings.heartbeat_timeout,
+            ),
             port=settings.control_port,
             create_task_plan=create_task_plan,
         )

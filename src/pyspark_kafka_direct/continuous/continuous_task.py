@@ -1,7 +1,7 @@
 """The long-running task of a continuous query: reads records, writes them to its sink, and ends epochs on request.
 
-One thread with one wait: for the brokers, the driver and the sink. Epoch requests are also checked between batches, so
-a request waits at most for one call of the user's function, and for the sink.
+One thread with one wait: for the brokers, the driver and the sink. (Another one only sends heartbeats.) Epoch requests
+are also checked between batches, so a request waits at most for one call of the user's function, and for the sink.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.continuous.continuous_sink import TaskInfo
 from pyspark_kafka_direct.continuous.control_messages import EpochReport
 from pyspark_kafka_direct.continuous.control_socket import TaskChannel
-from pyspark_kafka_direct.continuous.epoch_coordinator import EPOCH_TIMEOUT_OPTION, START_TIMEOUT_OPTION
+from pyspark_kafka_direct.continuous.epoch_coordinator import START_TIMEOUT_OPTION
+from pyspark_kafka_direct.continuous.task_lease import HEARTBEAT_TIMEOUT_OPTION
 from pyspark_kafka_direct.errors import (
     DataLossError,
     OptionError,
-    QueryRunError,
     TopicNotFoundError,
     TopicRecreatedError,
     TransientBrokerError,
@@ -66,16 +66,15 @@ def run_task(plan: TaskPlan, task: int, attempt: int, pool: ConnectionPool = POO
     """Run a task until the driver ends the run."""
     begin_task()
     deadline = Deadline.after(plan.start_timeout, START_TIMEOUT_OPTION, system=pool.system)
-    with TaskChannel.connect(plan.address, task, attempt, deadline) as channel:
+    with (
+        TaskChannel.connect(plan.address, task, attempt, deadline) as channel,
+        channel.hold_lease(plan.heartbeat_timeout),
+    ):
         try:
-            # The driver prepares the run when all tasks have connected.
-            start_deadline = Deadline.after(
-                plan.start_timeout + plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=pool.system
-            )
-            _run_task_loop(plan, task, channel, channel.wait_for_start(start_deadline), pool)
+            _run_task_loop(plan, task, channel, channel.wait_for_start(), pool)
         except BaseException as error:
             channel.report_failure(
-                error, Deadline.after(plan.epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=pool.system)
+                error, Deadline.after(plan.heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=pool.system)
             )
             raise
     end_task()
@@ -95,7 +94,7 @@ class TaskPlan:
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
     writer_factory: SinkWriterFactory
     start_timeout: float  # seconds
-    epoch_request_timeout: float  # seconds
+    heartbeat_timeout: float  # seconds
 
 
 class RecordPoller(Protocol):
@@ -125,7 +124,7 @@ class TaskLoop:
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None,
         columns: Sequence[str],
         data_loss_handler: DataLossHandler,
-        epoch_request_timeout: float,
+        heartbeat_timeout: float,
         system: System,
         end_offsets: Mapping[TopicPartition, int] = MappingProxyType({}),  # where to stop reading
     ) -> None:
@@ -136,12 +135,12 @@ class TaskLoop:
         self._function = function
         self._columns = list(columns)
         self._data_loss_handler = data_loss_handler
-        self._epoch_request_timeout = epoch_request_timeout
+        self._heartbeat_timeout = heartbeat_timeout
         self._system = system
         self._unprocessed: deque[PolledBatch] = deque()  # polled, but not passed to the function yet
         self._positions = dict(consumer.positions)
         self._written_rows = self._read_rows = self._read_bytes = 0
-        self._last_request_at = self._last_check_at = system.monotonic()
+        self._last_check_at = system.monotonic()
         self._has_stopped = False
 
     def run(self) -> None:
@@ -175,6 +174,7 @@ class TaskLoop:
             rows = rows.select(self._columns)
         result = rows if self._function is None else self._check_result(self._function(rows))
         if result is not None and result.num_rows:
+            self._channel.check_lease()
             self._sink.write(result)
             self._written_rows += result.num_rows
         self._positions[partition] = next_offset
@@ -191,16 +191,11 @@ class TaskLoop:
         )
 
     def _check_sink_and_driver(self) -> None:
+        self._channel.check_lease()
         self._sink.run_once()
         for request in self._channel.receive():
             self._end_epoch(request)
-        self._last_check_at = now = self._system.monotonic()
-        if now > self._last_request_at + self._epoch_request_timeout:
-            raise QueryRunError(
-                f"The query's driver sent no epoch request for {self._epoch_request_timeout:g} s, so this task "
-                "considers it dead and ends. The next run resumes from the last committed epoch. If the driver is "
-                "slow, raise epochRequestTimeout."
-            )
+        self._last_check_at = self._system.monotonic()
 
     def _end_epoch(self, request: EpochRequest) -> None:
         if not self._unprocessed:
@@ -210,6 +205,7 @@ class TaskLoop:
         reset_positions = self._data_loss_handler.take_reset_positions()
         recreated_topic_ids = self._data_loss_handler.take_recreated_topic_ids()
         skipped_offsets = self._data_loss_handler.take_skipped_offsets()
+        self._channel.check_lease()
         if request.stop or not self._end_offsets:  # otherwise the rows so far are a part of an epoch
             self._sink.end_epoch(request.epoch, positions, recreated_topic_ids)
         flush_ms = (self._system.monotonic() - started_at) * 1000
@@ -225,13 +221,12 @@ class TaskLoop:
             skipped_offsets,
         )
         self._channel.report(
-            report, Deadline.after(self._epoch_request_timeout, EPOCH_TIMEOUT_OPTION, system=self._system)
+            report, Deadline.after(self._heartbeat_timeout, HEARTBEAT_TIMEOUT_OPTION, system=self._system)
         )
         if self._read_rows:
             freeze_gc()  # all modules are imported; a full collection would delay records by 20 ms
         self._written_rows = self._read_rows = self._read_bytes = 0
         self._has_stopped = request.stop
-        self._last_request_at = self._system.monotonic()
 
 
 class Seekable(Protocol):
@@ -360,7 +355,7 @@ def _run_task_loop(
             plan.function,
             plan.columns,
             DataLossHandler(consumer, cluster, fail_on_data_loss=plan.fail_on_data_loss),
-            plan.epoch_request_timeout,
+            plan.heartbeat_timeout,
             pool.system,
             start_message.end_offsets,
         ).run()

@@ -4,7 +4,8 @@ A message is one line of JSON with its type and fields, such as ``{"type":"Epoch
 Both sides run the same version of this package, so a missing or unknown field is an error.
 
 After the handshake (see ``message_authentication``), the driver sends ``StartTask``, and one ``EpochRequest`` for each
-epoch, which the task answers with an ``EpochReport``. A task that fails sends ``TaskFailure``.
+epoch, which the task answers with an ``EpochReport``. A task that fails sends ``TaskFailure``. Meanwhile the task sends
+heartbeats, which the driver returns (``task_lease``).
 """
 
 from __future__ import annotations
@@ -77,6 +78,13 @@ class StartTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A task sends it, and the driver returns it."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRequest:
     """Requests the end of an epoch: the task flushes and reports."""
 
@@ -126,6 +134,7 @@ ControlMessage: TypeAlias = (
     | DriverHandshake
     | HandshakeRejected
     | StartTask
+    | Heartbeat
     | EpochRequest
     | EpochReport
     | TaskFailure
@@ -272,6 +281,7 @@ _MESSAGE_TYPES: Final[dict[str, type[ControlMessage]]] = {
         DriverHandshake,
         HandshakeRejected,
         StartTask,
+        Heartbeat,
         EpochRequest,
         EpochReport,
         TaskFailure,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
@@ -14,6 +16,7 @@ from pyspark_kafka_direct.continuous.control_messages import (
     EpochRequest,
     HandshakeChallenge,
     HandshakeRejected,
+    Heartbeat,
     StartTask,
     TaskFailure,
     TaskHandshake,
@@ -26,10 +29,12 @@ from pyspark_kafka_direct.continuous.message_authentication import (
     proofs_equal,
     task_proof,
 )
+from pyspark_kafka_direct.continuous.task_lease import TaskLease
 from pyspark_kafka_direct.errors import QueryRunError, printable
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.config.security_settings import Secret
     from pyspark_kafka_direct.continuous.control_messages import ControlMessage, EpochReport
 
@@ -39,6 +44,7 @@ _RECEIVE_BYTES = 1 << 16
 _MAX_RECEIVE_BYTES_PER_CALL = 1 << 20  # so that one socket does not block the others
 _MAX_FAILURE_REPORT_SECONDS: Final = 5.0
 _RECONNECT_SECONDS: Final = 0.2
+_MAX_WAIT_SECONDS: Final = 60.0
 
 
 class ControlLineError(ValueError):
@@ -107,6 +113,11 @@ class ControlSocket:
                 return
             del self._to_send[:sent_bytes]
 
+    def end(self) -> None:
+        """Send nothing any more; the peer notices it, and its messages can still be received."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -128,11 +139,16 @@ class ControlAddress:
 class TaskChannel:
     """Receives epoch requests and sends reports. Wait for ``fileno``, then call ``receive``."""
 
-    def __init__(self, connection: ControlSocket, driver: str) -> None:
+    def __init__(self, connection: ControlSocket, driver: str, system: System) -> None:
         self._connection = connection
         self._driver = driver
+        self._system = system
         self._received_lines: list[bytes] = []
+        self._messages: list[ControlMessage] = []  # received after the handshake, without heartbeats
         self._session: MessageSession | None = None  # None until the driver is authenticated
+        self._sending = system.condition()  # the thread of the heartbeats sends, too
+        self._handshake_at = 0.0
+        self._lease: TaskLease | None = None
 
     @classmethod
     def connect(cls, address: ControlAddress, task: int, attempt: int, deadline: Deadline) -> TaskChannel:
@@ -142,7 +158,7 @@ class TaskChannel:
         """
         driver = f"the query's driver at {address.host}:{address.port}"
         while True:
-            channel = cls(ControlSocket(_connect(address, driver, deadline)), driver)
+            channel = cls(ControlSocket(_connect(address, driver, deadline)), driver, deadline.system)
             try:
                 is_complete = channel._handshake(address, task, attempt, deadline)
             except BaseException:
@@ -169,21 +185,40 @@ class TaskChannel:
         """Return the descriptor that is readable when a message has arrived."""
         return self._connection.fileno()
 
-    def wait_for_start(self, deadline: Deadline) -> StartTask:
-        """Wait until all tasks have connected."""
-        if not self._wait_for_line(deadline):
-            raise self._disconnected_error()
-        message = self._take_message()
+    def hold_lease(self, seconds: float) -> TaskLease:
+        """Return the lease of this task, which sends heartbeats while it is used as a context manager."""
+        self._lease = TaskLease(lambda number: self._send(Heartbeat(number)), seconds, self._handshake_at, self._system)
+        return self._lease
+
+    def check_lease(self) -> None:
+        """Raise if the driver has not answered a heartbeat for too long, so that it may have started another run."""
+        if self._lease is not None and self._lease.expired:
+            self._read()  # the answer may have arrived while the user's function ran
+            if self._lease.expired:
+                raise self._lease.expired_error()
+
+    def wait_for_start(self) -> StartTask:
+        """Wait until all tasks have connected and the driver has prepared the run."""
+        self._read()
+        while not self._messages:
+            if self._connection.closed_by_peer:
+                raise self._disconnected_error()
+            self.check_lease()
+            expires_at = math.inf if self._lease is None else self._lease.expires_at
+            timeout = min(expires_at - self._system.monotonic(), _MAX_WAIT_SECONDS)
+            self._system.wait_ready((self.fileno(),), (), max(timeout, 0.0))
+            self._read()
+        message = self._messages.pop(0)
         if not isinstance(message, StartTask):
             raise self._unexpected_message_error(message)
         return message
 
     def receive(self) -> list[EpochRequest]:
         """Return the epoch requests that have arrived; raise if the driver has closed the connection."""
-        self._receive_lines()
+        self._read()
         requests = []
-        while self._received_lines:
-            message = self._take_message()
+        messages, self._messages = self._messages, []
+        for message in messages:
             if not isinstance(message, EpochRequest):
                 raise self._unexpected_message_error(message)
             requests.append(message)
@@ -197,7 +232,7 @@ class TaskChannel:
             if deadline.expired:
                 raise self._timeout_error(deadline)
             deadline.system.wait_ready((), (self.fileno(),), deadline.remaining())
-            self._connection.flush()
+            self._flush()
 
     def report_failure(self, error: BaseException, deadline: Deadline) -> None:
         """Report the failure of this task if the driver is still reachable."""
@@ -205,7 +240,7 @@ class TaskChannel:
         self._send(TaskFailure.of(error))
         while self._connection.has_unsent and not report_deadline.expired:
             report_deadline.system.wait_ready((), (self.fileno(),), report_deadline.remaining())
-            self._connection.flush()
+            self._flush()
 
     def close(self) -> None:
         self._connection.close()
@@ -226,6 +261,7 @@ class TaskChannel:
         nonce = deadline.system.nonce()
         handshake = TaskHandshake(address.run, task, attempt, socket.gethostname(), os.getpid(), nonce)
         handshake = replace(handshake, proof=task_proof(address.secret, challenge.nonce, handshake))
+        self._handshake_at = self._system.monotonic()
         self._send(handshake)
         if not self._wait_for_line(deadline):
             return False
@@ -253,6 +289,16 @@ class TaskChannel:
             self._receive_lines()
         return True
 
+    def _read(self) -> None:
+        """Receive messages of the driver, and handle its answers to heartbeats."""
+        self._receive_lines()
+        while self._received_lines:
+            message = self._take_message()
+            if isinstance(message, Heartbeat) and self._lease is not None:
+                self._lease.answered(message.number)
+            else:
+                self._messages.append(message)
+
     def _receive_lines(self) -> None:
         try:
             self._received_lines += self._connection.receive()
@@ -268,7 +314,12 @@ class TaskChannel:
 
     def _send(self, message: ControlMessage) -> None:
         encode = encode_message if self._session is None else self._session.encode
-        self._connection.send(encode(message))
+        with self._sending:
+            self._connection.send(encode(message))
+
+    def _flush(self) -> None:
+        with self._sending:
+            self._connection.flush()
 
     def _invalid_message_error(self, error: ValueError) -> QueryRunError:
         return QueryRunError(f"{self._driver} sent an invalid message ({error}): another program may listen there.")

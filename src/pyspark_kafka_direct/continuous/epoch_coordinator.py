@@ -7,6 +7,7 @@ the tasks end when they notice that. The caller decides whether to restart.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Self
 
@@ -15,11 +16,13 @@ from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.continuous.control_messages import (
     EpochReport,
     EpochRequest,
+    Heartbeat,
     StartTask,
     TaskFailure,
     encode_message,
 )
 from pyspark_kafka_direct.continuous.handshake import HandshakeServer
+from pyspark_kafka_direct.continuous.task_lease import LEASE_MARGIN_SECONDS
 from pyspark_kafka_direct.errors import QueryRunError, TaskStartTimeoutError
 from pyspark_kafka_direct.planning.continuous_epochs import (
     EpochResult,
@@ -86,6 +89,7 @@ class RunTimings:
     start: float = 60.0  # taskStartTimeout: until all tasks have connected
     report: float = 60.0  # epochTimeout: until all tasks have reported; also for the commit
     handshake: float = 10.0  # from a new connection to its handshake
+    lease: float = 10.0  # heartbeatTimeout: a task may write for so long after a heartbeat that was answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +136,15 @@ class EpochCoordinator:
         self._assignment: TaskAssignment = ()
         self._offsets: Mapping[TopicPartition, int] = {}
         self._epoch = 0
+        self._is_fenced = False  # the next run fences the tasks of this one
         self._unreported_tasks: set[int] = set()  # tasks that have not reported the current epoch
         self._reports: list[TaskReport] = []
         self._on_epoch = on_epoch
         self._committer = EpochCommitter(self._signal.set, timings.report, system)
         self.started = False  # all tasks have connected, and were told to read
+        self._answered_at: dict[int, float] = {}  # when the last heartbeat of each task was answered
+        self._is_last_epoch = self._is_disconnected = False
+        self._ended_tasks: set[int] = set()  # tasks that do not write any more
         self._is_stopping = False
         self._abort_error: BaseException | None = None
 
@@ -176,7 +184,7 @@ class EpochCoordinator:
                     committed_offsets, uncommitted_result = uncommitted_result.offsets, None
                 due = next_epoch_request_time(due, self._timings.interval, self._system.monotonic())
         finally:
-            self.close()
+            self.disconnect()
 
     def _prepare(self) -> RunStart | None:
         starts: list[RunStart | None] = []
@@ -186,6 +194,7 @@ class EpochCoordinator:
 
     def _start_tasks(self, start: RunStart) -> None:
         self._assignment, self._offsets, self._epoch = start.assignment, start.offsets, start.epoch
+        self._is_fenced = bool(start.producers)
         for task_index, task in self._tasks.items():
             partitions = start.assignment[task_index]
             task.send(
@@ -227,13 +236,45 @@ class EpochCoordinator:
         self._abort_error = error
         self._signal.set()
 
-    def close(self) -> None:
-        """Close all connections, and wait for the pending commit because the next run starts from it."""
+    def wait_for_tasks(self, is_interrupted: Callable[[], bool]) -> None:
+        """Wait after ``run`` until another run may start: each task has ended, or its lease is over.
+
+        Transactions need no wait, because the next run fences the tasks. ``stop`` wakes this method.
+        """
+        while not is_interrupted() and (until := self._leases_end_at()) > self._system.monotonic():
+            ready = self._system.wait_ready(
+                [self._signal.fileno(), *self._tasks_by_descriptor], [], until - self._system.monotonic()
+            )
+            self._signal.clear()
+            for descriptor in ready & self._tasks_by_descriptor.keys():
+                with suppress(QueryRunError):  # its failure, or its lost connection
+                    self._receive(descriptor, may_disconnect=True)
+                if self._tasks_by_descriptor.get(descriptor) is not None:
+                    task = self._tasks_by_descriptor[descriptor]
+                    if task.connection.closed_by_peer or task.handshake.task in self._ended_tasks:
+                        del self._tasks_by_descriptor[descriptor]
+
+    def _leases_end_at(self) -> float:
+        """Return until when a task of this run may write."""
+        if not self.started or self._is_fenced:
+            return 0.0
+        answered_at = [at for task, at in self._answered_at.items() if task not in self._ended_tasks]
+        return max(answered_at, default=-math.inf) + self._timings.lease + LEASE_MARGIN_SECONDS
+
+    def disconnect(self) -> None:
+        """End all connections, and wait for the pending commit because the next run starts from it."""
+        self._is_disconnected = True
         self._handshake_server.close()
+        for task in self._tasks.values():
+            task.connection.end()
+        self._committer.close()
+
+    def close(self) -> None:
+        """Release all resources. Idempotent."""
+        self.disconnect()
         for task in self._tasks.values():
             task.connection.close()
         self._tasks_by_descriptor.clear()
-        self._committer.close()
         self._signal.close()
 
     def _wait_for_tasks(self) -> bool:
@@ -260,6 +301,7 @@ class EpochCoordinator:
 
     def _end_epoch(self, *, last: bool) -> EpochResult:
         self._reports.clear()
+        self._is_last_epoch = last
         self._unreported_tasks.update(self._tasks)
         request = EpochRequest(self._epoch, last)
         for task in self._tasks.values():
@@ -311,6 +353,7 @@ class EpochCoordinator:
             )
         self._tasks[handshake.task] = task
         self._tasks_by_descriptor[connection.fileno()] = task
+        self._answered_at[handshake.task] = self._system.monotonic()
         connection.send(encode_message(accepted.reply))
 
     def _receive(self, descriptor: int, *, may_disconnect: bool) -> None:
@@ -333,7 +376,15 @@ class EpochCoordinator:
             case EpochReport() as report if self._unreported_tasks:
                 self._unreported_tasks.discard(task_index)
                 self._reports.append(_task_report(task_index, report))
+                if self._is_last_epoch:
+                    self._ended_tasks.add(task_index)
+            case Heartbeat() if self._is_disconnected:
+                pass  # the task has to end
+            case Heartbeat():
+                self._answered_at[task_index] = self._system.monotonic()
+                task.send(message)
             case TaskFailure(cause_class, error_message):
+                self._ended_tasks.add(task_index)  # it has closed its sink
                 raise _task_failed_error(
                     f"Task {task} failed with {cause_class}: {error_message}", task_index, cause_class
                 )

@@ -247,7 +247,7 @@ class ContinuousQueryBuilder:
         tasksMax: int | None = None,  # noqa: N803
         taskStartTimeout: float | str | None = None,  # noqa: N803
         epochTimeout: float | str | None = None,  # noqa: N803
-        epochRequestTimeout: float | str | None = None,  # noqa: N803
+        heartbeatTimeout: float | str | None = None,  # noqa: N803
         maxRestarts: int | None = None,  # noqa: N803
         restartWindow: float | str | None = None,  # noqa: N803
         discoveryInterval: float | str | None = None,  # noqa: N803
@@ -266,8 +266,8 @@ class ContinuousQueryBuilder:
             taskStartTimeout: How long to wait until all tasks have started. Default: 60 seconds.
             epochTimeout: How long tasks may take to flush at the end of an epoch, and how long the checkpoint's file
                 system may take to store it. A function or sink that takes longer is cancelled. Default: 60 seconds.
-            epochRequestTimeout: A task that receives no epoch request for this time considers the driver dead and ends.
-                Default: ``epochInterval`` plus twice ``epochTimeout``.
+            heartbeatTimeout: A task whose heartbeats the driver does not answer for this time writes nothing more, and
+                ends. After a failure the query waits for so long for lost tasks. Default: 10 seconds.
             maxRestarts: How often the query may restart after failures within ``restartWindow``. Default: 3.
             restartWindow: The time over which restarts are counted. Default: 600 seconds.
             discoveryInterval: How often to look for new and deleted partitions. Default: 10 seconds.
@@ -291,7 +291,7 @@ class ContinuousQueryBuilder:
                 "tasksMax": tasksMax,
                 "taskStartTimeout": taskStartTimeout,
                 "epochTimeout": epochTimeout,
-                "epochRequestTimeout": epochRequestTimeout,
+                "heartbeatTimeout": heartbeatTimeout,
                 "maxRestarts": maxRestarts,
                 "restartWindow": restartWindow,
                 "discoveryInterval": discoveryInterval,

@@ -94,7 +94,7 @@ class QueryRun:
             has_completed = result is not None
             return result
         finally:
-            self._coordinator.close()
+            self._coordinator.disconnect()
             if not (has_completed and self._job.wait(_JOB_END_SECONDS)) and not self._job.cancel(_JOB_CANCEL_SECONDS):
                 _log.warning("The Spark job %s did not end within %g s.", self.id, _JOB_CANCEL_SECONDS)
 
@@ -102,8 +102,12 @@ class QueryRun:
         """End the run with a final epoch."""
         self._coordinator.stop()
 
+    def wait_for_tasks(self, is_interrupted: Callable[[], bool]) -> None:
+        """Wait after ``run`` until no task can write any more."""
+        self._coordinator.wait_for_tasks(is_interrupted)
+
     def close(self) -> None:
-        """Stop listening. Needed only if ``run`` was not called."""
+        """Release all resources."""
         self._coordinator.close()
 
 

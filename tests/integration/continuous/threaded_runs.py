@@ -82,7 +82,7 @@ class ThreadedRun:
             "function": None,
             "writer_factory": writer_factory,
             "start_timeout": TIMEOUT,
-            "epoch_request_timeout": TIMEOUT,
+            "heartbeat_timeout": TIMEOUT,
         }
         self.plan = TaskPlan(**(defaults | plan))
         self._tasks = run.tasks
@@ -172,3 +172,5 @@ class ThreadedRun:
             self.coordinator.run()
         except BaseException as error:
             self.error = error
+        finally:
+            self.coordinator.close()

@@ -117,6 +117,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
             "tasksMax": rng.choice((None, 1, 2)),
             "taskStartTimeout": rng.choice((3.0, 10.0)),
             "epochTimeout": epoch_timeout,
+            "heartbeatTimeout": epoch_timeout,
             "maxRestarts": rng.choice((0, 1, 3)),
             "discoveryInterval": rng.choice((0.3, 2.0)),
         },
@@ -222,6 +223,7 @@ class RowSinkFactory:
         self._name = name
 
     def __call__(self, task: TaskInfo) -> RowSink:
+        _histories[self._name].open_sink(task.run_id)
         return RowSink(_histories[self._name], task.run_id)
 
 
@@ -310,6 +312,10 @@ class _QueryHistory:
     def sleep(self, seconds: float) -> None:
         if seconds:
             self._world.current.process.sleep(seconds)
+
+    def open_sink(self, run: str) -> None:
+        job = self._checker.jobs[run]
+        self._checker.jobs[run] = job._replace(committed=self._store.committed_offsets())
 
     def flush(self, rows: list[bytes], run: str) -> None:
         parameters = self._parameters
@@ -517,6 +523,7 @@ class _QueryHistory:
     def _paused(self, process: SimulatedProcess) -> None:
         """Replace a driver that hangs; the old one wakes up later."""
         self._resumed_at = self._world.now + _MAX_PAUSE
+        self._checker.has_suspended_workers |= process.name.startswith("worker")
         if self._drivers and process is self._drivers[-1].process and self._restart_at is None:
             self._restart_at = self._world.now + self._parameters["restart_seconds"]
 

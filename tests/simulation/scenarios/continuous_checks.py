@@ -45,6 +45,7 @@ class OutputChecker:
         self.deliveries: list[Delivery] = []
         self.other_output: list[bytes] = []  # of micro-batch queries
         self.jobs: dict[str, JobStart] = {}  # by run
+        self.has_suspended_workers = False
         self._guarantee: str = parameters["guarantee"]
         self._committed_only: bool = parameters["isolation"] == "read_committed"
         self._drops_rows: bool = parameters["drops_rows"]
@@ -98,6 +99,8 @@ class OutputChecker:
             self._check_order(sources)
         elif self._guarantee == "function":
             self._check_repeated(sources)
+            if not self.has_suspended_workers:
+                self._check_runs_do_not_overlap()
 
     def _check_order(self, sources: Mapping[bytes, _Source]) -> None:
         for index, values in enumerate(self._visible()):
@@ -111,7 +114,7 @@ class OutputChecker:
                 last[key] = version.offset
 
     def _check_repeated(self, sources: Mapping[bytes, _Source]) -> None:
-        """Check that no run writes what was committed before its job started."""
+        """Check that no run writes what was committed before its tasks began to read."""
         for value, run, time in self.deliveries:
             topic, _, partition, version = sources[value]
             job = self.jobs[run]
@@ -119,6 +122,13 @@ class OutputChecker:
                 continue
             if version.offset < job.committed.get((topic, partition), 0):
                 raise ViolationError(f"a run writes a record again that was committed before\n{value!r} at {time}")
+
+    def _check_runs_do_not_overlap(self) -> None:
+        """Check that no task writes when its driver has started the next run."""
+        for value, run, time in self.deliveries:
+            job = self.jobs[run]
+            if any(job.driver == each.driver and job.time < each.time < time for each in self.jobs.values()):
+                raise ViolationError(f"a task of an earlier run writes at {time} beside the next run\n{value!r}")
 
     def _visible(self) -> list[list[bytes | None]]:
         partitions = sorted(index for name, _, index in self._oracle.truths if name == OUTPUT)

@@ -40,7 +40,7 @@ class SparkJobError(Exception):
 
 
 class JobStart(NamedTuple):
-    """What was committed when a job started."""
+    """When a job started, and what was committed when its tasks began to read."""
 
     driver: int
     time: float

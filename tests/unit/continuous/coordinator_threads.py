@@ -65,6 +65,7 @@ class CoordinatorThread:
         self.epochs: list[EpochResult] = []  # passed to the committer
         self.error: BaseException | None = None
         self.result: EpochResult | None = None
+        self.waits_for_tasks = False  # as a query does before it restarts
         self._on_epoch = on_epoch
         self._channels: list[TaskChannel] = []
         self._clock = AdvancingSystem()
@@ -80,7 +81,7 @@ class CoordinatorThread:
     def start_tasks(self) -> list[TaskChannel]:
         channels = [self.connect(task) for task in range(2)]
         for channel in channels:
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
         return channels
 
     def stall(self, seconds: float) -> None:
@@ -124,6 +125,9 @@ class CoordinatorThread:
             self.result = self.coordinator.run()
         except BaseException as error:
             self.error = error
+        finally:
+            self.coordinator.wait_for_tasks(lambda: not self.waits_for_tasks)
+            self.coordinator.close()
 
 
 def next_epoch_request(channel: TaskChannel) -> EpochRequest:

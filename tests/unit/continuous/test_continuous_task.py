@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -41,6 +42,7 @@ class FakeTaskEnvironment(RealSystem):
         self.polls = deque(polls)  # results of poll(), or functions that return them or raise
         self.epoch_requests = dict(epoch_requests or {})  # by the number of the call of receive()
         self.receive_calls = 0
+        self.lease_expires_at = math.inf
         self.calls: list[Any] = []  # of sink, data loss handler and driver
         self.waited_for: Collection[int] = ()
         self.positions: dict[TopicPartition, int] = dict.fromkeys((ONE, TWO, THREE), 0)
@@ -74,6 +76,10 @@ class FakeTaskEnvironment(RealSystem):
         if request is None and not self.polls and not self.epoch_requests:
             request = STOP
         return [] if request is None else [request]
+
+    def check_lease(self) -> None:
+        if self.now >= self.lease_expires_at:
+            raise QueryRunError("the lease is over")
 
     def report(self, report: EpochReport, deadline: Deadline) -> None:
         assert deadline.system is self
@@ -122,11 +128,11 @@ class FakeTaskEnvironment(RealSystem):
         self,
         function: Callable[[pa.RecordBatch], Any] | None = None,
         columns: Collection[str] = ("value",),
-        epoch_request_timeout: float = 60.0,
+        heartbeat_timeout: float = 60.0,
         end_offsets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         channel, data_loss_handler = cast("TaskChannel", self), cast("DataLossHandler", self)
-        settings = (tuple(columns), data_loss_handler, epoch_request_timeout, self, end_offsets or {})
+        settings = (tuple(columns), data_loss_handler, heartbeat_timeout, self, end_offsets or {})
         TaskLoop(self, channel, self, function, *settings).run()
 
     @property
@@ -282,17 +288,32 @@ def test_a_request_after_a_loss_reports_the_new_position() -> None:
     assert environment.reports[0].offsets == {ONE: 3, TWO: 1, THREE: 0}
 
 
-def test_missing_epoch_requests() -> None:
+def test_a_task_without_a_lease_writes_nothing() -> None:
+    environment = FakeTaskEnvironment([polled(ONE, 0)], epoch_requests={1: STOP})
+    environment.lease_expires_at = 105.0
+    with pytest.raises(QueryRunError, match="the lease is over"):
+        environment.run_loop(function=slow_function(environment, 6))
+    assert not [each for each in environment.calls if isinstance(each, pa.RecordBatch | EpochReport)]
+
+
+def test_a_task_without_a_lease_does_not_flush() -> None:
+    environment = FakeTaskEnvironment([polled(ONE, 0)], epoch_requests={1: STOP})
+
+    def run_once() -> None:
+        environment.lease_expires_at = environment.now
+
+    environment.run_once = run_once  # type: ignore[method-assign]
+    with pytest.raises(QueryRunError, match="the lease is over"):
+        environment.run_loop()
+    assert environment.reports == []
+
+
+def test_an_idle_task_ends_with_its_lease() -> None:
     environment = FakeTaskEnvironment(epoch_requests={10_000: STOP})
-    with pytest.raises(QueryRunError, match="The query's driver sent no epoch request for 5 s"):
-        environment.run_loop(epoch_request_timeout=5)
+    environment.lease_expires_at = 105.0
+    with pytest.raises(QueryRunError, match="the lease is over"):
+        environment.run_loop()
     assert environment.now == pytest.approx(105.1, abs=0.15)
-
-
-def test_a_request_that_waited_for_a_slow_function_counts() -> None:
-    environment = FakeTaskEnvironment([polled(ONE, 0)], epoch_requests={1: EpochRequest(4, stop=False), 2: STOP})
-    environment.run_loop(function=slow_function(environment, 600), epoch_request_timeout=5)
-    assert [each.epoch for each in environment.reports] == [4, 9]
 
 
 @pytest.mark.parametrize("result", [3, "rows", [], pa.table({"value": ["x"]})], ids=["number", "text", "list", "table"])

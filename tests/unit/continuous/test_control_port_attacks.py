@@ -269,7 +269,7 @@ class TestThirdPartyOnTheConnection:
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             other = driver.connect(1)
             for task in (channel, other):
-                task.wait_for_start(deadline_in())
+                task.wait_for_start()
                 next_epoch_request(task)
             report(other, 3, {A1: 6})
             interceptor.send("driver", encode_message(EpochReport(3, {A0: 1_000, B0: 1_000}, 0, 0, 0)))
@@ -295,7 +295,7 @@ class TestThirdPartyOnTheConnection:
         driver = drivers(timings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
             interceptor.send("task", encode_message(EpochRequest(3, stop=True)))
             with pytest.raises(QueryRunError, match="sent an invalid message"):
                 next_epoch_request(channel)
@@ -304,7 +304,7 @@ class TestThirdPartyOnTheConnection:
         driver = drivers(timings=replace(TIMINGS, interval=0.5))
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
             assert next_epoch_request(channel).epoch == 3
             interceptor.send("task", interceptor.lines["task"][-1])
             with pytest.raises(QueryRunError, match="sent an invalid message"):
@@ -316,7 +316,7 @@ class TestThirdPartyOnTheConnection:
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             other = driver.connect(1)
             for task in (channel, other):
-                task.wait_for_start(deadline_in())
+                task.wait_for_start()
                 assert next_epoch_request(task).epoch == 3
             report(channel, 3, {A0: 5, B0: 7})
             report(other, 3, {A1: 6})
@@ -331,7 +331,7 @@ class TestThirdPartyOnTheConnection:
         driver = drivers(timings=LONG_EPOCHS)
         with Interceptor(driver) as interceptor, interceptor.connect(0) as channel:
             driver.connect(1)
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
             interceptor.send("driver", interceptor.lines["task"][-1])
             assert "sent an invalid message (its authentication code is wrong" in str(driver.failure())
 

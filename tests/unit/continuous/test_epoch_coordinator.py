@@ -55,8 +55,8 @@ class TestCompleteRuns:
     def test_from_handshake_to_stop(self, drivers: Callable[..., CoordinatorThread]) -> None:
         driver = drivers()
         channels = [driver.connect(1), driver.connect(0)]
-        assert channels[0].wait_for_start(deadline_in()) == StartTask(3, {A1: 6})
-        assert channels[1].wait_for_start(deadline_in()) == StartTask(3, {A0: 5, B0: 7})
+        assert channels[0].wait_for_start() == StartTask(3, {A1: 6})
+        assert channels[1].wait_for_start() == StartTask(3, {A0: 5, B0: 7})
         for epoch in (3, 4):
             assert [next_epoch_request(channel) for channel in channels] == [EpochRequest(epoch, stop=False)] * 2
             report(channels[0], epoch, {A1: 10 * epoch})
@@ -94,7 +94,7 @@ class TestCompleteRuns:
         driver.wait()
         assert (driver.result, driver.error, driver.epochs) == (None, None, [])
         with pytest.raises(QueryRunError, match="closed the connection"):
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
 
     def test_the_next_epoch_runs_while_the_last_one_is_committed(
         self, drivers: Callable[..., CoordinatorThread]
@@ -298,7 +298,7 @@ class TestFailures:
         channel = driver.connect(0)
         SYSTEM.wait_ready([channel.fileno()], [], 20)
         assert driver.coordinator._tasks[0].connection.has_unsent
-        assert len(channel.wait_for_start(deadline_in()).offsets) == len(partitions)
+        assert len(channel.wait_for_start().offsets) == len(partitions)
 
     def test_an_unrequested_report(self, drivers: Callable[..., CoordinatorThread]) -> None:
         driver = drivers(timings=LONG_EPOCHS)
@@ -376,7 +376,7 @@ class TestHandshakes:
         assert ("attempt 1" if attempt else "a second time") in str(error)
         assert error.task_index == 1
         with pytest.raises(QueryRunError, match="closed the connection"):
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
 
     def test_a_second_attempt_fails_when_all_tasks_have_connected(
         self, drivers: Callable[..., CoordinatorThread]

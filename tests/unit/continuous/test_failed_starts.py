@@ -96,6 +96,7 @@ def test_a_run_does_not_wait_for_a_job_that_was_not_submitted(monkeypatch: pytes
     run = QueryRun(spark, run_config(lambda _: None), lambda _: None, system)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run.run()
+    run.close()
     assert spark.cancelled == []
     assert system.closed
 
@@ -113,7 +114,9 @@ class StartingExecution(continuous_execution.ContinuousExecution):
     def __init__(self, run: QueryRun) -> None:
         self._run_to_start = run
         self._any_run_started = False
-        self._state: Any = SimpleNamespace(set_status=lambda *_, **__: None, calling_on_stop=lambda _: nullcontext())
+        self._state: Any = SimpleNamespace(
+            set_status=lambda *_, **__: None, calling_on_stop=lambda _: nullcontext(), stopping=False
+        )
 
     def _create_run(self, _: int) -> QueryRun:
         return self._run_to_start

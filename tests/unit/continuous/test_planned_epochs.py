@@ -13,7 +13,6 @@ from tests.unit.continuous.coordinator_threads import (
     PLAN,
     START,
     CoordinatorThread,
-    deadline_in,
     next_epoch_request,
     report,
 )
@@ -28,8 +27,8 @@ def test_a_planned_epoch_ends_at_its_end(drivers: Callable[..., CoordinatorThrea
     end = {A0: 9, A1: 8, B0: 7}
     driver = drivers(replace(PLAN, prepare=lambda: replace(START, end_offsets=end)))
     channels = [driver.connect(0), driver.connect(1)]
-    assert channels[0].wait_for_start(deadline_in()) == StartTask(3, {A0: 5, B0: 7}, {A0: 9, B0: 7})
-    assert channels[1].wait_for_start(deadline_in()) == StartTask(3, {A1: 6}, {A1: 8})
+    assert channels[0].wait_for_start() == StartTask(3, {A0: 5, B0: 7}, {A0: 9, B0: 7})
+    assert channels[1].wait_for_start() == StartTask(3, {A1: 6}, {A1: 8})
     for offset in (6, 9):
         assert [next_epoch_request(channel) for channel in channels] == [EpochRequest(3, stop=False)] * 2
         report(channels[0], 3, {A0: offset, B0: 7})

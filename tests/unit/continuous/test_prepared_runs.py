@@ -15,7 +15,6 @@ from tests.unit.continuous.coordinator_threads import (
     START,
     TIMINGS,
     CoordinatorThread,
-    deadline_in,
     next_epoch_request,
     report,
 )
@@ -59,7 +58,7 @@ def test_tasks_receive_what_was_prepared(drivers: Callable[..., CoordinatorThrea
     start = replace(START, assignment=((A0, A1, B0), ()), producers=producers)
     driver = drivers(replace(PLAN, prepare=lambda: start))
     channels = [driver.connect(task) for task in range(2)]
-    first, second = (channel.wait_for_start(deadline_in()) for channel in channels)
+    first, second = (channel.wait_for_start() for channel in channels)
     assert first == StartTask(3, START.offsets, producer=producers[0])
     assert second == StartTask(3, {}, producer=producers[1])
     for channel, offsets in zip(channels, (START.offsets, {}), strict=True):
@@ -81,7 +80,7 @@ def test_a_run_ends_while_it_is_prepared(drivers: Callable[..., CoordinatorThrea
     assert (driver.error, driver.result, driver.coordinator.started) == (error, None, False)
     for channel in channels:
         with pytest.raises(QueryRunError, match="closed the connection"):
-            channel.wait_for_start(deadline_in())
+            channel.wait_for_start()
 
 
 def test_a_lost_task_ends_a_run_when_its_preparation_has_ended(drivers: Callable[..., CoordinatorThread]) -> None:

@@ -1,0 +1,76 @@
+"""How long a task may write: its lease runs from sending the last heartbeat that the driver answered.
+
+The driver starts another run when each task has ended, or its lease is over (``EpochCoordinator.wait_for_tasks``). The
+driver counts from its response, which is later, so both sides need no common clock. A process that is suspended between
+the check of its lease and a write can still write.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self
+
+from pyspark_kafka_direct.errors import QueryRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.client.system import System
+
+HEARTBEAT_TIMEOUT_OPTION: Final = "heartbeatTimeout"
+LEASE_MARGIN_SECONDS: Final = 1.0  # for a write that was checked just before the lease ended
+
+_HEARTBEATS_PER_LEASE: Final = 3
+
+
+class TaskLease:
+    """The lease of one task. A thread of its own sends heartbeats, also while the user's function runs."""
+
+    def __init__(self, send: Callable[[int], None], seconds: float, started_at: float, system: System) -> None:
+        self._send = send
+        self._seconds = seconds
+        self._system = system
+        self._sent: deque[tuple[int, float]] = deque()  # numbers and times of unanswered heartbeats
+        self._changed = system.condition()
+        self._closed = False
+        self.expires_at = started_at + seconds
+
+    def __enter__(self) -> Self:
+        self._system.start_thread(self._run, "pyspark-kafka-direct-heartbeat")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def expired(self) -> bool:
+        """Whether the task may not write, by the answers that were received."""
+        return self._system.monotonic() >= self.expires_at
+
+    def answered(self, number: int) -> None:
+        """Extend the lease: the driver has answered a heartbeat."""
+        while self._sent and self._sent[0][0] <= number:
+            sent_number, sent_at = self._sent.popleft()
+            if sent_number == number:
+                self.expires_at = sent_at + self._seconds
+
+    def expired_error(self) -> QueryRunError:
+        """Return the error of a task whose lease is over."""
+        return QueryRunError(
+            f"The query's driver did not answer a heartbeat for {self._seconds:g} s, so this task may not write any "
+            "more, and ends. The next run resumes from the last committed epoch. If the driver is slow, raise "
+            f"{HEARTBEAT_TIMEOUT_OPTION}."
+        )
+
+    def _run(self) -> None:
+        number = 0
+        while not self._closed:
+            number += 1
+            self._sent.append((number, self._system.monotonic()))
+            self._send(number)
+            next_at = self._system.monotonic() + self._seconds / _HEARTBEATS_PER_LEASE
+            with self._changed:
+                while not self._closed and (remaining := next_at - self._system.monotonic()) > 0:
+                    self._system.wait(self._changed, remaining)

@@ -1,0 +1,128 @@
+"""A task writes only while its lease lasts, and the driver waits for that before it starts another run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.waiting import wait_until
+from tests.unit.continuous.coordinator_threads import (
+    LONG_EPOCHS,
+    PLAN,
+    START,
+    CoordinatorThread,
+    deadline_in,
+)
+
+from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
+from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.continuous.task_lease import TaskLease
+from pyspark_kafka_direct.errors import QueryRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.continuous.control_socket import TaskChannel
+
+LEASES = replace(LONG_EPOCHS, lease=30)
+
+
+def test_a_lease_runs_from_sending_the_last_heartbeat_that_was_answered() -> None:
+    lease = TaskLease(lambda _: None, 10, 100.0, SYSTEM)
+    lease._sent.extend([(1, 101.0), (2, 104.0), (3, 107.0)])
+    assert lease.expires_at == 110.0
+    lease.answered(2)
+    assert lease.expires_at == 114.0
+    lease.answered(1)
+    lease.answered(7)
+    assert lease.expires_at == 114.0
+
+
+def test_the_driver_answers_heartbeats_while_the_task_is_busy(drivers: Callable[..., CoordinatorThread]) -> None:
+    driver = drivers(timings=LEASES)
+    channels = driver.start_tasks()
+    with channels[0].hold_lease(0.3) as lease:
+        until = time.monotonic() + 20
+        while SYSTEM.monotonic() < lease.expires_at + 0.3 and time.monotonic() < until:
+            time.sleep(0.01)  # the user's function
+        assert lease.expired
+        channels[0].check_lease()
+        assert not lease.expired
+
+
+def test_an_unanswered_task_ends(drivers: Callable[..., CoordinatorThread]) -> None:
+    driver = drivers()
+    channel = driver.connect(0)  # the other task does not connect
+    with channel.hold_lease(0.2) as lease:
+        driver.coordinator._handle_message = lambda *_: None  # type: ignore[method-assign]
+        with pytest.raises(QueryRunError, match=r"did not answer a heartbeat for 0\.2 s, .* raise heartbeatTimeout"):
+            channel.wait_for_start()
+        assert lease.expired
+
+
+def fail(driver: CoordinatorThread, channel: TaskChannel) -> None:
+    """Let a task fail; the run ends."""
+    channel.report_failure(ValueError("on purpose"), deadline_in())
+    wait_until(lambda: driver.coordinator._is_disconnected, "the end of the run", 20)
+
+
+def test_a_run_does_not_wait_for_tasks_that_have_ended(drivers: Callable[..., CoordinatorThread]) -> None:
+    driver = drivers(timings=LEASES)
+    driver.waits_for_tasks = True
+    channels = driver.start_tasks()
+    fail(driver, channels[0])
+    assert driver._thread.is_alive()
+    with pytest.raises(QueryRunError, match="closed the connection"):
+        channels[1].receive()
+    channels[1].report_failure(ValueError("the run has ended"), deadline_in())
+    assert "on purpose" in str(driver.failure())
+
+
+@pytest.mark.parametrize("loses_connection", [False, True])
+def test_a_run_waits_until_the_lease_of_a_lost_task_is_over(
+    drivers: Callable[..., CoordinatorThread], loses_connection: bool
+) -> None:
+    driver = drivers(timings=LEASES)
+    driver.waits_for_tasks = True
+    channels = driver.start_tasks()
+    if loses_connection:
+        channels[1].close()
+    fail(driver, channels[0])
+    for seconds in (20, 10):
+        driver.advance(seconds)
+        driver._thread.join(0.1)
+        assert driver._thread.is_alive(), "the task may still write"
+    driver.advance(1)
+    driver.failure()
+
+
+def test_heartbeats_after_the_end_of_a_run_are_not_answered(drivers: Callable[..., CoordinatorThread]) -> None:
+    driver = drivers(timings=LEASES)
+    driver.waits_for_tasks = True
+    channels = driver.start_tasks()
+    fail(driver, channels[0])
+    driver.advance(20)
+    with channels[1].hold_lease(0.01):
+        driver._thread.join(0.2)
+    driver.advance(11)
+    driver.failure()
+
+
+def test_a_run_does_not_wait_for_tasks_that_are_fenced(drivers: Callable[..., CoordinatorThread]) -> None:
+    start = replace(START, producers=(ProducerIdAndEpoch(1, 1), ProducerIdAndEpoch(2, 1)))
+    driver = drivers(replace(PLAN, prepare=lambda: start), timings=LEASES)
+    driver.waits_for_tasks = True
+    channels = driver.start_tasks()
+    channels[0].report_failure(ValueError("on purpose"), deadline_in())
+    driver.failure()
+
+
+def test_a_stop_interrupts_the_wait(drivers: Callable[..., CoordinatorThread]) -> None:
+    driver = drivers(timings=LEASES)
+    driver.waits_for_tasks = True
+    fail(driver, driver.start_tasks()[0])
+    driver.waits_for_tasks = False
+    driver.coordinator.stop()
+    driver.failure()
