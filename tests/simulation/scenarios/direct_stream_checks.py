@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.record_truth import RecordTruth, Version
     from tests.simulation.scenarios.spark_tasks import TaskRead
 
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 Key = tuple[int, int]
 """Of a result: the life, or 0 where a batch replaces those of earlier lives, and the batch time."""
@@ -102,6 +102,15 @@ class ResultChecker:
         for tp, offset in offsets.items():
             if committed.get((tp.topic, tp.partition)) != offset and not self._truth.has_lost(tp.topic, None, math.inf):
                 raise ViolationError(f"{group} has {committed} after a commit of {offset} for {tp}")
+
+    def check_committed(self, stream: int, ranges: Sequence[OffsetRange]) -> None:
+        """Check that a group has the ends of ranges whose commit was reported as successful, or later offsets."""
+        group = self._parameters["streams"][stream]["group"]
+        committed = committed_offsets(self._cluster, group)
+        for each in ranges:
+            partition = (each.topic, each.partition)
+            if committed.get(partition, 0) < each.until_offset and not self._truth.has_lost(each.topic, None, math.inf):
+                raise ViolationError(f"{group} has {committed} after a commit of {each}")
 
     def check_last_commits(self, expected: Sequence[Mapping[TopicAndIndex, int]]) -> None:
         """Check that the groups have the offsets that the last life, which had no faults, committed last."""

@@ -78,8 +78,10 @@ class Observer:
         """Store results; return what is to be committed, by stream and call."""
         raise NotImplementedError
 
-    def committed(self, stream: int, ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, int]) -> None:
-        """A commit of ranges was reported as successful, with these offsets."""
+    def committed(
+        self, stream: int, ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """A commit of ranges was reported as successful, with these offsets; None: of commitSync."""
 
     def delay(self, life: DirectStreamLife, place: str) -> float:
         """Return how many seconds a function of the user takes."""
@@ -354,6 +356,7 @@ class DirectStreamLife:
         reference = DirectStreamReference(self.streams[stream].stream_id)
         if sync:
             reference.commitSync(ranges)
+            self._observer.committed(stream, ranges, None)
         else:
             self.commit_calls += 1
             reference.commitAsync(ranges, partial(self._on_commit, stream, ranges))

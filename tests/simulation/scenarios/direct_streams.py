@@ -151,6 +151,7 @@ class _ApplicationHistory(Observer):
         self._finished_spans: list[dict[TopicAndIndex, list[tuple[int, int]]]] = []  # of the life, by stream
         self._last_commits: list[dict[TopicAndIndex, int]] = []  # of the life, by stream
         self._own_commits: list[dict[TopicAndIndex, set[int]]] = [{} for _ in parameters["streams"]]
+        self._new_partitions: list[tuple[int, TopicAndIndex]] = []  # that the generation has found
         self._passed: dict[tuple[int, str], int] = {}
         self._generations: dict[int, int] = {}
         self._violations: list[Exception] = []
@@ -310,7 +311,9 @@ class _ApplicationHistory(Observer):
         self._checker.check_start(stream, dict(new), {}, {**self._before[stream], **now}, self._world.now, added=True)
         starts = self._epochs[-1].starts[stream]
         for partition, offset in new:
-            starts.setdefault(partition, offset)
+            if partition not in starts:
+                starts[partition] = offset
+                self._new_partitions.append((stream, partition))
             self._first_starts[stream].setdefault(partition, offset)
             self._lineage.streams[stream].generations.setdefault(
                 partition[0], self._generation_of(life, stream, partition[0])
@@ -320,6 +323,10 @@ class _ApplicationHistory(Observer):
 
     def generation_ended(self, life: DirectStreamLife, time_ms: int, *, succeeded: bool) -> None:
         self._generations[life.number] = self._generations.get(life.number, 0) + 1
+        for stream, partition in self._new_partitions if not succeeded else ():
+            # The next generation decides again where the partition starts, perhaps in another life.
+            self._epochs[-1].starts[stream].pop(partition, None)
+        self._new_partitions.clear()
         self._lineage.end_generation(time_ms, succeeded=succeeded)
 
     def lineage(self) -> Lineage:
@@ -404,8 +411,14 @@ class _ApplicationHistory(Observer):
             return [[each] for each in committed]
         return [committed[::-1] if order == "newest first" else committed]
 
-    def committed(self, stream: int, ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, int]) -> None:
+    def committed(
+        self, stream: int, ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, int] | None
+    ) -> None:
         try:
+            if offsets is None:
+                if not self._may_reorder_commits:
+                    self._checker.check_committed(stream, ranges)
+                return
             for each in ranges:
                 if offsets[each.topic_partition] < each.until_offset:
                     raise ViolationError(f"{each} is committed by {offsets}")

@@ -238,8 +238,8 @@ class SinkChecker:
         )
 
     def _promises(self, report: Report, generation: int) -> bool:
-        """Return whether a report says that this topic generation is read from its start, and that was logged."""
-        found = re.search(r"its id was \S+ and is (\S+) now", report.text)
+        """Return whether a planner reports that this topic generation is read from its start, and has logged that."""
+        found = re.search(r"its id was \S+ and is (\S+) now; .* the new topic is read from its start", report.text)
         if found is None or report.is_error or self._cluster.generations_by_id.get(UUID(found[1])) != generation:
             return False
         return any(logged.run == report.run and logged.time >= report.time for logged in self._checkpoint.offsets)

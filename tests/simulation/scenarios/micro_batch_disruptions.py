@@ -60,23 +60,22 @@ def _change_after_a_crash(
 def _crash_after_a_change(
     rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
 ) -> Disruption:
-    """The batch that finds a recreated topic is delayed, or its driver dies."""
-    at = round(1.0 + rng.random(), 3)
+    """The driver dies in the batch that finds a recreated topic, or that batch could wait for more records."""
+    at = round(2.0 + rng.random(), 3)
     runs[0]["triggers"] = 24
-    topic = rng.choice(tuple(partitions))
+    is_delayed = rng.random() < 0.4
+    topic = next(iter(partitions)) if is_delayed else rng.choice(tuple(partitions))
     event = Event("recreate_topic", at=at, args={"topic": topic, "partitions": partitions[topic], "seconds": 0.0})
-    appends = [_append(rng, number, at + 0.1, records=40) for number in range(4)]
     if rng.random() < 0.7:
         _set_options(runs, _SKIP_LOSS)
-    if rng.random() < 0.4:
-        limits = {
-            "minOffsetsPerTrigger": "20",
-            "maxOffsetsPerTrigger": "50",
-            "maxTriggerDelay": rng.choice(("1s", "5s")),
-        }
-        _set_options(runs, limits)
-        return Disruption([event], appends)
-    return Disruption([event], appends, [_crash(rng, run=0, after=at)])
+    if not is_delayed:
+        appends = [_append(rng, number, at + 0.1, records=40) for number in range(4)]
+        return Disruption([event], appends, [_crash(rng, run=0, after=at)])
+    delay = rng.choice(("5s", "20s"))
+    _set_options(runs, {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "50", "maxTriggerDelay": delay})
+    # Some records of other partitions, with an empty position, are not enough for a batch.
+    few = [_append(rng, number, at + 0.02, records=2) for number in (1, 2)]
+    return Disruption([event], [_append(rng, 0, 0.0, records=20), *few, _append(rng, 0, at + 0.4, records=40)])
 
 
 def _change_selection(rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]) -> Disruption:
