@@ -32,8 +32,9 @@ def _unfenced_tasks() -> Sequence[Patch]:
     from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 
     def append(original: Any) -> Any:
-        def changed(self: Any, cluster: Any, prefix: str, tasks: int) -> Any:
-            return replace(original(self, cluster, prefix, tasks), tasks=tasks)
+        def changed(self: Any, cluster: Any = None, prefix: Any = None, tasks: int = 0) -> Any:
+            entry = original(self, cluster, prefix, tasks)
+            return entry if prefix is None else replace(entry, tasks=tasks)
 
         return changed
 

@@ -63,13 +63,14 @@ def _next_epoch_for_retries() -> Sequence[Patch]:
 def _unconfirmed_commit() -> Sequence[Patch]:
     from pyspark_kafka_direct.client.transaction_coordinator import _EndTxnCall
     from pyspark_kafka_direct.errors import TransientBrokerError
+    from pyspark_kafka_direct.protocol.messages import END_TXN
 
     def call(original: Any) -> Any:
         def changed(self: Any, connection: Any, limit: Any) -> Any:
             try:
                 return original(self, connection, limit)
             except TransientBrokerError:
-                return self._producer._replace(epoch=self._producer.epoch + (self._api.max_version >= 5))
+                return self._producer._replace(epoch=self._producer.epoch + (self._api is END_TXN))
 
         return changed
 

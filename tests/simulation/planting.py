@@ -36,6 +36,7 @@ MODULES: Final = (
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1
+_MISFITS: Final = ("TypeError", "AttributeError", "NameError")
 
 
 class Patch(NamedTuple):
@@ -127,6 +128,8 @@ def search(bug: PlantedBug, seeds: int) -> Found:
             failure = run_history(history).failure
         if failure is None or expected_failure(bug.scenario, failure.kind) is not None:
             continue
+        if any(f": {name}: " in failure.kind for name in _MISFITS):
+            return Found(None, f"the bug does not fit the package any more: {failure.message}")
         if run_history(history).failure is None:  # without the bug the history passes
             return Found(seed - _FIRST_SEED + 1, f"{failure.kind}")
     return Found(None, "not found")

@@ -47,6 +47,9 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     events = draw_reader_events(
         rng, partitions, groups, seconds=seconds, long=long, coordinator_kinds=_COORDINATOR_EVENTS
     )
+    if groups and rng.random() < 0.1:  # no commit succeeds while another application uses the group
+        joined = {"group": rng.choice(groups), "seconds": seconds}
+        events = (Event("join_group", at=round(0.5 * seconds * rng.random(), 3), args=joined),)
     if has_outdated_broker:
         if rng.random() < 0.5:
             events = ()  # no other fault explains what an outdated broker has caused
