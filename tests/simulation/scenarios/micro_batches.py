@@ -217,6 +217,7 @@ class _QueryHistory:
             handler.reports,
             look_seconds=_LONG_LOOK if kinds & _LAGGING else _LOOK,
             may_hide_partitions=bool(kinds & _OUTDATED and kinds & _UNREACHABLE),
+            may_deny_topics="deny_topic" in kinds,
         )
         self._writer = RecordWriter(self._environment, list(plan.parameters["partitions"]))
         self._crashes = [dict(each) for each in plan.parameters["crash_list"][: plan.parameters["crashes"]]]
