@@ -33,6 +33,7 @@ from tests.simulation.scenarios.direct_stream_lineage import Lineage, spans_of
 from tests.simulation.scenarios.direct_stream_options import draw_plan, kafka_params
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
+from tests.simulation.scenarios.spark_tasks import TaskLostError
 from tests.simulation.scenarios.streaming_stand_in import CheckpointStore
 
 from pyspark_kafka_direct.errors import (
@@ -472,7 +473,7 @@ class _ApplicationHistory(Observer):
                     raise ViolationError(f"a {kind} fails though no fault is left: {error!r}") from error
             case KafkaDirectError() if "The stream was stopped" in str(error) and life.is_stopping:
                 pass
-            case RuntimeError() if "lost its executor" in str(error):
+            case TaskLostError():
                 pass
             case _:
                 raise error
