@@ -65,15 +65,8 @@ class ResultChecker:
     """Checks the promises of direct streams; each broken one is a ``ViolationError``."""
 
     def __init__(
-        self,
-        parameters: Mapping[str, Any],
-        truth: RecordTruth,
-        oracle: Oracle,
-        cluster: SimulatedCluster,
-        *,
-        may_miss_witnesses: bool,
+        self, parameters: Mapping[str, Any], truth: RecordTruth, oracle: Oracle, cluster: SimulatedCluster
     ) -> None:
-        self._may_miss_witnesses = may_miss_witnesses  # the brokers that know of a new leader may not respond
         self._parameters = parameters
         self._truth = truth
         self._oracle = oracle
@@ -142,11 +135,11 @@ class ResultChecker:
                     raise ViolationError(f"{partition} starts at {offset}, not at {explicit[partition]}")
                 continue
             committed = {each[partition] for each in (before, after) if partition in each}
-            if self._has_outdated_brokers():  # a coordinator that was replaced returns what it had
+            if self._has_outdated_brokers():  # a coordinator that was replaced returns what it had, or nothing
                 committed |= self.allowed_commits[stream].get(partition, set())
             if offset in committed:
                 continue
-            is_excused = self._has_lost(partition) or (self._has_outdated_brokers() and self._may_miss_witnesses)
+            is_excused = self._has_lost(partition) or self._has_outdated_brokers()
             if committed and not is_excused and all(self._was_in_log(partition, each, asked_at) for each in committed):
                 raise ViolationError(f"{partition} starts at {offset}, and its group has committed {committed}")
             truths = self._truth.of(*partition)

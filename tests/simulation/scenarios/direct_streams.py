@@ -61,7 +61,6 @@ HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
 _LIFE_SECONDS = 3600.0 * 6
 _LOGGER = logging.getLogger("pyspark_kafka_direct")
 _MAX_BATCHES_OF_LAG = 500  # with the lowest rate
-_SILENT = {"stop_broker", "pause_broker", "stick_image"}  # brokers that do not report a new leader
 _REORDERING = {"late_request", "late_stalled_request", "throttle", "pause_broker", "throttle_broker", "isolate_broker"}
 
 
@@ -136,13 +135,7 @@ class _ApplicationHistory(Observer):
         oracle = self._cluster.oracle
         self._cluster.oracle = TruthAndOracle(self._truth, oracle)  # type: ignore[assignment]
         self._writer = RecordWriter(self._environment, list(parameters["partitions"]))
-        self._checker = ResultChecker(
-            parameters,
-            self._truth,
-            oracle,
-            self._cluster,
-            may_miss_witnesses=any(event.at is None or event.kind in _SILENT for event in plan.events),
-        )
+        self._checker = ResultChecker(parameters, self._truth, oracle, self._cluster)
         self._checkpoint = CheckpointStore() if parameters["mode"] == "checkpoint" else None
         self.lives: list[DirectStreamLife] = []
         self._epochs: list[Epoch] = []
