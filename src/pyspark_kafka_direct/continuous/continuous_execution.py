@@ -280,6 +280,7 @@ class ContinuousExecution:
         elif offsets and offsets != committed:
             # Later, these changes could not be detected, such as a recreated topic. An entry without partitions is not
             # written because it would lose the offsets of the deleted ones (SPARK-41375).
+            self._definition.delivery.commit_offsets(epoch, offsets, self._planner.current_topic_ids)
             self._logs.commit(epoch, offsets, self._now_ms())
             self._planner.retain_topic_ids(self._planner.current_topic_ids)
             epoch += 1

@@ -83,6 +83,14 @@ class SinkDelivery(Protocol):
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         """Return the offsets committed beyond the logs; ``None`` if only the logs count. Call ``prepare`` first."""
 
+    def commit_offsets(
+        self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
+    ) -> None:
+        """Commit an epoch of the driver, such as after data loss, which it then writes to the logs.
+
+        Otherwise offsets of earlier transactions would contradict the logs if no task commits afterwards.
+        """
+
     @property
     def coalesces_epochs(self) -> bool:
         """Whether the coordinator may merge epochs that complete while a commit is in flight."""
@@ -237,14 +245,14 @@ class ExactlyOnceDelivery:
         self._check_reset_confirmed(foreign)
         if not self._producer_ids:
             raise prefix_in_use_error(foreign, self._query_id, self._prefix)
-        offsets = {
-            tp: CommittedOffset(
-                committed.offset,
-                EpochMetadata(self._query_id, BEFORE_FIRST_EPOCH, self._topic_ids[tp.topic]).to_json(),
-            )
-            for tp, committed in foreign.items()
-            if tp.topic in self._topic_ids  # brokers delete the offsets of a deleted topic
-        }
+        existing = [tp for tp in foreign if tp.topic in self._topic_ids]  # brokers delete offsets of a deleted topic
+        topic_ids = {tp: self._topic_ids[tp.topic] for tp in existing}
+        self.commit_offsets(BEFORE_FIRST_EPOCH, {tp: foreign[tp].offset for tp in existing}, topic_ids)
+        self._committed = {tp: each for tp, each in self._committed.items() if tp not in foreign}
+
+    def commit_offsets(
+        self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
+    ) -> None:
         with TransactionalProducer(
             self._cluster,
             transactional_id(self._prefix, 0),
@@ -252,11 +260,14 @@ class ExactlyOnceDelivery:
             self._options.produce,
         ) as producer:
             producer.resume_transaction(self._producer_ids[0], in_progress=False)
-            producer.send_offsets_to_transaction(self._group, offsets)
+            committed = {
+                tp: CommittedOffset(offset, EpochMetadata(self._query_id, epoch, topic_ids.get(tp)).to_json())
+                for tp, offset in offsets.items()
+            }
+            producer.send_offsets_to_transaction(self._group, committed)
             producer.commit()
             assert producer.producer_id_and_epoch is not None
             self._producer_ids[0] = producer.producer_id_and_epoch
-        self._committed = {tp: each for tp, each in self._committed.items() if tp not in foreign}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +286,11 @@ class AtLeastOnceDelivery:
 
     def offsets_ahead(self, state: CheckpointState) -> Mapping[TopicPartition, int] | None:
         return None
+
+    def commit_offsets(
+        self, epoch: int, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[TopicPartition, UUID | None]
+    ) -> None:
+        pass
 
     @property
     def coalesces_epochs(self) -> bool:

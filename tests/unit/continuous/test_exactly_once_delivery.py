@@ -232,6 +232,22 @@ def respond_in_turn(cluster: FakeTransactionalCluster, *responses: dict[str, UUI
     cluster.topics = fetch_topics  # type: ignore[method-assign]
 
 
+def test_an_epoch_of_the_driver_does_not_contradict_the_transactions(world: FakeCluster) -> None:
+    """A log was truncated below its committed offset, and the driver dies before a task commits."""
+    world.commit(A0, 50, epoch=4)
+    world.disk.files["offsets/4"] = format_offset_entry(OffsetLogEntry({A0: 50}))
+    driver = world.delivery()
+    driver.prepare("q", [A0], 1)
+    assert driver.offsets_ahead(CheckpointState(4)) == {}
+    driver.commit_offsets(5, {A0: 40}, {A0: ID})
+    assert world.cluster.committed_offsets[A0] == CommittedOffset(40, EpochMetadata("q", 5, ID).to_json())
+    successor = world.delivery()
+    successor.prepare("q", [A0], 1)
+    assert successor.offsets_ahead(CheckpointState(4)) == {A0: 40}, "the driver died before it wrote the logs"
+    world.disk.files["offsets/5"] = format_offset_entry(OffsetLogEntry({A0: 40}))
+    assert successor.offsets_ahead(CheckpointState(5)) == {}
+
+
 def test_a_topic_that_a_broker_does_not_know_is_not_missing(world: FakeCluster) -> None:
     world.commit(MISSING, 6, 3)
     cluster = world.cluster
