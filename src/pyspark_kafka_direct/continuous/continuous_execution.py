@@ -177,8 +177,7 @@ class ContinuousExecution:
             self._state.set_status("Initializing the run", active=False)
         try:
             partitions = self._offset_reader.assigned(strict=False).partitions
-            tasks = len(assign_partitions(partitions, self._settings.tasks_max))
-            self._check_cores(tasks)
+            tasks = self._task_count(len(partitions))
             if (committed := self._logs.state().committed) is not None:
                 self._logs.offset_entry(committed)
             self._definition.delivery.check(self._state.query_info.id)
@@ -326,17 +325,13 @@ class ContinuousExecution:
             return None
         return self._start_at(tasks, epoch, {tp: start_offsets[tp] for tp in end_offsets}, end_offsets)
 
-    def _check_cores(self, tasks: int) -> None:
+    def _task_count(self, partitions: int) -> int:
+        """Return how many tasks to run: not more than the application can ever run at once, if that is known."""
         jvm = self._context._jvm
         processors = int(jvm.java.lang.Runtime.getRuntime().availableProcessors()) if jvm is not None else 1
-        conf = self._context.getConf()
-        max_tasks = max_concurrent_tasks(self._context.master or "", conf.get, processors)
-        if max_tasks is not None and tasks > max_tasks:
-            raise OptionError(
-                f"The query runs {tasks} tasks at the same time, one for each topic-partition unless tasksMax is set, "
-                f"and needs {tasks} cores. The application can run at most {max_tasks} tasks at once. Give it more "
-                f"cores, or set tasksMax to {max_tasks} or less."
-            )
+        slots = max_concurrent_tasks(self._context.master or "", self._context.getConf().get, processors)
+        limits = (self._settings.tasks_max, None if slots is None else max(slots, 1))
+        return min([partitions, *(each for each in limits if each is not None)])
 
     def _run_config(self, tasks: int) -> RunConfig:
         settings, definition, query_info = self._settings, self._definition, self._state.query_info

@@ -262,7 +262,8 @@ class ContinuousQueryBuilder:
             epochInterval: How often the query commits its progress. Default: 1 second.
             outputMode: ``append`` or ``update``; both have the same effect.
             queryName: A name.
-            tasksMax: The maximum number of tasks; each needs a core. By default, one for each topic-partition.
+            tasksMax: The maximum number of tasks; each needs a core. By default, one for each topic-partition,
+                but at most as many as the application can run at once.
             taskStartTimeout: How long to wait until all tasks have started. Default: 60 seconds.
             epochTimeout: How long tasks may take to flush at the end of an epoch, and how long the checkpoint's file
                 system may take to store it. A function or sink that takes longer is cancelled. Default: 60 seconds.

@@ -416,12 +416,15 @@ class TestFailures:
 
 class TestCores:
     def test_more_tasks_than_cores(self, queries: Queries, make_topic: MakeTopic) -> None:
-        query = queries.copy(make_topic(3), make_topic())
-        error = await_failure(query)
-        assert isinstance(error, OptionError)
-        assert "needs 3 cores" in str(error)
-        assert "set tasksMax to 2 or less" in str(error)
-        assert queries.epochs("offsets") == [], "the query has not started"
+        """Also with partitions that are added while the query runs."""
+        source, output = make_topic(2), make_topic()
+        query = queries.copy(source, output)
+        queries.put(source, range(10))
+        queries.expect(output, range(10), query)
+        queries.bench.add_partitions(source, 5)
+        for partition in range(2, 5):
+            queries.put(source, [partition * 10], partition=partition)
+        queries.expect(output, [*range(10), 20, 30, 40], query)
 
     def test_as_many_tasks_as_there_are_cores(self, queries: Queries, make_topic: MakeTopic) -> None:
         source, output = make_topic(5), make_topic()
