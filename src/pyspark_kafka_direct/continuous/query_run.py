@@ -14,6 +14,7 @@ from pyspark_kafka_direct.config.security_settings import Secret
 from pyspark_kafka_direct.continuous.control_socket import ControlAddress
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCoordinator, RunPlan
 from pyspark_kafka_direct.errors import OptionError, QueryRunError
+from pyspark_kafka_direct.planning.continuous_epochs import JOB_CANCELLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -191,7 +192,8 @@ class SparkJob:
         except BaseException as error:
             if not self._cancelled:
                 failure = _job_failed_error(error)
-                self._system.sleep(_TASK_REPORT_GRACE_SECONDS)
+                if failure.cause_class != JOB_CANCELLED:
+                    self._system.sleep(_TASK_REPORT_GRACE_SECONDS)
                 self._on_failure(failure)
         finally:
             with self._changed:
@@ -216,8 +218,11 @@ class TaskFunction:
 
 
 def _job_failed_error(error: BaseException) -> QueryRunError:
-    failure = QueryRunError(f"The Spark job of the query failed: {_spark_error_message(error)}")
+    message = _spark_error_message(error)
+    failure = QueryRunError(f"The Spark job of the query failed: {message}")
     failure.__cause__ = error
+    if JOB_CANCELLED in message:
+        failure.cause_class = JOB_CANCELLED
     return failure
 
 

@@ -57,6 +57,7 @@ _FINAL_ERRORS: Final = (
     TlsError,
     UnsupportedBrokerError,
 )
+JOB_CANCELLED: Final = "SPARK_JOB_CANCELLED"  # Spark's error class: a user has cancelled the job, such as in the UI
 _INITIAL_BACKOFF: Final = 0.1  # seconds
 _MAX_BACKOFF: Final = 10.0
 
@@ -240,6 +241,8 @@ def final_error(error: BaseException) -> KafkaDirectError | None:
         return error if isinstance(error, KafkaDirectError) else None
     if not isinstance(error, QueryRunError) or error.cause_class is None:
         return None
+    if error.cause_class == JOB_CANCELLED:
+        return error
     error_class = next((candidate for candidate in _error_classes() if candidate.__name__ == error.cause_class), None)
     if error_class is None or not issubclass(error_class, _FINAL_ERRORS):
         return None

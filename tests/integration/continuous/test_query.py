@@ -414,6 +414,15 @@ class TestFailures:
         assert other.isActive
 
 
+def test_a_job_that_is_cancelled_by_others_ends_the_query(queries: Queries, make_topic: MakeTopic) -> None:
+    query = queries.copy(make_topic(), make_topic())
+    wait_until(lambda: query.status["isTriggerActive"], "a running query")
+    queries.spark.sparkContext.cancelAllJobs()
+    error = await_failure(query)
+    assert isinstance(error, QueryRunError)
+    assert "SPARK_JOB_CANCELLED" in str(error)
+
+
 class TestCores:
     def test_more_tasks_than_cores(self, queries: Queries, make_topic: MakeTopic) -> None:
         """Also with partitions that are added while the query runs."""

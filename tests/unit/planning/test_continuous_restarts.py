@@ -54,6 +54,12 @@ def test_a_final_error_of_a_task_gets_its_own_class() -> None:
     assert isinstance(error.__cause__, QueryRunError)
 
 
+def test_a_job_that_was_cancelled_is_final() -> None:
+    error = QueryRunError("The Spark job of the query failed: [SPARK_JOB_CANCELLED] Job 3 cancelled")
+    error.cause_class = "SPARK_JOB_CANCELLED"
+    assert final_error(error) is error
+
+
 def test_the_backoff_grows_up_to_a_maximum() -> None:
     backoffs = [restart_backoff(restart) for restart in range(1, 12)]
     assert backoffs[:3] == [0.1, 0.2, 0.4]
