@@ -39,6 +39,15 @@ def test_expired_records_are_skipped(
     assert harness.losses == [(DataLossCause.AGED_OUT, {tp(0): 6})]
 
 
+def test_a_deposed_leader_does_not_decide_where_reading_continues(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    cluster.write(10)
+    cluster.starts[tp(0)] = 9
+    cluster.on_floors = lambda: cluster.starts.update({tp(0): 6})
+    harness.consumer.failures = [DataLossError("deleted", topic=tp(0).topic, partition=0, offset=0)]
+    harness.run_until_done(harness.read_to_end())
+    assert harness.losses == [(DataLossCause.AGED_OUT, {tp(0): 6})]
+
+
 def test_the_log_start_is_fetched_until_a_broker_responds(cluster: FakeCluster, harness: WorkerHarness) -> None:
     cluster.write(10)
     cluster.starts[tp(0)] = 10
