@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow_pyarrow::{FromPyArrow, ToPyArrow};
 use arrow_schema::Schema;
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use record_kernel::{AbortedTransaction, DecodeError, Limits, OffsetRange, Scan};
@@ -120,15 +120,28 @@ fn scan_leader_epoch(py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<i32
     Ok(scan(py, records, 0)?.leader_epoch)
 }
 
+/// Returns whether `data` is one record batch of format 2 with a valid CRC.
+#[pyfunction]
+fn is_valid_batch(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let buffer = PyBuffer::<u8>::get(data)?;
+    let cells = contiguous(py, &buffer)?;
+    Ok(record_kernel::is_valid_batch(cells.len(), |at, chunk| copy(&cells[at..], chunk)))
+}
+
 fn scan(py: Python<'_>, records: &Bound<'_, PyAny>, position: i64) -> PyResult<Scan> {
     let buffer = PyBuffer::<u8>::get(records)?;
-    let cells = buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("the buffer is not contiguous"))?;
-    let copy = |at: usize, prefix: &mut [u8]| {
-        for (byte, cell) in prefix.iter_mut().zip(&cells[at..]) {
-            *byte = cell.get();
-        }
-    };
-    Ok(record_kernel::scan_with(cells.len(), copy, position, i64::MAX))
+    let cells = contiguous(py, &buffer)?;
+    Ok(record_kernel::scan_with(cells.len(), |at, prefix| copy(&cells[at..], prefix), position, i64::MAX))
+}
+
+fn contiguous<'a>(py: Python<'a>, buffer: &'a PyBuffer<u8>) -> PyResult<&'a [ReadOnlyCell<u8>]> {
+    buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("the buffer is not contiguous"))
+}
+
+fn copy(cells: &[ReadOnlyCell<u8>], target: &mut [u8]) {
+    for (byte, cell) in target.iter_mut().zip(cells) {
+        *byte = cell.get();
+    }
 }
 
 #[pymodule]
@@ -139,6 +152,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("EncodeError", module.py().get_type::<encoder::PyEncodeError>())?;
     module.add_function(wrap_pyfunction!(encoder::set_producer_state, module)?)?;
     module.add_function(wrap_pyfunction!(encoder::split_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(is_valid_batch, module)?)?;
     module.add_function(wrap_pyfunction!(scan_next_offset, module)?)?;
     module.add_function(wrap_pyfunction!(scan_leader_epoch, module)?)
 }

@@ -6,6 +6,9 @@ use crate::format::{
     TRANSACTIONAL_BIT, UP_TO_LAST_OFFSET, UP_TO_MAGIC, at,
 };
 
+/// Bytes whose CRC is computed at once: they fit into the processor's first cache.
+const CHUNK: usize = 16 << 10;
+
 /// The used fields of a format 2 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -73,6 +76,30 @@ impl Header {
             self.crc
         )))
     }
+}
+
+/// Whether `length` bytes in other memory are one batch of format 2 with a valid CRC: `copy` copies a few of them, from
+/// an index on.
+pub fn is_valid_batch(length: usize, mut copy: impl FnMut(usize, &mut [u8])) -> bool {
+    if length < HEADER {
+        return false;
+    }
+    let mut chunk = [0; CHUNK];
+    let first = &mut chunk[..length.min(CHUNK)];
+    copy(0, first);
+    let Some(header) = Header::parse(first) else { return false };
+    if first[at::MAGIC] as i8 != MAGIC || header.size != length {
+        return false;
+    }
+    let mut crc = crc32c::crc32c(&first[at::ATTRIBUTES..]);
+    let mut index = first.len();
+    while index < length {
+        let next = &mut chunk[..(length - index).min(CHUNK)];
+        copy(index, next);
+        crc = crc32c::crc32c_append(crc, next);
+        index += next.len();
+    }
+    crc == header.crc
 }
 
 /// The result of scanning the headers of a fetch response.

@@ -25,7 +25,7 @@ mod rows;
 mod varint;
 
 pub use aborted::AbortedTransaction;
-pub use batch::{Scan, scan, scan_with};
+pub use batch::{Scan, is_valid_batch, scan, scan_with};
 pub use decoder::{Counts, Decoder, Limits, OffsetRange};
 pub use encoder::{EncodeError, EncodedBatch, Encoder, EncoderSettings};
 pub use error::{DecodeError, ErrorKind};

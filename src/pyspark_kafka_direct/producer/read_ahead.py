@@ -36,30 +36,43 @@ class ReadAhead:
             for file in staged
             for offset in range(0, file.size, _RANGE_BYTES)
         )
-        self._reads: deque[tuple[_Range, Future[bytes]]] = deque()
+        self._reads: deque[tuple[_Range, bytearray, Future[int]]] = deque()
+        self._free_buffers: list[bytearray] = []  # page faults of new ones would cost more than reading local files
         self._start_reads()
 
-    def chunks(self, path: str) -> Iterator[bytes]:
-        """Yield the content of the next file, which has this path; raise ``OSError`` if it cannot be read in time."""
+    def chunks(self, path: str) -> Iterator[memoryview]:
+        """Yield the content of the next file, which has this path; raise ``OSError`` if it cannot be read in time.
+
+        A chunk is valid until the next one is requested.
+        """
         while self._reads and self._reads[0][0].path == path:
-            future = self._reads[0][1]
+            _, buffer, future = self._reads[0]
             self._system.wait_for_future(future, self._timeout)
             if not future.done():
                 raise TimeoutError(f"no response within {self._timeout:g} s (kafka.delivery.timeout.ms)")
-            chunk = future.result()
+            received_bytes = future.result()
             self._reads.popleft()
             self._start_reads()
-            yield chunk
+            yield memoryview(buffer)[:received_bytes]
+            self._free_buffers.append(buffer)
 
     def _start_reads(self) -> None:
         while self._pending and len(self._reads) < _RANGES:
-            part, future = self._pending.popleft(), Future[bytes]()
-            self._reads.append((part, future))
-            self._system.start_thread(partial(self._read, part, future), _THREAD_NAME)
+            part, future = self._pending.popleft(), Future[int]()
+            buffer = self._free_buffers.pop() if self._free_buffers else bytearray(part.size)
+            if len(buffer) < part.size:
+                buffer = bytearray(part.size)
+            self._reads.append((part, buffer, future))
+            self._system.start_thread(partial(self._read, part, buffer, future), _THREAD_NAME)
 
-    def _read(self, part: _Range, future: Future[bytes]) -> None:
+    def _read(self, part: _Range, buffer: bytearray, future: Future[int]) -> None:
         try:
             with self._files.open_input_file(part.path) as source:
-                future.set_result(source.read_at(part.size, part.offset))
+                source.seek(part.offset)
+                received_bytes = 0
+                with memoryview(buffer)[: part.size] as view:
+                    while received_bytes < part.size and (count := source.readinto(view[received_bytes:])):
+                        received_bytes += count
+            future.set_result(received_bytes)
         except BaseException as error:
             future.set_exception(error)

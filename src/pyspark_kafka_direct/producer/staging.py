@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames, encode_frame
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames, frame_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,30 +31,30 @@ class StagingWriter:
         self._threshold = threshold
         self._open_spill = open_spill
         self._spill: StagingFileWriter | None = None
-        self._frames: list[bytes] = []
+        self._frames = bytearray()
         self._size = 0
         self._records = 0
 
     def add(self, topic: str, batch: EncodedBatch) -> None:
         """Add a record batch; raise ``OptionError`` if it exceeds the threshold and there is no stagingLocation."""
-        frame = encode_frame(topic, batch)
-        self._size += len(frame)
+        start = frame_start(topic, batch)
+        self._size += len(start) + len(batch.data)
         self._records += batch.records
         if self._spill is None and self._size > self._threshold:
             self._spill = self._start_spilling()
-            for earlier_frame in self._frames:
-                self._spill.write(earlier_frame)
+            self._spill.write(self._frames)
             self._frames.clear()
         if self._spill is None:
-            self._frames.append(frame)
+            self._frames += start + batch.data
         else:
-            self._spill.write(frame)
+            self._spill.write(start)
+            self._spill.write(batch.data)
 
     def finish(self) -> StagedOutput:
         """Make all batches readable, and return their location."""
         if self._spill is not None:
             return self._spill.finish(self._size, self._records)
-        return StagedInline(b"".join(self._frames), self._records)
+        return StagedInline(bytes(self._frames), self._records)
 
     def abort(self) -> None:
         """Delete the batches of a failed attempt."""

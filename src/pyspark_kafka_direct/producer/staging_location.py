@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.records import EncodedBatch
+    from pyspark_kafka_direct.records import EncodedBatch, WritableBytes
 
 _log = logging.getLogger("pyspark_kafka_direct.producer")
 
@@ -152,7 +152,7 @@ class StagingLocation:
         except FileNotFoundError:
             return None
 
-    def _read_chunks(self, path: str, source: ReadAhead) -> Iterator[bytes]:
+    def _read_chunks(self, path: str, source: ReadAhead) -> Iterator[memoryview]:
         try:
             yield from source.chunks(path)
         except FileNotFoundError:
@@ -182,9 +182,9 @@ class StagingFileWriter:
         self._uri = uri
         self._out = _open_private_file(files, path)
 
-    def write(self, frame: bytes) -> None:
+    def write(self, data: bytes | WritableBytes) -> None:
         try:
-            self._out.write(frame)
+            self._out.write(data)
         except OSError as error:
             raise _write_error(self._uri, error) from None
 

@@ -59,6 +59,7 @@ __all__ = [
     "arrow_schema",
     "create_decoder",
     "create_encoder",
+    "is_valid_batch",
     "partition_for_key",
     "scan_leader_epoch",
     "scan_next_offset",
@@ -77,6 +78,7 @@ NATIVE_MISSING_REASON: Final[str] = _selected.native_missing_reason
 scan_next_offset = _selected.scan_next_offset
 scan_leader_epoch = _selected.scan_leader_epoch
 set_producer_state = _selected.set_producer_state
+is_valid_batch = _selected.is_valid_batch
 split_batch = _selected.split_batch
 
 

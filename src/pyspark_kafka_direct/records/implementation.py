@@ -42,6 +42,7 @@ class Implementation:
     scan_leader_epoch: Callable[[memoryview | bytearray | bytes], int]
     create_encoder: Callable[[EncodeRequest], RecordEncoder]
     set_producer_state: SetProducerState
+    is_valid_batch: Callable[[bytes | bytearray | memoryview], bool]
     split_batch: Callable[[bytes | bytearray | memoryview], tuple[bytearray, bytearray]]
     native_missing_reason: str = ""  # empty for the native one, and if the environment selects the Python one
 
@@ -89,6 +90,7 @@ def _native() -> Implementation:
         native.scan_leader_epoch,
         NativeEncoder,
         native.set_producer_state,
+        native.is_valid_batch,
         native.split_batch,
     )
 
@@ -103,6 +105,7 @@ def _python() -> Implementation:
         python.scan_leader_epoch,
         python.PythonEncoder,
         python.set_producer_state,
+        python.is_valid_batch,
         python.split_batch,
     )
 

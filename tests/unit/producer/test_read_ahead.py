@@ -6,15 +6,17 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.producer.staged_pairs import frames, staged_pair
 
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError
-from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, encode_frame
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 from pyspark_kafka_direct.producer.staging import StagedBatches
 from pyspark_kafka_direct.producer.staging_location import StagingLocation
-from pyspark_kafka_direct.records import EncodedBatch
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.unit.producer.staged_pairs import Pair
 
 DEADLINE = 20.0  # seconds
 RANGE = 8 << 20
@@ -38,6 +40,8 @@ class SlowStore:
     def read(self, path: str, size: int, offset: int) -> bytes:
         if path not in self.files:
             raise FileNotFoundError(path)
+        if offset >= len(self.files[path]):
+            return b""
         with self.changed:
             self.started.append((path, offset, size))
             self.in_flight += 1
@@ -56,23 +60,22 @@ class SlowFile:
     def __init__(self, store: SlowStore, path: str) -> None:
         self._store = store
         self._path = path
+        self._offset = 0
 
-    def read_at(self, size: int, offset: int) -> bytes:
-        return self._store.read(self._path, size, offset)
+    def seek(self, offset: int) -> None:
+        self._offset = offset
+
+    def readinto(self, target: memoryview) -> int:
+        data = self._store.read(self._path, len(target), self._offset)
+        target[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
 
     def __enter__(self) -> SlowFile:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-def pair(number: int, size: int) -> tuple[str, EncodedBatch]:
-    return "flights", EncodedBatch(number, 3, size, bytearray(bytes([number]) * size))
-
-
-def frames(pairs: list[tuple[str, EncodedBatch]]) -> bytes:
-    return b"".join(encode_frame(*each) for each in pairs)
 
 
 def batches_in(store: Any, staged: list[StagedFile | StagedInline], timeout: float = DEADLINE) -> StagedBatches:
@@ -82,13 +85,16 @@ def batches_in(store: Any, staged: list[StagedFile | StagedInline], timeout: flo
 
 
 @pytest.fixture
-def large() -> tuple[dict[str, bytes], list[StagedFile | StagedInline], list[tuple[str, EncodedBatch]]]:
+def large() -> tuple[dict[str, bytes], list[StagedFile | StagedInline], list[Pair]]:
     """Two files of several ranges, with small batches between them in a message, and 20 small files."""
-    pairs = [[pair(number, 3 << 20) for number in range(20)], [pair(number, 1 << 20) for number in range(40)]]
-    pairs += [[pair(number, 100)] for number in range(20)]
+    pairs = [
+        [staged_pair(number, 3 << 20) for number in range(20)],
+        [staged_pair(number, 1 << 20) for number in range(40)],
+    ]
+    pairs += [[staged_pair(number, 100)] for number in range(20)]
     files = {f"file-{number}": frames(each) for number, each in enumerate(pairs)}
     staged: list[StagedFile | StagedInline] = [StagedFile(path, len(content), 3) for path, content in files.items()]
-    inline = [pair(77, 10)]
+    inline = [staged_pair(77, 10)]
     staged.insert(1, StagedInline(frames(inline), 3))
     expected = [*pairs[0], *inline, *(each for file in pairs[1:] for each in file)]
     return files, staged, expected
@@ -127,7 +133,7 @@ def test_no_more_than_eight_ranges_are_in_memory(large: Any) -> None:
 
 
 def test_a_missing_file_and_a_short_file_are_errors() -> None:
-    content = frames([pair(1, 100), pair(2, 100)])
+    content = frames([staged_pair(1, 100), staged_pair(2, 100)])
     missing = batches_in(SlowStore({}), [StagedFile("a", 10, 1)])
     with pytest.raises(CorruptRecordError, match="Staged records are missing"):
         list(missing)
@@ -137,7 +143,7 @@ def test_a_missing_file_and_a_short_file_are_errors() -> None:
 
 
 def test_a_store_that_does_not_respond_is_an_error() -> None:
-    store = SlowStore({"a": frames([pair(1, 100)])})
+    store = SlowStore({"a": frames([staged_pair(1, 100)])})
     store.is_open = False
     with pytest.raises(KafkaDirectError, match=r"cannot be read: no response within 0\.05 s .*delivery\.timeout\.ms"):
         list(batches_in(store, [StagedFile("a", len(store.files["a"]), 1)], timeout=0.05))
@@ -147,7 +153,7 @@ def test_a_store_that_does_not_respond_is_an_error() -> None:
 
 
 def test_files_of_a_local_file_system(tmp_path: Path) -> None:
-    pairs = [pair(number, 5 << 20) for number in range(5)]
+    pairs = [staged_pair(number, 5 << 20) for number in range(5)]
     path = tmp_path / "staged"
     path.write_bytes(frames(pairs))
     location = StagingLocation(str(tmp_path), "p.sink", "run")

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.producer.staged_pairs import Pair, encoded, frames, staged_pair
 
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError, OptionError
-from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames, encode_frame
+from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames
 from pyspark_kafka_direct.producer.staging import StagedBatches, StagingWriter
 from pyspark_kafka_direct.producer.staging_location import (
     ORPHAN_RETENTION_SECONDS,
@@ -25,20 +26,14 @@ from pyspark_kafka_direct.records import EncodedBatch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Pair = tuple[str, EncodedBatch]
-
 batches = st.builds(
     EncodedBatch,
     st.integers(0, 2**31 - 1),
     st.integers(1, 2**31 - 1),
     st.integers(0, 2**40),
-    st.binary(max_size=300).map(bytearray),
+    st.binary(max_size=300).map(encoded),
 )
 pairs = st.lists(st.tuples(st.text(min_size=1, max_size=20), batches), max_size=6)
-
-
-def staged_pair(number: int, size: int = 100) -> Pair:
-    return "flights", EncodedBatch(number, 3, size, bytearray(bytes([number]) * size))
 
 
 def split_at(data: bytes, positions: Iterable[int]) -> list[bytes]:
@@ -48,15 +43,13 @@ def split_at(data: bytes, positions: Iterable[int]) -> list[bytes]:
 
 @given(pairs, st.lists(st.integers(0, 10_000), max_size=8))
 def test_frames_are_decoded_from_chunks_of_any_size(expected: list[Pair], positions: list[int]) -> None:
-    frames = [encode_frame(*each) for each in expected]
-    data = b"".join(frames)
+    data = frames(expected)
     assert list(decode_frames(split_at(data, positions), len(data), "here")) == expected
 
 
 @given(pairs.filter(bool), st.integers(0, 10_000), st.integers(1, 255))
 def test_a_changed_byte_is_detected(expected: list[Pair], position: int, change: int) -> None:
-    frames = [encode_frame(*each) for each in expected]
-    data = bytearray(b"".join(frames))
+    data = bytearray(frames(expected))
     data[position % len(data)] ^= change
     with pytest.raises(CorruptRecordError):
         list(decode_frames([bytes(data)], len(data), "here"))
@@ -65,21 +58,20 @@ def test_a_changed_byte_is_detected(expected: list[Pair], position: int, change:
 @given(pairs.filter(bool), st.integers(1, 10_000))
 def test_a_lost_end_is_detected(expected: list[Pair], lost: int) -> None:
     """Also if whole frames are lost."""
-    frames = [encode_frame(*each) for each in expected]
-    data = b"".join(frames)
+    data = frames(expected)
     with pytest.raises(CorruptRecordError, match="incomplete or damaged: here has"):
         list(decode_frames([data[: max(0, len(data) - lost)]], len(data), "here"))
 
 
 def test_bytes_after_the_end_are_detected() -> None:
-    data = encode_frame(*staged_pair(1))
+    data = frames([staged_pair(1)])
     with pytest.raises(CorruptRecordError):
         list(decode_frames([data + data], len(data), "here"))
 
 
 def test_damage_is_detected_before_everything_is_in_memory() -> None:
     """The size field of a frame is four gigabytes, or a lot of data follows the end."""
-    data = encode_frame(*staged_pair(1))
+    data = frames([staged_pair(1)])
     for damaged in (b"\xff" * 4 + data[4:], data):
         rest = iter([bytes(1 << 20)] * 50)
         with pytest.raises(CorruptRecordError, match="damaged"):
@@ -140,9 +132,9 @@ def test_above_the_threshold_everything_is_in_a_file(location: StagingLocation, 
     assert isinstance(staged, StagedFile)
     assert files(tmp_path) == {"run-1.5-0-17.staged"}
     assert os.stat(staged.path).st_size == staged.size
-    all_staged = StagedBatches([staged, StagedInline(encode_frame(*staged_pair(9)), 3)], location)
+    all_staged = StagedBatches([staged, StagedInline(frames([staged_pair(9)]), 3)], location)
     assert list(all_staged) == list(all_staged) == [staged_pair(number) for number in (0, 1, 2, 3, 4, 9)]
-    assert (all_staged.records, all_staged.bytes) == (18, staged.size + len(encode_frame(*staged_pair(9))))
+    assert (all_staged.records, all_staged.bytes) == (18, staged.size + len(frames([staged_pair(9)])))
 
 
 @pytest.mark.parametrize("existing", [False, True])

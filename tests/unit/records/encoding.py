@@ -12,6 +12,7 @@ from tests.unit.records.decoding import CREATORS, request
 from pyspark_kafka_direct.records import IMPLEMENTATION
 from pyspark_kafka_direct.records.interfaces import EncodeRequest
 from pyspark_kafka_direct.records.python import PythonEncoder
+from pyspark_kafka_direct.records.python import is_valid_batch as python_is_valid_batch
 from pyspark_kafka_direct.records.python import set_producer_state as python_set_producer_state
 from pyspark_kafka_direct.records.python import split_batch as python_split_batch
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 ENCODERS: dict[str, Callable[[EncodeRequest], RecordEncoder]] = {"python": PythonEncoder}
 SET_PRODUCER_STATE: dict[str, Callable[..., None]] = {"python": python_set_producer_state}
 SPLIT_BATCH: dict[str, Callable[[Any], tuple[bytearray, bytearray]]] = {"python": python_split_batch}
+IS_VALID_BATCH: dict[str, Callable[[Any], bool]] = {"python": python_is_valid_batch}
 if IMPLEMENTATION == "native":
-    from pyspark_kafka_direct.records import set_producer_state, split_batch
+    from pyspark_kafka_direct.records import is_valid_batch, set_producer_state, split_batch
     from pyspark_kafka_direct.records.native_kernel import NativeEncoder
 
     ENCODERS["native"], SET_PRODUCER_STATE["native"], SPLIT_BATCH["native"] = (
@@ -32,6 +34,7 @@ if IMPLEMENTATION == "native":
         set_producer_state,
         split_batch,
     )
+    IS_VALID_BATCH["native"] = is_valid_batch
 
 HEADER = 61
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

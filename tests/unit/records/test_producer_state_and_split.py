@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.records.batches import CODECS, crc
 from tests.unit.records.encoding import (
     HEADER,
+    IS_VALID_BATCH,
     SET_PRODUCER_STATE,
     SPLIT_BATCH,
     Row,
@@ -42,6 +43,22 @@ def test_set_producer_state(implementation: str, codec: str, transactional: bool
     SET_PRODUCER_STATE[implementation](batch.data, 1 << 40, 77, 1_000_000, transactional=transactional)
     assert batch.data == expected
     assert decode(batch.data) == without_offsets(ROWS)
+
+
+@both
+@every_codec
+def test_is_valid_batch(implementation: str, codec: str) -> None:
+    for rows in (ROWS, [Row(os.urandom(100_000))]):  # more bytes than are checked at once
+        (batch,) = encode(implementation, rows, codec=codec)
+        data, is_valid = bytes(batch.data), IS_VALID_BATCH[implementation]
+        assert is_valid(data)
+        assert is_valid(memoryview(data))
+        for damaged in (b"", data[:HEADER], data[:-1], data + b"x", data[:16] + b"\x01" + data[17:]):
+            assert not is_valid(damaged)
+        for position in (*range(8, 12), *range(16, HEADER), *random.Random(1).choices(range(HEADER, len(data)), k=20)):
+            changed = bytearray(data)
+            changed[position] ^= 0x40
+            assert not is_valid(changed), position
 
 
 @both

@@ -1,13 +1,14 @@
 """The Python decoder and encoder: oracles and replacements of the native ones."""
 
 from pyspark_kafka_direct.records.python.batch_scan import scan_leader_epoch, scan_next_offset
-from pyspark_kafka_direct.records.python.batch_writer import set_producer_state, split_batch
+from pyspark_kafka_direct.records.python.batch_writer import is_valid_batch, set_producer_state, split_batch
 from pyspark_kafka_direct.records.python.decoder import PythonDecoder
 from pyspark_kafka_direct.records.python.encoder import PythonEncoder
 
 __all__ = [
     "PythonDecoder",
     "PythonEncoder",
+    "is_valid_batch",
     "scan_leader_epoch",
     "scan_next_offset",
     "set_producer_state",

@@ -109,13 +109,21 @@ def set_producer_state(
     _CRC.pack_into(data, CRC_AT, crc ^ previous_crc ^ _crc(data))
 
 
+def is_valid_batch(data: bytes | bytearray | memoryview) -> bool:
+    """Return whether these bytes are one record batch of message format 2 with a valid CRC."""
+    if len(data) < HEADER.size:
+        return False
+    header = read_header(bytes(data[: HEADER.size]))
+    return header.magic == MAGIC and header.length == len(data) - LOG_OVERHEAD and header.crc == _crc(data)
+
+
 def split_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, bytearray]:
     """Return two batches without a producer, each with half of the records, in the same codec at its default level."""
     batch = bytes(data)
     if len(batch) < HEADER.size:
         raise _not_a_batch(batch)
     header = read_header(batch)
-    if header.magic != MAGIC or header.length != len(batch) - LOG_OVERHEAD or header.crc != _crc(batch):
+    if not is_valid_batch(batch):
         raise ValueError("The record batch to split is damaged: its length or its CRC is wrong.")
     if header.records < 2:
         raise ValueError("A record batch of one record cannot be split.")
@@ -167,7 +175,7 @@ def _int64(integer: int) -> int:
     return (integer + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _crc(batch: bytes | WritableBytes) -> int:
+def _crc(batch: bytes | bytearray | memoryview) -> int:
     return crc32c(bytes(memoryview(batch)[CRC_START:]))
 
 
