@@ -57,6 +57,8 @@ _METADATA_ATTEMPTS: Final = 3  # responses without a topic that confirm its dele
 _MAX_PREPARE_ATTEMPTS: Final = 5  # partitions may change while a run is prepared
 _GROUP_COMMIT_WAIT_SECONDS: Final = 1.0
 _BROKER_RETRY_SECONDS: Final = 1.0
+_CORES_RETRY_SECONDS: Final = 1.0
+_STARTING_TASKS: Final = "Starting tasks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,7 @@ class ContinuousExecution:
         self._epoch_started_at = 0.0
         self._any_run_started = False  # all tasks of a run have connected
         self._is_waiting_for_brokers = False
+        self._starting_status = _STARTING_TASKS
         self._epoch_being_committed: int | None = None
 
     def run(self) -> None:
@@ -154,6 +157,13 @@ class ContinuousExecution:
             raise failure
         if self._context._jsc is None or self._context._jsc.sc().isStopped():
             raise QueryRunError("The query ended because the SparkContext was stopped.") from failure
+        if isinstance(failure, TaskStartTimeoutError):
+            # Other jobs have taken the cores during a restart. That is no failure of the query, and nothing was fenced.
+            _log.warning("The query waits for cores: %s", failure)
+            self._starting_status = f"Waiting for cores: {failure}"
+            self._state.set_status(self._starting_status, active=False)
+            self._state.wait_for_stop(_CORES_RETRY_SECONDS)
+            return
         now = self._system.monotonic()
         self._budget_before_failure = self._restart_budget
         remaining_budget = self._restart_budget.after_failure(now)
@@ -199,7 +209,7 @@ class ContinuousExecution:
         self._discovery = None
         try:
             with self._state.calling_on_stop(run.stop):
-                self._state.set_status("Starting tasks", active=False)
+                self._state.set_status(self._starting_status, active=False)
                 try:
                     run.run()
                 finally:
@@ -213,6 +223,7 @@ class ContinuousExecution:
 
     def _prepare_run(self, tasks: int, end_run: Callable[[], None]) -> RunStart | None:
         """Prepare a run whose tasks have connected, and look for changes of its partitions from now on."""
+        self._starting_status = _STARTING_TASKS
         self._state.set_status("Preparing the run", active=False)
         prepared = self._prepare(tasks)
         if prepared is None:

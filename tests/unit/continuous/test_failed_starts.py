@@ -15,7 +15,8 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
 from pyspark_kafka_direct.continuous.query_run import QueryRun, RunConfig
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, TaskStartTimeoutError
+from pyspark_kafka_direct.planning.continuous_epochs import RestartBudget
 
 if TYPE_CHECKING:
     import socket
@@ -114,6 +115,7 @@ class StartingExecution(continuous_execution.ContinuousExecution):
     def __init__(self, run: QueryRun) -> None:
         self._run_to_start = run
         self._any_run_started = False
+        self._starting_status = "Starting tasks"
         self._state: Any = SimpleNamespace(
             set_status=lambda *_, **__: None, calling_on_stop=lambda _: nullcontext(), stopping=False
         )
@@ -129,3 +131,27 @@ def test_a_run_that_cannot_start_stops_listening(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RuntimeError, match="can't start new thread"):
         StartingExecution(run)._run_tasks(2)
     assert system.closed
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_cores_that_others_take_during_a_restart_do_not_end_the_query(has_run: bool) -> None:
+    statuses: list[str] = []
+    execution: Any = object.__new__(continuous_execution.ContinuousExecution)
+    execution._any_run_started, execution._epoch_being_committed = has_run, None
+    execution._context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
+    execution._restart_budget = RestartBudget(0, 600)
+    execution._system = RealSystem()
+    execution._state = SimpleNamespace(
+        stopping=False,
+        set_status=lambda message, **_: statuses.append(message),
+        wait_for_stop=lambda _: None,
+    )
+    failure = TaskStartTimeoutError("1 of 1 tasks did not start")
+    if has_run:
+        for _ in range(5):
+            execution._handle_failure(failure)
+        assert execution._starting_status == statuses[0]
+        assert statuses == ["Waiting for cores: 1 of 1 tasks did not start"] * 5
+    else:
+        with pytest.raises(TaskStartTimeoutError):
+            execution._handle_failure(failure)
