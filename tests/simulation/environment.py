@@ -155,7 +155,8 @@ class Environment:
     def _schedule_events(self) -> None:
         for event in self.plan.events:
             if event.at is not None:
-                self.world.at(self.started_at + event.at, self._apply, event.kind, event.args)
+                at = min(event.at, self.plan.quiet_after)  # rounded times may be later
+                self.world.at(self.started_at + at, self._apply, event.kind, event.args)
                 continue
             fault = RequestFault(event.kind, event.args)
             if event.kind in CONNECT_FAULTS:
