@@ -132,7 +132,7 @@ two-pythons: $(VENV)  ## run a driver on this Python, and workers with the wheel
 	$(BIN)/python -m tests.two_pythons --wheels dist --workers $(or $(WORKERS),python3.12)
 
 .PHONY: soak
-soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats a run
+soak: $(VENV)  ## kill a streaming query ROUNDS times (30) and check every record; SEED=n repeats (sink: soak-kills)
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-direct
@@ -143,6 +143,11 @@ soak-direct: $(VENV)  ## kill direct streams ROUNDS times (30) and check every r
 soak-sink: $(VENV)  ## inject ROUNDS faults (30) into a query that writes and check every record; SEED=n repeats, FOLDER=f continues
 	$(BIN)/python -m tests.soak.sink --rounds $(or $(ROUNDS),30) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
+
+.PHONY: soak-kills
+soak-kills: $(VENV)  ## kill the driver of an exactly-once query ROUNDS times (200) at each step and check every record; SEED=n repeats
+	$(BIN)/python -m tests.soak.sink --kills --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED)) \
+		$(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: soak-epochs
 soak-epochs: $(VENV)  ## run a continuous query's task beyond the 32,767 epochs of its producer id

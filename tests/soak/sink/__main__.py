@@ -36,7 +36,7 @@ def main() -> int:
     folder = Path(args.folder or tempfile.mkdtemp(prefix="soak-sink-"))
     folder.mkdir(parents=True, exist_ok=True)
     progress = Progress(folder / _PROGRESS, args.seed, args.delivery, Outcome)
-    plans = plan_run(progress.seed, args.rounds, args.delivery)
+    plans = plan_run(progress.seed, args.rounds, args.delivery, only_drivers=args.kills)
     remaining = [plan for plan in plans if progress.outcome(plan) is None]
     _report(
         f"{args.delivery}: {args.rounds} rounds, {len(plans)} queries, {len(plans) - len(remaining)} of them passed "
@@ -44,9 +44,10 @@ def main() -> int:
     )
     started_at = time.monotonic()
     if remaining:
-        with EmbeddedKafka(_BROKERS, properties=PROPERTIES) as kafka:
+        cluster = EmbeddedKafka() if args.kills else EmbeddedKafka(_BROKERS, properties=PROPERTIES)
+        with cluster as kafka:
             for plan in remaining:
-                outcome = _run(plan, Brokers(kafka), folder / str(plan.seed))
+                outcome = _run(plan, kafka, folder / str(plan.seed), kills=args.kills)
                 if outcome is not None:
                     progress.add(plan, outcome)
     passed = [outcome for plan in plans if (outcome := progress.outcome(plan)) is not None]
@@ -59,16 +60,18 @@ def main() -> int:
     return 0
 
 
-def _run(plan: Plan, brokers: Brokers, folder: Path) -> Outcome | None:
+def _run(plan: Plan, kafka: EmbeddedKafka, folder: Path, *, kills: bool) -> Outcome | None:
     order = "any order" if plan.shuffled else "in order"
     staging = f", staging in {plan.staging}" if plan.delivery == "exactly-once" else ""
     _report(f"query {plan.seed}: {len(plan.rounds)} rounds, {plan.codec}, {order}{staging}")
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        outcome = SinkRun(plan, brokers.servers, folder, brokers, _report).run()
+        brokers = None if kills else Brokers(kafka)
+        outcome = SinkRun(plan, kafka.bootstrap_servers, folder, brokers, _report).run()
     except Exception:
         _report(traceback.format_exc())
-        command = f"make soak-sink DELIVERY={plan.delivery} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
+        target = "soak-kills" if kills else f"soak-sink DELIVERY={plan.delivery}"
+        command = f"make {target} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
         _report(f"FAILED. Files: {folder}. Repeat: {command}")
         return None
     shutil.rmtree(folder)
@@ -104,10 +107,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=30, help=f"faults, {ROUNDS_OF_A_QUERY} for each query (default 30)"
     )
+    parser.add_argument("--kills", action="store_true", help="only kill drivers, of exactly-once queries")
     parser.add_argument("--seed", type=int, default=None, help="repeats the faults of a run (default: random)")
     parser.add_argument("--delivery", choices=("at-least-once", "exactly-once"), default="exactly-once")
     parser.add_argument("--folder", help="stores the progress: a second call resumes (default: a temporary folder)")
     args = parser.parse_args()
+    if args.kills and args.delivery != "exactly-once":
+        parser.error("--kills is for exactly-once")
     if args.rounds < 1:
         parser.error("--rounds must be 1 or more")
     if args.seed is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 Delivery: TypeAlias = Literal["at-least-once", "exactly-once"]
@@ -12,6 +12,7 @@ Staging: TypeAlias = Literal["messages", "files"]
 Case: TypeAlias = tuple[str | None, Fault]
 
 ROUNDS_OF_A_QUERY = 10
+KILLS_OF_A_QUERY = 50
 SPARKS_COMMIT = "Spark's commit"  # just after the commit log has a batch, observed from outside
 
 _REPEATED_STEPS: tuple[str, ...] = ("sending", "staging", "sending in the transaction")  # in one process
@@ -38,6 +39,8 @@ _CASES: dict[Delivery, dict[str | None, tuple[Fault, ...]]] = {
     },
     "exactly-once": {
         **_AT_RANDOM,
+        "before the ticket": _PROCESSES,
+        "after the ticket": _PROCESSES,
         "staging": _ON_EXECUTORS,
         "staged": _ON_EXECUTORS,
         "before InitProducerId": _PROCESSES,
@@ -80,6 +83,8 @@ class Plan:
     codec: str = "none"
     staging: Staging = "messages"  # where records are staged, with exactly-once
     shuffled: bool = False  # rows move between tasks, so records may be in any order
+    master: str = "local[2,4]"  # unless an executor is killed
+    rate: int = 150  # records per second that are written to the source
 
 
 def cases(delivery: Delivery) -> list[Case]:
@@ -95,24 +100,41 @@ def plan_query(seed: int, rounds: int, delivery: Delivery) -> Plan:
     possible = cases(delivery)
     first = seed * ROUNDS_OF_A_QUERY
     drawn = tuple(_draw(draw, *possible[(first + number) % len(possible)]) for number in range(rounds))
-    return Plan(
-        seed,
-        delivery,
-        drawn,
-        codec=_CODECS[seed % len(_CODECS)],
-        staging=_STAGINGS[seed % len(_STAGINGS)],
-        shuffled=seed % 2 == 1,
-    )
+    return _plan(seed, delivery, drawn)
 
 
-def plan_run(seed: int, rounds: int, delivery: Delivery) -> list[Plan]:
+def plan_kills(seed: int, rounds: int) -> Plan:
+    """Draw an exactly-once query whose driver is killed in each round; all steps come equally often."""
+    draw = random.Random(seed)
+    possible = list(_CASES["exactly-once"])
+    steps: list[str | None] = []
+    while len(steps) < rounds:
+        steps += draw.sample(possible, len(possible))
+    drawn = tuple(_draw(draw, step, "driver") for step in steps[:rounds])
+    # Most of the time, a driver starts: with one core and few records it is cheapest.
+    return replace(_plan(seed, "exactly-once", drawn), master="local[1]", rate=50)
+
+
+def plan_run(seed: int, rounds: int, delivery: Delivery, *, only_drivers: bool = False) -> list[Plan]:
     """Divide the rounds over queries with consecutive seeds."""
     plans: list[Plan] = []
     while rounds > 0:
-        share = min(rounds, ROUNDS_OF_A_QUERY)
-        plans.append(plan_query(seed + len(plans), share, delivery))
+        share = min(rounds, KILLS_OF_A_QUERY if only_drivers else ROUNDS_OF_A_QUERY)
+        query = seed + len(plans)
+        plans.append(plan_kills(query, share) if only_drivers else plan_query(query, share, delivery))
         rounds -= share
     return plans
+
+
+def _plan(seed: int, delivery: Delivery, rounds: tuple[Round, ...]) -> Plan:
+    return Plan(
+        seed,
+        delivery,
+        rounds,
+        codec=_CODECS[seed % len(_CODECS)],
+        staging=_STAGINGS[seed // 2 % len(_STAGINGS)],
+        shuffled=seed % 2 == 1,
+    )
 
 
 def _draw(draw: random.Random, step: str | None, fault: Fault) -> Round:

@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 APP = Path(__file__).with_name("app.py")
 PARTITIONS = 3  # of each topic
-_RATE = 150  # records per second
 _PER_BATCH = 300
 _PER_BATCH_AT_THE_END = 5_000
 _DEADLINE = 180.0  # seconds for each wait; starting Spark on a busy machine takes longest
 _ZOMBIE_TIMEOUT = 150.0  # seconds; a task notices the end of its driver when it reports to it
 _BEFORE_FENCING = ("committing", "before InitProducerId")  # a process resumed there acquires the transactional id
-_LOCAL, _CLUSTER = "local[2,4]", "local-cluster[2,1,512]"
+_CLUSTER = "local-cluster[2,1,512]"
 
 
 @dataclass
@@ -63,7 +62,7 @@ class SinkRun:
         self._source, self._target = f"{self._name}.source", f"{self._name}.target"
         self._breakpoint = Breakpoint(folder / "breakpoint")
         self._driver: Driver | None = None
-        self._master = _LOCAL
+        self._master = plan.master
         self._orphans: list[psutil.Process] = []
         self._outcome = Outcome()
 
@@ -72,7 +71,7 @@ class SinkRun:
         self._create_topics()
         started_at = time.monotonic()
         try:
-            with Writer(self._servers, [self._source], _RATE) as writer:
+            with Writer(self._servers, [self._source], self._plan.rate) as writer:
                 for number, each in enumerate(self._plan.rounds):
                     self._round(each)
                     self._outcome.faults[f"{each.fault}, {each.step or 'at random'}"] += 1
@@ -122,7 +121,8 @@ class SinkRun:
             return options
         return {**options, "stagingLocation": (self._folder / "staging").as_uri(), "stagingThreshold": "1000"}
 
-    def _start(self, master: str = _LOCAL) -> Driver:
+    def _start(self, master: str | None = None) -> Driver:
+        master = master or self._plan.master
         options = self._options(master=master, max_offsets=_PER_BATCH)
         self._driver = Driver(self._folder, options, app=APP, environment=self._breakpoint.environment)
         self._master = master
@@ -135,7 +135,7 @@ class SinkRun:
             self._kill_driver()
         if planned.batches == 0:
             self._arm(planned)
-        driver = self._driver or self._start(_CLUSTER if planned.fault == "executor" else _LOCAL)
+        driver = self._driver or self._start(_CLUSTER if planned.fault == "executor" else None)
         if planned.batches:
             self._await(lambda: self._done() >= before + planned.batches, "batches")
             self._arm(planned)
@@ -241,7 +241,7 @@ class SinkRun:
         kill([executor])
 
     def _finish(self) -> None:
-        options = self._options(master=_LOCAL, max_offsets=_PER_BATCH_AT_THE_END)
+        options = self._options(master=self._plan.master, max_offsets=_PER_BATCH_AT_THE_END)
         self._driver = driver = Driver(self._folder, options, app=APP, to_the_end=True)
         try:
             code = driver.wait(2 * _DEADLINE)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.soak.sink.breakpoints import Breakpoint
 from tests.soak.sink.hook.sitecustomize import STEPS
-from tests.soak.sink.plan import ROUNDS_OF_A_QUERY, Delivery, cases, plan_query, plan_run
+from tests.soak.sink.plan import (
+    KILLS_OF_A_QUERY,
+    ROUNDS_OF_A_QUERY,
+    Delivery,
+    cases,
+    plan_kills,
+    plan_query,
+    plan_run,
+)
 from tests.soak.sink.progress import Progress
 from tests.soak.sink.results import sink_faults
 from tests.soak.sink.run import Outcome
@@ -90,6 +98,16 @@ def test_runs_are_reproducible(delivery: Delivery) -> None:
 def test_ninety_rounds_have_every_case(delivery: Delivery) -> None:
     done = Counter((each.step, each.fault) for plan in plan_run(3, 90, delivery) for each in plan.rounds)
     assert set(done) == set(cases(delivery))
+
+
+def test_two_hundred_kills_have_every_step_equally_often() -> None:
+    plans = plan_run(3, 200, "exactly-once", only_drivers=True)
+    assert plans[1] == plan_kills(4, KILLS_OF_A_QUERY)
+    done = Counter(each.step for plan in plans for each in plan.rounds)
+    assert done.total() == 200
+    assert {each.fault for plan in plans for each in plan.rounds} == {"driver"}
+    assert set(done) == {step for step, _ in cases("exactly-once")}
+    assert max(done.values()) - min(done.values()) <= len(plans)
 
 
 def test_every_step_exists_and_is_used() -> None:

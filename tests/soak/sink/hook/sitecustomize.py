@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
     places: str  # module:function below the package, separated by spaces
     when: Literal["before", "after"]
-    where: Literal["task", "commit"]  # Spark retries tasks; a failed commit step fails the query
+    where: Literal["plan", "task", "commit"]  # Spark retries tasks; another failed step fails the query
 
     def functions(self) -> list[tuple[str, str]]:
         return [(module, function) for module, _, function in (each.partition(":") for each in self.places.split())]
@@ -45,6 +45,9 @@ STEPS = {
     "sent": Step("producer.batch_producer:BatchProducer.flush", "before", "task"),
     "acknowledged": Step("producer.batch_producer:BatchProducer.flush", "after", "task"),
     "written": Step("datasource.write_task:AtLeastOnceWriteTask.write", "after", "task"),
+    # Exactly once, before the tasks.
+    "before the ticket": Step("producer.sink_state_store:SinkStateStore.append_ticket", "before", "plan"),
+    "after the ticket": Step("producer.sink_state_store:SinkStateStore.append_ticket", "after", "plan"),
     # Exactly once, in the tasks.
     "staging": Step("producer.row_writer:RowWriter.write", "before", "task"),
     "staged": Step("producer.row_writer:RowWriter.flush", "after", "task"),
