@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafka_direct.config.sink_options import parse_sink_options
 from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY, digest_of
 from pyspark_kafka_direct.errors import OptionError, TransactionStateError
+from pyspark_kafka_direct.planning.commit_decision import second_write_reason
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
+
+# The run and the batch of the last write to each sink state record, by cluster, topic and prefix. If a run crashes
+# between two writes of a batch, the sink state record lets the next run skip both, so only the driver sees the second.
+_last_writes: dict[tuple[str, str, str], tuple[str | None, int]] = {}
 
 
 def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
@@ -32,7 +37,9 @@ def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int
             is not possible: over Spark Connect, and in another thread than the one in which Spark calls it.
     """
     write_options = dict(options)
-    exactly_once = parse_sink_options(write_options, streaming=False).delivery_guarantee == "exactly-once"
+    parsed = parse_sink_options(write_options, streaming=False)
+    exactly_once = parsed.delivery_guarantee == "exactly-once"
+    target = (parsed.connection.bootstrap_string, parsed.sink_state_topic, str(parsed.transactional_id_prefix))
 
     def write(frame: DataFrame, batch_id: int) -> None:
         writer = frame.write.format("kafka-direct").options(**write_options).mode("append")
@@ -42,12 +49,16 @@ def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int
         # Tasks read the query, the batch and the digest from Spark's local properties.
         _check_thread(frame, batch_id)
         context = frame.sparkSession.sparkContext
+        written = (context.getLocalProperty("spark.jobGroup.id"), batch_id)
+        if _last_writes.get(target) == written:
+            raise TransactionStateError(f"{second_write_reason(batch_id)} Nothing was sent by this write.")
         context.setLocalProperty(DIGEST_PROPERTY, _offsets_digest(frame.sparkSession, batch_id))
         try:
             writer.save()
         finally:
             unset: Any = None
             context.setLocalProperty(DIGEST_PROPERTY, unset)
+        _last_writes[target] = written
 
     return write
 

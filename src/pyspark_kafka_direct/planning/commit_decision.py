@@ -193,7 +193,7 @@ def _decide_replay(state: SinkState, attempt: BatchAttempt, token: str) -> Commi
         return RejectBatch(_other_content_reason(state, attempt), token)
     if attempt.kind == "foreach" and attempt.run == state.run and attempt.ticket != state.ticket:
         return RejectBatch(
-            _second_write_reason(attempt), None
+            second_write_reason(attempt.batch), None
         )  # no token, because it would be valid again after the second write
     return SkipBatch()
 
@@ -236,10 +236,11 @@ def _other_content_reason(state: SinkState, attempt: BatchAttempt) -> str:
     )
 
 
-def _second_write_reason(attempt: BatchAttempt) -> str:
+def second_write_reason(batch: int) -> str:
+    """Return why a run of a query may not write a batch again."""
     return (
-        f"batch {attempt.batch} of query {attempt.query} was already sent by this run. foreachBatch may write each "
-        "batch once per transactionalIdPrefix: use another prefix for the second write."
+        f"batch {batch} was already sent by this run. foreachBatch may write each batch once per "
+        "transactionalIdPrefix: use another prefix for the second write."
     )
 
 

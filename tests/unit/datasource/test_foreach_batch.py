@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pyspark_kafka_direct.datasource import foreach_batch
 from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
 from pyspark_kafka_direct.datasource.offset_log_digest import DIGEST_PROPERTY
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, TransactionStateError
 
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "shop"}
 
@@ -44,9 +45,12 @@ class FakeFrame:
         self.digests.append(None if context is None else context.getLocalProperty(DIGEST_PROPERTY))
 
 
-def frame_in_thread_of(batch: str | None) -> FakeFrame:
-    """Return a frame in a thread of a batch, or of none."""
-    properties: dict[str, str | None] = {"streaming.sql.batchId": batch}
+def frame_in_thread_of(batch: str | None, run: str | None = None) -> FakeFrame:
+    """Return a frame in a thread of a batch, or of none; each has its own run by default."""
+    properties: dict[str, str | None] = {
+        "streaming.sql.batchId": batch,
+        "spark.jobGroup.id": run or str(uuid.uuid4()),
+    }
     context = SimpleNamespace(getLocalProperty=properties.get, setLocalProperty=properties.__setitem__)
     return FakeFrame(SimpleNamespace(sparkContext=context))
 
@@ -69,6 +73,38 @@ def test_exactly_once_is_written_in_the_thread_of_the_batch() -> None:
     write(frame, **EXACTLY_ONCE)
     assert frame.digests == ["digest of 7"]
     assert frame.sparkSession.sparkContext.getLocalProperty(DIGEST_PROPERTY) is None
+
+
+def test_a_second_write_of_a_batch_is_rejected_even_if_both_would_be_skipped() -> None:
+    """After a crash between the two, the sink state cannot tell the replay of the first from the lost second."""
+    frame = frame_in_thread_of("7")
+    write(frame, **EXACTLY_ONCE)
+    with pytest.raises(TransactionStateError, match="use another prefix for the second write"):
+        write(frame, **EXACTLY_ONCE, topic="other")
+    assert frame.saved == 1
+
+
+def test_second_writes_that_are_allowed() -> None:
+    frame = frame_in_thread_of("7", "run")
+    write(frame, **EXACTLY_ONCE)
+    for other in ({"transactionalIdPrefix": "other"}, {"sinkStateTopic": "other"}, {"kafka.bootstrap.servers": "c:1"}):
+        write(frame, **EXACTLY_ONCE | other)
+    write(frame_in_thread_of("7", "next run"), **EXACTLY_ONCE)
+
+
+def test_a_failed_write_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it was sent nevertheless, the sink state shows it."""
+    frame = frame_in_thread_of("7")
+
+    def fail() -> None:
+        raise OSError("the write failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(frame, "save", fail)
+        with pytest.raises(OSError, match="the write failed"):
+            write(frame, **EXACTLY_ONCE)
+    write(frame, **EXACTLY_ONCE)
+    assert frame.saved == 1
 
 
 @pytest.mark.parametrize(("batch", "description"), [(None, "no batch"), ("6", "batch 6")])
