@@ -322,7 +322,8 @@ class _Connection:
             handle()
         if fault is not None:
             world.trace("fault", number, fault.kind, api)
-            if fault.kind != "error":  # the broker has one only for some requests
+            # The broker has an error only for some requests, and may not respond, so that the process does not crash.
+            if fault.kind not in ("error", "crash_after_request"):
                 world.record_fault(fault.kind, api, self.process)
         if fault is not None and fault.kind == "pause_before_request":
             network.on_pause(self.process)
@@ -388,6 +389,7 @@ class _Connection:
         world.trace("response", number, self.process.name, self.broker.id, request.api, kind, codes)
         frame = encode_response(request, values, world.codec)
         if kind == "crash_after_request":
+            world.record_fault(kind, request.api, self.process)
             self.process.kill()
         elif kind == "lose_response":
             world.after(self.network.latency(), self.reset, "response lost")
