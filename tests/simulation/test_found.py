@@ -25,6 +25,9 @@ _PLANS = Path(__file__).parent / "plans"
         "continuous-epochs-purged-while-read",
         # With exactly-once, a topic that left the subscription and returned was read from its start again.
         "continuous-topic-that-returns",
+        # A direct stream found a partition in a batch that no checkpoint has, and committed its records. When the batch
+        # was generated again, it lacked them.
+        "direct-stream-partition-without-checkpoint",
         # Without topic ids a task named a new leader's epoch to the planned leader, which returned lost records.
         "epoch-with-another-leader",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.

@@ -73,6 +73,7 @@ class CheckpointedStream:
         self.controller = controller
         self.persisted = False  # whether the user persists the RDDs of the stream
         self._state = StreamCheckpointData()
+        self._is_restored = False
         self._init_transient(system)
 
     def start(self) -> None:
@@ -177,7 +178,7 @@ class CheckpointedStream:
             client.close()
 
     def _cluster_view(self) -> StreamClusterView:
-        return StreamClusterView(self.client, self.spec, self.controller)
+        return StreamClusterView(self.client, self.spec, self.controller, is_restored=self._is_restored)
 
     def __getstate__(self) -> dict[str, Any]:
         self._warn_of_secrets()
@@ -200,6 +201,7 @@ class CheckpointedStream:
         self.controller = state["controller"]
         self._state = StreamCheckpointData()
         self._state.__setstate__(state["state"])
+        self._is_restored = True
         self._init_transient(SYSTEM)
 
     def _warn_of_secrets(self) -> None:

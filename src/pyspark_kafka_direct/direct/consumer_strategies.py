@@ -8,7 +8,7 @@ that exists sets the starting offset: the checkpoint, the offsets of the strateg
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
@@ -210,8 +210,7 @@ class _BaseConsumerStrategy(ABC):
         """Return the partitions to read, each with its starting offset, or ``None`` if the user has set none."""
         if current_offsets:
             return dict(current_offsets)
-        assigned = self.assigned(cluster)
-        self._check_start(cluster, assigned)
+        assigned = self._existing_partitions(cluster, self.assigned(cluster))
         unassigned = sorted(tp for tp in self._offsets if tp not in assigned)
         if unassigned:
             raise InvalidOffsetsError(
@@ -234,8 +233,10 @@ class _BaseConsumerStrategy(ABC):
         return (TopicPartition(topic.name, partition) for partition in topic.partitions)
 
     @abstractmethod
-    def _check_start(self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]) -> None:
-        """Raise if a topic or partition of the strategy does not exist."""
+    def _existing_partitions(
+        self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]
+    ) -> Collection[TopicPartition]:
+        """Return the partitions to read; raise if a topic or partition of the strategy does not exist."""
 
 
 class _Subscribe(_BaseConsumerStrategy):
@@ -244,8 +245,12 @@ class _Subscribe(_BaseConsumerStrategy):
     def _topics(self, cluster: ClusterClient) -> Iterable[TopicMetadata]:
         return cluster.topics(self._selection.topics).values()
 
-    def _check_start(self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]) -> None:
-        _check_partitions_exist(self._selection, cluster, assigned)
+    def _existing_partitions(
+        self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]
+    ) -> Collection[TopicPartition]:
+        if {tp.topic for tp in assigned} >= set(self._selection.topics):
+            return assigned.keys()
+        return _select_among_all(self._selection, cluster)
 
 
 class _SubscribePattern(_BaseConsumerStrategy):
@@ -257,8 +262,10 @@ class _SubscribePattern(_BaseConsumerStrategy):
         candidates = [name for name, topic in topics.items() if not topic.internal]
         return [topics[name] for name in pattern.matches(candidates)]
 
-    def _check_start(self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]) -> None:
-        """Check nothing: a pattern may match no topic yet."""
+    def _existing_partitions(
+        self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]
+    ) -> Collection[TopicPartition]:
+        return assigned.keys()  # a pattern may match no topic yet
 
 
 class _Assign(_BaseConsumerStrategy):
@@ -271,22 +278,21 @@ class _Assign(_BaseConsumerStrategy):
         partitions = self._selection.partitions
         return (tp for tp in partitions if tp.topic == topic.name and tp.partition in topic.partitions)
 
-    def _check_start(self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]) -> None:
-        if len(assigned) < len(self._selection.partitions):
-            _check_partitions_exist(self._selection, cluster, assigned)
+    def _existing_partitions(
+        self, cluster: ClusterClient, assigned: Mapping[TopicPartition, UUID | None]
+    ) -> Collection[TopicPartition]:
+        if len(assigned) == len(self._selection.partitions):
+            return assigned.keys()
+        return _select_among_all(self._selection, cluster)
 
 
-def _check_partitions_exist(
-    selection: subscription.SubscribeStrategy | subscription.AssignStrategy,
-    cluster: ClusterClient,
-    assigned: Mapping[TopicPartition, UUID | None],
-) -> None:
-    """Raise TopicNotFoundError with the closest existing name; all topic names are requested only if one is missing."""
-    assigned_topics = {tp.topic for tp in assigned}
-    if isinstance(selection, subscription.SubscribeStrategy) and assigned_topics >= set(selection.topics):
-        return
+def _select_among_all(
+    selection: subscription.SubscribeStrategy | subscription.AssignStrategy, cluster: ClusterClient
+) -> Collection[TopicPartition]:
+    """Return the partitions if another broker has them all; raise TopicNotFoundError with the closest existing name."""
     topics = cluster.all_topics(required=selection.topics.__contains__)
-    subscription.select_partitions(selection, {name: topic.partitions.keys() for name, topic in topics.items()})
+    all_partitions = {name: topic.partitions.keys() for name, topic in topics.items()}
+    return subscription.select_partitions(selection, all_partitions).partitions
 
 
 def _parse_offsets(offset_map: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

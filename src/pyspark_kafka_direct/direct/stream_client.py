@@ -84,10 +84,18 @@ def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> St
 class StreamClusterView:
     """Reads metadata and offsets for one plan (a ``DirectOffsetReader``)."""
 
-    def __init__(self, client: StreamClient, spec: StreamSpec, controller: RateController | None) -> None:
+    def __init__(
+        self,
+        client: StreamClient,
+        spec: StreamSpec,
+        controller: RateController | None,
+        *,
+        is_restored: bool = False,  # from a checkpoint
+    ) -> None:
         self._client = client
         self._spec = spec
         self._controller = controller
+        self._is_restored = is_restored
 
     def start(self) -> StreamPosition:
         """Return the position at which a new stream starts."""
@@ -118,7 +126,10 @@ class StreamClusterView:
         client = self._client
         level = client.parameters.fetch.isolation_level
         reset = client.parameters.auto_offset_reset
-        return resolve_new_partition_offsets(partitions, client.cluster, level, client.group, reset)
+        # Offsets that are committed for a partition that the checkpoint lacks may be those of a batch that is generated
+        # again: it must contain its records again.
+        group = None if self._is_restored else client.group
+        return resolve_new_partition_offsets(partitions, client.cluster, level, group, reset)
 
     def latest(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end offsets of these partitions for the stream's isolation level."""

@@ -302,7 +302,15 @@ class _ApplicationHistory(Observer):
         self._checker.check_rates(spans)
         self._checker.check_stable_ends(stream, spans)
         now = committed_offsets(self._cluster, self._parameters["streams"][stream]["group"])
-        self._checker.check_start(stream, dict(new), {}, {**self._before[stream], **now}, self._world.now, added=True)
+        self._checker.check_start(
+            stream,
+            dict(new),
+            {},
+            {**self._before[stream], **now},
+            self._world.now,
+            added=True,
+            restored=life.was_restored,
+        )
         starts = self._epochs[-1].starts[stream]
         for partition, offset in new:
             if partition not in starts:
