@@ -18,6 +18,7 @@ from pyspark_kafka_direct.consumer.range_counter import count_range
 from pyspark_kafka_direct.consumer.range_reader import read_range
 from pyspark_kafka_direct.consumer.range_request import RangeRequest, ReadCounts
 from pyspark_kafka_direct.errors import (
+    BrokerTimeoutError,
     DataLossError,
     KafkaDirectError,
     TopicNotFoundError,
@@ -264,9 +265,20 @@ class _Read:
                     raise ViolationError(f"the topic exists, but the read says: {error}") from error
                 return
             except TRANSIENT_ERRORS as error:
+                if self._is_gap_unproven(planned, error):
+                    return
                 if self._must_succeed(started):
                     raise ViolationError(f"a read fails though no fault is left: {error!r}") from error
                 self.process.sleep(1.0)
+
+    def _is_gap_unproven(self, planned: _Planned, error: KafkaDirectError) -> bool:
+        """Return whether a read timed out in a gap, before the time after which a gap need not be proven."""
+        return (
+            isinstance(error, BrokerTimeoutError)
+            and error.offset is not None
+            and self._read_parameters["poll_timeout"] < _UNPROVEN_GAP_SECONDS
+            and self._may_be_unproven(planned, error.offset)
+        )
 
     def _must_succeed(self, started: float) -> bool:
         """Return whether a read has no reason to fail: no fault since its start, or for long enough to recover."""
