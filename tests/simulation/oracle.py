@@ -388,6 +388,12 @@ class Oracle:
         lost = truth.truncations(at) if truth.high_watermark(at) >= end else ()
         return min((each.first for each in lost), default=end)
 
+    def markers(self, partition: TopicAndIndex, *, at: float, generation: int) -> set[int]:
+        """Return the offsets of the control records that the log has."""
+        truth = self.truth(partition, generation)
+        path = truth.path(truth.epoch(at))
+        return {entry.offset for entry in path if entry.commit is not None and entry.appended_at <= at}
+
     def check_range(
         self,
         partition: TopicAndIndex,
@@ -401,16 +407,26 @@ class Oracle:
         *,
         is_prefix: bool = False,
         may_lack_records: bool = False,
+        may_mix_epochs: bool = False,
     ) -> list[str]:
         """Return violations of a read of the offsets from ``start`` to before ``end``.
 
         Every record that existed throughout the read is required, once and in order. All records must be of one
         epoch's log. With ``read_committed`` none is of a transaction that was not committed by the end of the read.
         With ``is_prefix`` the read ended early, such as with an error: it may lack records after the last one returned.
-        With ``may_lack_records`` it may lack any, such as those that a truncation removed.
+        With ``may_lack_records`` it may lack any, such as those that a truncation removed. With ``may_mix_epochs`` it
+        reported a truncation and went on, so each record may be of another epoch's log, and any may be lacking.
         """
         violations = _check_order(start, end, returned)
         truth = self.truth(partition, generation)
+        if may_mix_epochs:
+            for row in returned:
+                by_epoch = [
+                    _check_records(truth, each.epoch, start, [row], isolation, ended_at) for each in truth.epochs
+                ]
+                if all(by_epoch):
+                    violations += by_epoch[-1]
+            return violations
         limit = (returned[-1][0] + 1 if returned else start) if is_prefix else end
         newest = truth.epoch(ended_at)
 

@@ -24,6 +24,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     import random
@@ -425,11 +426,14 @@ class _Read:
             now,
             is_prefix=stopped,
             may_lack_records=may_skip,
+            may_mix_epochs=not request.fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped,
         )
         if losses and not stopped and not request.from_earliest:
             end = min(until, oracle.replaced_from(name, until, at=now, generation=generation))
             present = oracle.records(name, first, end, isolation, at=planned.at, generation=generation)
-            lost = len(present) - sum(offset < end for offset, _ in rows)
+            # A marker that replaced a record is no gap for a reader.
+            not_lost = {offset for offset, _ in rows} | oracle.markers(name, at=now, generation=generation)
+            lost = sum(offset not in not_lost for offset, _ in present)
             if lost > counts.lost and not counts.gaps:
                 violations.append(f"{lost} records are skipped, and {counts.lost} offsets are counted as lost")
         if violations:
