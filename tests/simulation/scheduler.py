@@ -116,8 +116,10 @@ class World:
     def record_fault(self, fault: str, request: str, sender: SimulatedProcess | None = None) -> None:
         """Record that a fault happened to a request of a process, or to the cluster."""
         found = False
+        # An operation of no process restarts a process that dies.
+        is_crash = fault.startswith("crash")
         for process, faults in self._operations.values():
-            if sender is None or process is None or process is sender:
+            if sender is None or process is sender or (process is None and not is_crash):
                 faults.add((fault, request))
                 found = True
         if not found:
