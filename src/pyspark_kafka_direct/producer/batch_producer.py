@@ -89,6 +89,7 @@ class BatchProducer:
             raise ValueError(f"An assigned producer id requires acks=-1 (all), got acks={settings.acks}.")
         self._cluster = cluster
         self._settings = settings
+        self._delivery_timeout = settings.delivery_timeout_ms / 1000
         self._system = cluster.pool.system
         self._pid = os.getpid()
         self._add_partitions_to_transaction = add_partitions_to_transaction
@@ -121,7 +122,7 @@ class BatchProducer:
     @property
     def expires_at(self) -> float:
         """When the first queued batch expires, by the monotonic clock."""
-        default = self._system.monotonic() + self._settings.delivery_timeout_ms / 1000
+        default = self._system.monotonic() + self._delivery_timeout
         return min(map(self._expires_at, self._incomplete_partitions), default=default)
 
     @property
@@ -399,7 +400,10 @@ class BatchProducer:
                 try:
                     sequence = self._producer_ids.sequence_for(partition.topic_partition, previous, self._deadline())
                 except TransientBrokerError as error:
-                    self._back_off(partition, error)
+                    # All partitions that need an id wait, so that a request that fails is not repeated for each.
+                    for waiting in chain.from_iterable(each.ready_partitions for each in self._channels.values()):
+                        if waiting.needs_producer_id:
+                            self._back_off(waiting, error)
                     break
                 partition.reset_producer_id(sequence)
             batch = batches[partition] = partition.send(now)
@@ -571,7 +575,7 @@ class BatchProducer:
                 topic, partition_id = partition.topic_partition
                 outcome = "; some may have been written" if partition.head.callback is None else ""
                 error = BrokerTimeoutError(
-                    f"Records were not acknowledged within {self._settings.delivery_timeout_ms / 1000:g} s "
+                    f"Records were not acknowledged within {self._delivery_timeout:g} s "
                     f"({_DELIVERY_TIMEOUT}){outcome}. {reason}",
                     topic=topic,
                     partition=partition_id,
@@ -586,15 +590,11 @@ class BatchProducer:
         return list(dict.fromkeys(chain(self._backing_off_partitions, *throttled)))
 
     def _expires_at(self, partition: PartitionQueue) -> float:
-        head = partition.head
-        delivery_started_at = (
-            self._system.monotonic() if head is None or head.delivery_started_at is None else head.delivery_started_at
-        )
-        return delivery_started_at + self._settings.delivery_timeout_ms / 1000
+        started_at = None if partition.head is None else partition.head.delivery_started_at
+        return (self._system.monotonic() if started_at is None else started_at) + self._delivery_timeout
 
     def _deadline(self, batches: Iterable[ProducerBatch] = ()) -> Deadline:
         """Return when a step that blocks has to end, because queued batches and these ones expire."""
-        timeout = self._settings.delivery_timeout_ms / 1000
         started_at = [batch.delivery_started_at for batch in batches if batch.delivery_started_at is not None]
-        until = min([self.expires_at, *(each + timeout for each in started_at)])
+        until = min([self.expires_at, *(each + self._delivery_timeout for each in started_at)])
         return Deadline(max(until, self._system.monotonic() + MIN_STEP_SECONDS), _DELIVERY_TIMEOUT, self._system)
