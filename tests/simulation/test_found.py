@@ -32,7 +32,8 @@ _PLANS = Path(__file__).parent / "plans"
         "epoch-with-another-leader",
         # Without topic ids the higher leader epoch of a deleted topic hid the leader of the recreated one, forever.
         "epoch-of-a-deleted-topic",
-        # Steps that block gave records delivery.timeout.ms again: metadata, producer ids, connections, and several batches.
+        # Steps that block gave records delivery.timeout.ms again: requests for metadata and producer ids, connections,
+        # and several batches.
         "late-record-behind-metadata",
         "late-record-behind-producer-ids",
         "late-record-while-connects-stall",
