@@ -216,6 +216,8 @@ def test_unavailable_brokers_are_reported_and_awaited(queries: Queries, tmp_path
         for worker in task_workers(os.getpid()):
             worker.kill()
         wait_until(lambda: not query.status["isTriggerActive"], "the end of the run")
+        # A restart begins when the lease of the killed task is over, and then waits for the brokers.
+        wait_until(lambda: query.status["message"].startswith("Waiting for the brokers: "), "the error again", 120)
         assert query.awaitTermination(10) is False, "longer than two failing starts"
         assert query.status["message"].startswith("Waiting for the brokers: ")
         own.start_broker(1)
