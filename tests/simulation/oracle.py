@@ -415,7 +415,7 @@ class Oracle:
         epoch's log. With ``read_committed`` none is of a transaction that was not committed by the end of the read.
         With ``is_prefix`` the read ended early, such as with an error: it may lack records after the last one returned.
         With ``may_lack_records`` it may lack any, such as those that a truncation removed. With ``may_mix_epochs`` it
-        reported a truncation and went on, so each record may be of another epoch's log, and any may be lacking.
+        reported a truncation and continued, so each record may be of another epoch's log, and any may be lacking.
         """
         violations = _check_order(start, end, returned)
         truth = self.truth(partition, generation)

@@ -290,10 +290,6 @@ class ResultChecker:
                         continue
                     if (stream, version.value) in rows:
                         continue
-                    if any(
-                        each.appended_at > version.appended_at and (stream, each.value) in rows for each in versions
-                    ):
-                        continue  # an unclean election brought an earlier log back after the later record was read
                     if version.readable_at == math.inf or (self._committed[stream] and version.committed is not True):
                         continue
                     self._check_missing(epoch, number, key, generation, version)
@@ -312,10 +308,12 @@ class ResultChecker:
         if any(partition[0] in report.text for report in epoch.reports if "data loss" in report.text.lower()):
             return
         if any(
-            each.partition == partition and each.until > version.offset and each.time <= version.appended_at
+            each.partition == partition
+            and each.until > version.offset
+            and not self._was_in_log_at(each.time, partition, generation, version)
             for each in epoch.planned
         ):
-            return  # the log was truncated and grew again before anyone looked
+            return  # the log was truncated, and it grew or an earlier log came back before anyone looked
         if any(
             output == number and any(p == partition and a <= version.offset < b for p, a, b in spans)
             for (output, _), spans in epoch.failed_jobs.items()
@@ -326,6 +324,11 @@ class ResultChecker:
             f"{version.value!r}, appended at {version.appended_at:.3f}, readable at {version.readable_at:.3f}, "
             f"removed at {version.removed_at:.3f} {version.reason}"
         )
+
+    def _was_in_log_at(self, time: float, partition: TopicAndIndex, generation: int, version: Version) -> bool:
+        start = version.offset
+        found = self._oracle.records(partition, start, start + 1, READ_UNCOMMITTED, at=time, generation=generation)
+        return (start, version.value) in found
 
     def _version_of(self, read: TaskRead, offset: int, value: bytes) -> Version | None:
         truth = self._truth.partitions.get((read.offsets.topic, generation_of(value), read.offsets.partition))
