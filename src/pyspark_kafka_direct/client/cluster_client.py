@@ -285,7 +285,13 @@ class ClusterClient:
     def log_bounds(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the starts and ends of logs, also those of uncommitted records: open transactions are no data loss."""
+        """Return the starts and ends of logs, also those of uncommitted records: open transactions are no data loss.
+
+        A leader that several brokers report to be deposed is not asked: it may lack records.
+        """
+        if not partitions:
+            return {}
+        self.raise_epoch_floors({tp.topic for tp in partitions}, partitions=partitions, deadline=deadline)
         starts = self.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline)
         ends = self.offsets(dict.fromkeys(partitions, LATEST), deadline=deadline)
         return {tp: (starts[tp], ends[tp]) for tp in partitions}

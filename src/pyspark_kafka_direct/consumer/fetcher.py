@@ -387,9 +387,8 @@ class ReadReplica:
     def fetch_log_state(self, deadline: Deadline) -> LeaderLogState:
         """Return the offsets of the leader's log; no other broker knows of a later leader."""
         self.release()
-        self._cluster.raise_epoch_floors([self._partition.topic], partitions=[self._partition], deadline=deadline)
-        self._refresh_metadata(deadline)
         start, end = self._cluster.log_bounds([self._partition], deadline)[self._partition]
+        self._refresh_metadata(deadline)  # afterwards: ListOffsets has no topic id, and the topic may be another one
         return LeaderLogState(start, end, self._topic_id)
 
     def confirm_epoch(self, epoch: int, deadline: Deadline) -> None:

@@ -135,10 +135,8 @@ class OffsetFetcher:
     def _fetch_log_states(self, out_of_range_fetches: Sequence[_OutOfRangeFetch]) -> _LogStates:
         deadline = self._cluster.deadline()
         partitions = [rejected_fetch.partition for rejected_fetch in out_of_range_fetches]
-        topic_names = {partition.tp.topic for partition in partitions}
-        tps = [partition.tp for partition in partitions]
-        self._cluster.raise_epoch_floors(topic_names, partitions=tps, deadline=deadline)
-        topics = self._cluster.topics(topic_names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
+        names = {partition.tp.topic for partition in partitions}
+        topics = self._cluster.topics(names, deadline=deadline, retry=Retry(deadline, 0, 0.0, 0.0))
         existing = [
             partition.tp
             for partition in partitions

@@ -276,7 +276,8 @@ class DataLossHandler:
             self._warn_of_missing(partition, error)
             return
         try:
-            start, end = self._log_bounds(partition)
+            deadline = self._cluster.deadline(_LOG_BOUNDS_TIMEOUT)
+            start, end = self._cluster.log_bounds([partition], deadline)[partition]
         except (TransientBrokerError, TopicNotFoundError):
             return  # the consumer raises the same error again
         position = self._consumer.positions[partition]
@@ -319,12 +320,6 @@ class DataLossHandler:
             self._missing_partitions.add(partition)
             self._count_skipped(DataLossCause.DELETED, partition, 0)
             _log.warning("data loss: %s Reading continues without %s (failOnDataLoss=false)", error.message, partition)
-
-    def _log_bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        deadline = self._cluster.deadline(_LOG_BOUNDS_TIMEOUT)
-        # The leader of the old offsets may have been deposed since the consumer reported the loss.
-        self._cluster.raise_epoch_floors([partition.topic], partitions=[partition], deadline=deadline)
-        return self._cluster.log_bounds([partition], deadline)[partition]
 
 
 def _run_task_loop(

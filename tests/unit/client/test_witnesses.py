@@ -266,6 +266,20 @@ def test_a_process_without_an_epoch_asks_several_brokers(three: list[FakeBroker]
     assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 150}
 
 
+def test_the_bounds_of_a_log_are_those_of_a_leader_that_several_brokers_confirm(
+    three: list[FakeBroker], pool: ConnectionPool
+) -> None:
+    serves(three[0], 5, end=100)
+    serves(three[2], 7, end=150)
+    elect(three[2:], leader=3, epoch=7)
+    cluster = client(three, pool)
+    assert cluster.offsets({PARTITION: LATEST}) == {PARTITION: 100}
+    assert cluster.log_bounds([PARTITION], cluster.deadline())[PARTITION][1] == 150
+    asked_before = [broker.request_counts["Metadata"] for broker in three]
+    assert cluster.log_bounds([], cluster.deadline()) == {}
+    assert [broker.request_counts["Metadata"] for broker in three] == asked_before
+
+
 def test_the_replicas_of_a_partition_are_asked_first(pool: ConnectionPool) -> None:
     """Its leader is one of them; the others of a large cluster may lag behind."""
     with contextlib.ExitStack() as stack:

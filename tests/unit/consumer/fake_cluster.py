@@ -272,6 +272,7 @@ class FakeCluster:
     def log_bounds(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, tuple[int, int]]:
+        self.raise_epoch_floors({tp.topic for tp in partitions})
         logs = {tp: self.logs[tp] for tp in partitions}
         if any(log.leader in self.down for log in logs.values()):
             raise BrokerUnreachableError("the leader is down")

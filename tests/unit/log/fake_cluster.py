@@ -153,6 +153,7 @@ class FakeCluster:
     def log_bounds(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, tuple[int, int]]:
+        self.raise_epoch_floors({each.topic for each in partitions})
         starts = self.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline)
         ends = self.offsets(dict.fromkeys(partitions, LATEST), deadline=deadline)
         return {each: (starts[each], ends[each]) for each in partitions}
