@@ -344,7 +344,7 @@ class Connection:
             self.close()
             raise
         except TimeoutError:
-            self.timed_out = True
+            self.timed_out = not deadline.cancelled  # else the broker may be responsive
             self.close()
             raise request_timeout_error(self._request_context(name), deadline, throttle_seconds) from None
         except OSError as error:
@@ -411,7 +411,8 @@ class Connection:
                     raise
                 if limit is None:
                     return
-                self.system.wait_ready(*wait_condition, limit.remaining())
+                to_read, to_write = wait_condition
+                self.system.wait_ready((*to_read, *limit.wakeup_fds), to_write, limit.remaining())
                 continue
             if count == 0:
                 raise ConnectionResetError

@@ -179,6 +179,8 @@ class ConnectionPool:
         try:
             connection = Connection.open(settings, *address, deadline.limited_to(timeout_ms / 1000))
         except TransientBrokerError as error:
+            if deadline.cancelled:  # the broker had no time to respond
+                raise
             self._failures[address] = _BrokerFailures(failures.failed_connects + 1, self.system.monotonic())
             if isinstance(error, BrokerTimeoutError):
                 self._close_idle(address)  # they would time out too

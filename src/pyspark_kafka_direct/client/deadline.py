@@ -12,6 +12,25 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
 
 
+class Cancellation:
+    """Lets all deadlines that have it expire, and ends the waits of their requests; any thread may set it."""
+
+    def __init__(self, system: System) -> None:
+        self.is_set = False
+        self._signal = system.wakeup_signal()
+
+    def set(self) -> None:
+        self.is_set = True
+        self._signal.set()
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable once it is set."""
+        return self._signal.fileno()
+
+    def close(self) -> None:
+        self._signal.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """A point in time on the monotonic clock, passed down unchanged through all layers of an operation."""
@@ -19,6 +38,7 @@ class Deadline:
     at: float  # on the scale of system.monotonic()
     setting: str = "kafka.default.api.timeout.ms"  # the option that extends the deadline, named by errors
     system: System = field(default=SYSTEM, compare=False, repr=False)
+    cancellation: Cancellation | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def after(cls, seconds: float, setting: str = "kafka.default.api.timeout.ms", system: System = SYSTEM) -> Deadline:
@@ -26,16 +46,25 @@ class Deadline:
 
     def remaining(self) -> float:
         """Return the remaining seconds, never negative."""
-        return max(0.0, self.at - self.system.monotonic())
+        return 0.0 if self.cancelled else max(0.0, self.at - self.system.monotonic())
 
     @property
     def expired(self) -> bool:
-        return self.system.monotonic() >= self.at
+        return self.cancelled or self.system.monotonic() >= self.at
+
+    @property
+    def cancelled(self) -> bool:
+        return self.cancellation is not None and self.cancellation.is_set
+
+    @property
+    def wakeup_fds(self) -> tuple[int, ...]:
+        """The descriptors that are readable once the deadline is cancelled."""
+        return () if self.cancellation is None else (self.cancellation.fileno(),)
 
     def limited_to(self, seconds: float) -> Deadline:
         """Return this deadline or ``seconds`` from now, whichever comes first."""
         limited_at = self.system.monotonic() + seconds
-        return self if self.at <= limited_at else Deadline(limited_at, self.setting, self.system)
+        return self if self.at <= limited_at else (Deadline(limited_at, self.setting, self.system, self.cancellation))
 
 
 def exponential_backoff(initial: float, tries: int, maximum: float) -> float:

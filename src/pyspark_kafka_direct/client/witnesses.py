@@ -299,7 +299,8 @@ class ReplicaWitnesses:
                     return index
             if deadline.expired:
                 return 0
-            self._system.wait_readable([connection.fileno() for connection in connections], deadline.remaining())
+            descriptors = [connection.fileno() for connection in connections]
+            self._system.wait_readable([*descriptors, *deadline.wakeup_fds], deadline.remaining())
 
     def _first_that_counts(self, unsettled: Mapping[int, TransientBrokerError]) -> TransientBrokerError | None:
         now = self._system.monotonic()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.deadline import exponential_backoff
+from pyspark_kafka_direct.client.deadline import Cancellation, exponential_backoff
 from pyspark_kafka_direct.client.system import with_jitter
 from pyspark_kafka_direct.errors import (
     DataLossError,
@@ -94,6 +95,7 @@ class LogWorker:
         self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
         self._signal: WakeupSignal | None = None
+        self._cancellation: Cancellation | None = None  # of requests; None: not running
         self._consumer: LogConsumer | None = None
         self._topic_id: UUID | None = None
         self._end_offsets: dict[TopicPartition, int] = {}  # of the last response; lower ones mean a truncation
@@ -114,8 +116,10 @@ class LogWorker:
         self.positions: Mapping[TopicPartition, int] = {}  # next offsets to deliver; replaced, never changed
 
     def stop(self) -> None:
-        """Let ``run`` return soon; callable from any thread."""
+        """Let ``run`` return soon, also from a request without a response; callable from any thread."""
         self._stopping = True
+        if self._cancellation is not None:
+            self._cancellation.set()
         self.wake()
 
     def wake(self) -> None:
@@ -148,7 +152,7 @@ class LogWorker:
 
     def run(self) -> None:
         """Run iterations until ``stop``."""
-        self._signal = self._system.wakeup_signal()
+        self._signal, self._cancellation = self._system.wakeup_signal(), Cancellation(self._system)
         self._started_at = self._system.monotonic()
         try:
             while not self._stopping:
@@ -156,6 +160,7 @@ class LogWorker:
                 self.run_once()
         finally:
             self._signal.close()
+            self._cancellation.close()
             if self._consumer is not None:
                 self._consumer.close()
 
@@ -193,7 +198,7 @@ class LogWorker:
             step()
         except (TransientBrokerError, TimeoutError) as error:
             backoff.failed(error)
-            if not self._cluster.was_reached:
+            if not self._cluster.was_reached and not self._stopping:
                 self._report_unreachable(error)
         except TopicNotFoundError as error:
             try:
@@ -413,9 +418,8 @@ class LogWorker:
 
     def _deadline(self) -> Deadline:
         max_seconds = self._cluster.settings.default_api_timeout_ms / 1000
-        return self._cluster.deadline(
-            exponential_backoff(_REQUEST_SECONDS, self._request_backoff.attempts, max_seconds)
-        )
+        seconds = exponential_backoff(_REQUEST_SECONDS, self._request_backoff.attempts, max_seconds)
+        return replace(self._cluster.deadline(seconds), cancellation=self._cancellation)
 
     def _wakeup_fds(self) -> list[int]:
         return [] if self._signal is None else [self._signal.fileno()]
@@ -434,7 +438,6 @@ class LogWorker:
         partition = TopicPartition(loss.topic, loss.partition)
         position = self._consumer.positions[partition]
         deadline = self._deadline()
-        self._cluster.raise_epoch_floors([partition.topic], partitions=[partition], deadline=deadline)
         start, end = self._cluster.log_bounds([partition], deadline)[partition]
         reread_from = reread_offset(loss, position, start, end)
         if reread_from is None:

@@ -1,0 +1,48 @@
+"""A log is stopped while a broker does not respond."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+from tests.unit.client.fake_broker import TOPIC, FakeBroker
+
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.config.client_settings import FetchSettings
+from pyspark_kafka_direct.errors import IllegalLogStateError, KafkaDirectError
+from pyspark_kafka_direct.log import KafkaBasedLog
+
+_PROMPT = 2.0  # seconds; the request would take 30
+
+
+def test_a_stop_ends_a_request_that_gets_no_response() -> None:
+    errors: list[KafkaDirectError] = []
+    outcome: list[BaseException] = []
+    with FakeBroker() as broker, contextlib.closing(ConnectionPool()) as pool:
+        broker.frozen = True
+        cluster = ClusterClient(broker.settings, pool=pool)
+        log = KafkaBasedLog.with_existing_clients(
+            TOPIC, cluster=cluster, fetch=FetchSettings(), producer=None, on_error=errors.append
+        )
+
+        def start() -> None:
+            with pytest.raises(IllegalLogStateError, match="stopped") as caught:
+                log.start()
+            outcome.append(caught.value)
+
+        starter = threading.Thread(target=start)
+        starter.start()
+        ends_at = time.monotonic() + 10
+        while not broker.connections and time.monotonic() < ends_at:
+            time.sleep(0.01)
+        started = time.monotonic()
+        log.stop()
+        assert time.monotonic() - started < _PROMPT
+        starter.join(10)
+        assert len(outcome) == 1
+        assert log._thread_ended
+        assert errors == []
+        assert pool.last_failure_time(("127.0.0.1", broker.port)) == 0, "the broker had no time to respond"
