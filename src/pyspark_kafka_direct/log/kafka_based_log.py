@@ -284,12 +284,14 @@ class KafkaBasedLog:
         if self._in_worker_thread():
             future.result()  # raises IllegalLogStateError
         self._pending_reads.add_read_past(future, offsets)
-        self._wake_worker()
         deadline = None if timeout is None else Deadline.after(timeout, "timeout", system=self._system)
-        if self._wait_for_future(future, deadline):
-            future.result()
-            return
-        self._pending_reads.remove(future)
+        try:
+            self._wake_worker()
+            if self._wait_for_future(future, deadline):
+                future.result()
+                return
+        finally:
+            self._pending_reads.remove(future)  # after a timeout, or an interrupt
         positions = self._worker.positions
         missing = {tp: offset for tp, offset in offsets.items() if positions.get(tp, 0) < offset}
         partition, offset = next(iter(missing.items() or offsets.items()))

@@ -8,6 +8,7 @@ failed), so that the end offsets include them.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import OrderedDict
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark_kafka_direct.errors import IllegalLogStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -28,12 +29,16 @@ _log = logging.getLogger("pyspark_kafka_direct.log")
 
 
 class LogFuture(Future[None]):
-    """The future of a pending read. Callbacks run in the log's thread. It cannot be cancelled."""
+    """The future of a pending read. Callbacks run in the log's thread. It cannot be cancelled.
+
+    A read to the end is dropped if nobody has its future, and the future has no callback.
+    """
 
     def __init__(self, is_own_thread: Callable[[], bool], system: System) -> None:
         super().__init__()
         self._system = system
         self._is_own_thread = is_own_thread
+        self.retained: list[LogFuture] = []  # itself, if it has a callback
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> None:
@@ -48,6 +53,11 @@ class LogFuture(Future[None]):
         self._system.wait_for_future(self, timeout)
         return super().exception(0)
 
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        if not self.done():
+            self.retained.append(self)
+        super().add_done_callback(fn)
+
     def complete(self, error: BaseException | None) -> None:
         """Set the outcome, unless it is set."""
         try:
@@ -59,6 +69,8 @@ class LogFuture(Future[None]):
             return
         except BaseException:  # the future logs an Exception itself; sys.exit() in a callback must not end the log
             _log.exception("a callback of a future of the log raised an error")
+        finally:
+            self.retained.clear()
 
     def _check_not_own_thread(self) -> None:
         if not self.done() and self._is_own_thread():
@@ -68,10 +80,19 @@ class LogFuture(Future[None]):
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _ReadToEnd:
-    future: LogFuture
-    sent_count: int  # records that the log had sent when the read was requested
+    """A read to the end; it does not retain its future, which may be dropped."""
+
+    __slots__ = ("_future", "_retained", "sent_count")
+
+    def __init__(self, future: LogFuture, sent_count: int) -> None:
+        self._future = weakref.ref(future)
+        self._retained = future.retained
+        self.sent_count = sent_count  # records that the log had sent when the read was requested
+
+    @property
+    def future(self) -> LogFuture | None:
+        return self._future()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +114,7 @@ class PendingReads:
     def add_read_to_end(self, future: LogFuture, sent_count: int = 0) -> None:
         """Add a read that waits for the first ``sent_count`` records to complete, then for the end of the log."""
         with self._lock:
+            self._drop_abandoned_reads()
             self._queued_reads.append(_ReadToEnd(future, sent_count))
 
     def add_read_past(self, future: LogFuture, offsets: Offsets) -> None:
@@ -108,7 +130,8 @@ class PendingReads:
 
     @property
     def has_pending(self) -> bool:
-        return bool(self._queued_reads or self._active_reads or self._reads_past_offsets)
+        reads = [*self._queued_reads, *self._active_reads]
+        return bool(self._reads_past_offsets) or any(read.future is not None for read in reads)
 
     def can_activate(self, completed_count: int) -> bool:
         with self._lock:
@@ -119,6 +142,7 @@ class PendingReads:
         with self._lock:
             if self.ends is not None:
                 return False
+            self._drop_abandoned_reads()
             self._active_reads += [read for read in self._queued_reads if read.sent_count <= completed_count]
             self._queued_reads = [read for read in self._queued_reads if read.sent_count > completed_count]
             return bool(self._active_reads)
@@ -143,7 +167,7 @@ class PendingReads:
         with self._lock:
             futures: list[LogFuture] = []
             if self.are_ends_reached(positions):
-                futures += [read.future for read in self._active_reads]
+                futures += _futures(self._active_reads)
                 self._active_reads, self.ends = [], None
             futures += [read.future for read in self._reads_past_offsets if all_reached(read.offsets, positions)]
             self._reads_past_offsets = [
@@ -161,7 +185,7 @@ class PendingReads:
     def pop_active(self) -> list[LogFuture]:
         """Remove the reads that an error fails: active ones, and those past offsets."""
         with self._lock:
-            futures = [read.future for read in self._active_reads]
+            futures = _futures(self._active_reads)
             self._active_reads, self.ends = [], None
             futures += [read.future for read in self._reads_past_offsets]
             self._reads_past_offsets = []
@@ -170,9 +194,13 @@ class PendingReads:
     def pop_all(self) -> list[LogFuture]:
         futures = self.pop_active()
         with self._lock:
-            futures += [read.future for read in self._queued_reads]
+            futures += _futures(self._queued_reads)
             self._queued_reads = []
             return futures
+
+    def _drop_abandoned_reads(self) -> None:
+        self._queued_reads = [read for read in self._queued_reads if read.future is not None]
+        self._active_reads = [read for read in self._active_reads if read.future is not None]
 
 
 class SendTracker:
@@ -221,6 +249,10 @@ class SendTracker:
                     on_completed(completed_count)
 
         record_future.add_done_callback(on_done)
+
+
+def _futures(reads: Iterable[_ReadToEnd]) -> list[LogFuture]:
+    return [future for read in reads if (future := read.future) is not None]
 
 
 def all_reached(offsets: Offsets, positions: Offsets) -> bool:

@@ -60,7 +60,8 @@ def test_the_callback_of_a_send_runs_before_the_record_counts_as_completed() -> 
 
 def test_a_read_can_be_activated_once_enough_sends_completed() -> None:
     pending_reads = PendingReads(SYSTEM)
-    pending_reads.add_read_to_end(new_future(), sent_count=3)
+    read = new_future()
+    pending_reads.add_read_to_end(read, sent_count=3)
     assert [pending_reads.can_activate(completed_count) for completed_count in (2, 3, 4)] == [False, True, True]
     assert pending_reads.activate(3)
     assert not pending_reads.can_activate(3)
@@ -81,15 +82,40 @@ def test_removed_reads_are_no_longer_pending() -> None:
     assert pending_reads.missing_offsets({}) == {}
 
 
+def test_a_read_that_nobody_waits_for_is_dropped() -> None:
+    """Such as after a timeout, which callers of ``result`` may repeat while no broker responds."""
+    pending_reads = PendingReads(SYSTEM)
+    called: list[object] = []
+    for activated in (False, True):
+        with pytest.raises(TimeoutError):
+            add_read_to_end(pending_reads).result(0)
+        pending_reads.activate(0)
+        assert not pending_reads.has_pending, activated
+    add_read_to_end(pending_reads).add_done_callback(called.append)
+    add_read_to_end(pending_reads).add_done_callback(called.append)
+    assert pending_reads.activate(0)
+    kept = add_read_to_end(pending_reads)
+    for future in pending_reads.pop_all():
+        future.complete(None)
+    assert (len(called), kept.done()) == (2, True)
+
+
+def add_read_to_end(pending_reads: PendingReads) -> LogFuture:
+    future = new_future()
+    pending_reads.add_read_to_end(future)
+    return future
+
+
 def test_missing_offsets() -> None:
     pending_reads = PendingReads(SYSTEM)
     pending_reads.add_read_past(new_future(), {tp(0): 3, tp(1): 1})
     pending_reads.add_read_past(new_future(), {tp(0): 5})
-    pending_reads.add_read_to_end(new_future())
+    read = add_read_to_end(pending_reads)
     pending_reads.activate(0)
     pending_reads.ends = {tp(0): 4, tp(2): 2}
     assert pending_reads.missing_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
-    assert pending_reads.pop_reached({tp(0): 3, tp(1): 1, tp(2): 2}) != []
+    assert len(pending_reads.pop_reached({tp(0): 3, tp(1): 1, tp(2): 2})) == 1
+    assert not read.done()
     assert pending_reads.missing_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
 
 

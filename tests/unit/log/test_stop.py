@@ -15,6 +15,8 @@ from pyspark_kafka_direct.config.client_settings import FetchSettings
 from pyspark_kafka_direct.errors import IllegalLogStateError, KafkaDirectError
 from pyspark_kafka_direct.log import KafkaBasedLog
 
+PARAMS = {"bootstrap.servers": "127.0.0.1:1"}
+
 _PROMPT = 2.0  # seconds; the request would take 30
 
 
@@ -46,3 +48,16 @@ def test_a_stop_ends_a_request_that_gets_no_response() -> None:
         assert log._thread_ended
         assert errors == []
         assert pool.last_failure_time(("127.0.0.1", broker.port)) == 0, "the broker had no time to respond"
+
+
+def test_a_wait_that_is_interrupted_is_no_longer_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = KafkaBasedLog("t", PARAMS, read_only=True)
+    log._state, log._running = "started", True
+
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log, "_wait_for_future", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        log.wait_for({0: 5})
+    assert not log._pending_reads.has_pending
