@@ -109,6 +109,7 @@ class KafkaBasedLog:
             columns=tuple(columns),
             view=view,
         )
+        clients.import_modules()
         self.topic = topic
         self._clients = clients
         self._cluster = clients.cluster

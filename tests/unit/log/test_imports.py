@@ -1,0 +1,50 @@
+"""What a log imports: everything before it is started, because an import may fail while memory is scarce."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+USE = """
+import sys
+from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
+from pyspark_kafka_direct.log.log_clients import ResumePoint
+from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS
+from pyspark_kafka_direct.offsets import TopicPartition
+
+params = {"bootstrap.servers": "127.0.0.1:1"}
+table, log = KafkaTable("t", params), KafkaBasedLog("t", params, on_record=print)
+imported = set(sys.modules)
+
+import pyarrow as pa
+from pyspark_kafka_direct.records import create_decoder, create_encoder
+
+partition = TopicPartition("t", 0)
+clients = log._clients
+clients.open_producer()
+clients.open_consumer(ResumePoint({partition: 0}, {}, {}), LOG_COLUMNS).close()
+header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+rows = pa.record_batch(
+    {
+        "key": pa.array([b"k", b"l", None], pa.binary()),
+        "value": pa.array([b"v", None, b"w"], pa.binary()),
+        "timestamp": pa.array([1, 2, 3], pa.int64()),
+        "partition": pa.array([0, 0, 0], pa.int32()),
+        "headers": pa.array([[{"key": "h", "value": b"x"}], None, None], header),
+    }
+)
+encoder = create_encoder(topic="t", partitions=1, codec="zstd")
+(batch,) = [*encoder.add(rows), *encoder.flush()]
+for columns, deliver in ((("key", "value"), table._apply), (LOG_COLUMNS, log._worker._callbacks.deliver)):
+    decoder = create_decoder(topic="t", partition=0, from_offset=0, until_offset=3, columns=columns)
+    decoder.feed(bytes(batch.data))
+    deliver(partition, decoder.read())
+assert table.snapshot() == {b"k": b"v"}, table.snapshot()
+print(sorted(set(sys.modules) - imported))
+"""
+
+
+def test_reading_writing_and_applying_records_imports_nothing() -> None:
+    run = subprocess.run([sys.executable, "-W", "error", "-c", USE], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "[]"
