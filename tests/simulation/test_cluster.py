@@ -131,6 +131,25 @@ def test_an_isolated_leader_is_replaced_and_truncates_when_it_returns() -> None:
     assert values(fixture.fetch(old, 0)) == [b"a", b"b"]  # as a follower
 
 
+def test_a_deposed_leader_counts_as_replicated_only_once_it_follows() -> None:
+    fixture = Fixture()
+    old = fixture.leader
+    fixture.event("stick_image", broker=old - 1, seconds=10)
+    fixture.event("elect_leader", topic="t", partition=0)
+    fixture.cluster.append_batch(fixture.cluster.brokers[old], PARTITION, encode_batch([b"diverging"]))
+    fixture.cluster.append(PARTITION, [b"a"])
+    assert values(fixture.fetch(fixture.leader, 0)) == []  # the old leader is still in sync, and lacks it
+
+    fixture.world.run_for(1)  # it is removed from the in-sync replicas
+    assert values(fixture.fetch(fixture.leader, 0)) == [b"a"]
+    target = fixture.cluster.partition(PARTITION)
+    assert target is not None
+    assert not fixture.cluster.elect(target, old)
+    fixture.world.run_for(10)
+    fixture.event("elect_leader", topic="t", partition=0, choice=0)
+    assert values(fixture.fetch(fixture.leader, 0)) == [b"a"]
+
+
 def test_an_unclean_election_loses_records_and_the_leader_reports_the_diverging_epoch() -> None:
     fixture = Fixture()
     fixture.cluster.append(PARTITION, [b"a"])

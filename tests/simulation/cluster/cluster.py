@@ -260,13 +260,15 @@ class SimulatedCluster:
             if broker_id == target.leader or not self._follows(target, broker_id):
                 continue
             follower.follow(log)
+            target.fetched.add(broker_id)
             if broker_id not in target.in_sync_replicas and follower.end >= log.high_watermark:
                 target.in_sync_replicas.append(broker_id)
                 target.expanded_epochs.add(target.epoch)
                 joined = True
-        ends = [target.replicas[each].end for each in target.in_sync_replicas]
-        if ends:
-            self._advance(target, log, target.epoch, min(ends))
+        # A leader knows nothing of a follower before its first fetch: its log may have diverged.
+        if all(each == target.leader or each in target.fetched for each in target.in_sync_replicas):
+            ends = [target.replicas[each].end for each in target.in_sync_replicas]
+            self._advance(target, log, target.epoch, min(ends, default=0))
         is_immediate = self.settings.replication_delay <= 0
         behind = False
         for broker_id, follower in target.replicas.items():
@@ -323,6 +325,7 @@ class SimulatedCluster:
             return False
         target.leader = leader
         target.epoch += 1
+        target.fetched.clear()
         topic = target.topic
         if leader != NO_LEADER:
             log = target.replicas[leader]

@@ -48,6 +48,7 @@ class SimulatedPartition:
     __slots__ = (
         "epoch",
         "expanded_epochs",
+        "fetched",
         "in_sync_replicas",
         "index",
         "leader",
@@ -64,6 +65,7 @@ class SimulatedPartition:
         self.epoch = 0
         self.in_sync_replicas = list(broker_ids)
         self.expanded_epochs: set[int] = set()  # in which the leader has added an in-sync replica
+        self.fetched: set[int] = set()  # followers that have fetched in this epoch
         self.replicas = {broker_id: ReplicaLog() for broker_id in broker_ids}  # the preferred leader first
         self.replication_due = False  # an event that replicates is scheduled
         self.stuck: dict[int, float] = {}  # followers that don't replicate until a time
