@@ -126,7 +126,8 @@ class TruncatedError(DataLossError):
     """A log was truncated below the reader's position by an unclean leader election, so records it has read are lost.
 
     Attributes:
-        truncated_to: The first offset at which the records that were read and those in the log may differ.
+        truncated_to: The first offset at which the records that were read and those in the log may differ; ``None`` if
+            it is unknown, so that any of them may be lost.
     """
 
     truncated_to: int | None = None

@@ -51,6 +51,8 @@ _PLANS = Path(__file__).parent / "plans"
         "log-recreated-with-fewer-partitions-2",
         # A log kept the records of an epoch when a log came back that has those of an earlier epoch at their offsets.
         "log-truncated-to-an-earlier-log",
+        # A log kept records that others had replaced, because those had expired before the log noticed the truncation.
+        "log-truncated-to-its-start",
         # A direct stream did not report the records of a new partition that were removed before it found the partition.
         "new-partition-without-its-first-records",
     ],

@@ -448,10 +448,10 @@ class LogWorker:
             self._seek(partition, offset)
             if (cause := loss_cause(loss, position, start, end)) is not None:
                 self._count_loss(cause, {partition: max(offset - position, 0)})
-        elif isinstance(loss, TruncatedError) and loss.truncated_to in (None, reread_from):
+        elif isinstance(loss, TruncatedError) and _is_truncation_known(loss, reread_from, start):
             self._resume_after_truncation(loss, reread_from)
         else:
-            self._resume_after_truncation(_truncated_error(partition, end), reread_from)
+            self._resume_after_truncation(_unknown_truncation_error(partition, position), reread_from)
 
     def _resume_after_truncation(self, error: TruncatedError, offset: int) -> None:
         assert error.topic is not None
@@ -561,6 +561,22 @@ def _truncated_error(partition: TopicPartition, end: int) -> TruncatedError:
         partition=partition.partition,
         offset=end,
     )
+
+
+def _unknown_truncation_error(partition: TopicPartition, position: int) -> TruncatedError:
+    return TruncatedError(
+        "An unclean leader election truncated the log. It is not known which of the records before offset "
+        f"{position} are lost or replaced.",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=position,
+    )
+
+
+def _is_truncation_known(loss: TruncatedError, reread_from: int, log_start: int) -> bool:
+    """Return whether all records before the truncation offset are those of the log, or an error says nothing of it."""
+    # The leader has no epochs of records that expired. Those of the new log may have replaced some that were read.
+    return loss.truncated_to in (None, 0) or log_start < reread_from == loss.truncated_to
 
 
 def _topic_ids(topic: LogTopic, partitions: Collection[TopicPartition]) -> dict[TopicPartition, UUID]:

@@ -86,6 +86,10 @@ class TopicTruth:
     def partition_count(self) -> int:
         return sum(1 for _ in self.partitions(self.generation))
 
+    @property
+    def highest_partition_count(self) -> int:
+        return max(sum(1 for _ in self.partitions(each)) for each in range(1, self.generation + 1))
+
     def partitions(self, generation: int) -> Iterator[tuple[int, PartitionTruth]]:
         truths = self.environment.oracle.truths
         index = 0
@@ -176,6 +180,7 @@ class View:
         self.violations: list[str] = []
         self.reset_at = self.opened_at
         self.resets = 0
+        self._truncated: set[int] = set()  # partitions whose truncation was reported
         self._next: dict[int, int] = {}
         self._all: dict[tuple[int, int, bytes | None], None] = {}
 
@@ -195,10 +200,12 @@ class View:
         self.resets += 1
         self._check_reset(error)
         if reread or not isinstance(error, TruncatedError):
+            self._truncated.clear()
             self._next.clear()
             self.delivered.clear()
             return
         assert error.partition is not None
+        self._truncated.add(error.partition)
         first = 0 if error.truncated_to is None else error.truncated_to
         self._next[error.partition] = first
         kept = self.delivered.get(error.partition, {})
@@ -219,6 +226,8 @@ class View:
 
     def _check_decided(self, visible: VisibleEnds) -> None:
         for index, offset in self.truth.undecided(visible):
+            if self.may_be_replaced(index, offset):
+                continue
             self.violations.append(
                 f"read_to_end completed early: the transaction of offset {offset} of partition {index} is open"
             )
@@ -263,8 +272,10 @@ class View:
                     )
                     break
             path = {entry.offset: entry.value for entry in truth.path(truth.epoch())}
+            # If a log that replaced the delivered records expired beyond them, a reader sees only that records expired.
+            first = 0 if index in self._truncated else truth.log_start()
             for offset, value in delivered.items():
-                if offset not in path or path[offset] != value:
+                if offset >= first and (offset not in path or path[offset] != value):
                     self.violations.append(
                         f"a record that was lost was not taken back: offset {offset} of partition {index}"
                     )

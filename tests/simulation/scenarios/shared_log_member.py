@@ -105,6 +105,11 @@ class LogMember:
         """Whether this is a table whose topic has got more partitions."""
         return self._table is not None and self._truth.partition_count > len(self._log.positions)
 
+    @property
+    def _may_be_rejected(self) -> bool:
+        """Whether the table's topic had more partitions at some time; a recreated one is noticed later."""
+        return self._table is not None and self._truth.highest_partition_count > len(self._log.positions)
+
     def _thread_numbers(self) -> range:
         return range(len(self.values["threads"]))
 
@@ -129,7 +134,7 @@ class LogMember:
                     self._log.start()
             except (KafkaDirectError, _CallbackError) as error:
                 self._check_time("start()", started, self._start_timeout(quiet=quiet) + _START_SLACK)
-                is_rejected = self._is_rejected and isinstance(error, IllegalLogStateError)
+                is_rejected = self._may_be_rejected and isinstance(error, IllegalLogStateError)
                 if isinstance(error, IllegalLogStateError) and not is_rejected:
                     raise
                 if quiet and isinstance(error, TopicNotFoundError) and not self._truth.exists:
@@ -210,7 +215,7 @@ class LogMember:
                 with self.environment.world.operation():
                     getattr(self, f"_{step['kind']}")(step)
             except IllegalLogStateError:
-                if not self._is_stopped and not self._is_rejected:
+                if not self._is_stopped and not self._may_be_rejected:
                     raise
                 return
             except KafkaDirectError as error:
@@ -343,10 +348,13 @@ class LogMember:
                 if not self._truth.exists:
                     return False
                 error = raised
-            except IllegalLogStateError:
-                if self._is_rejected:
+            except IllegalLogStateError as raised:
+                # Without topic ids nothing but the next look for partitions shows that the topic was recreated.
+                if self._is_rejected or (self._may_be_rejected and not self._truth.detects_truncations):
                     return False
-                raise
+                if not self._may_be_rejected:
+                    raise
+                error = raised
             except (KafkaDirectError, _CallbackError) as raised:
                 error = raised
             else:

@@ -213,6 +213,18 @@ def test_a_truncation_offset_beyond_the_position_counts_as_unknown(
     assert harness.delivered == [(0, each) for each in range(20)]  # from the beginning
 
 
+def test_a_truncation_offset_at_the_log_start_counts_as_unknown(cluster: FakeCluster, harness: WorkerHarness) -> None:
+    """The new leader no longer has the epochs of the records before its log start, so those may have been replaced."""
+    read_five(cluster, harness)
+    cluster.write(5)
+    cluster.starts[tp(0)] = 2
+    harness.consumer.failures = [truncated(to=2)]
+    harness.run_until_done(harness.add_read_past({tp(0): 20}))
+    assert [getattr(error, "truncated_to", 0) for error in harness.resets] == [None]
+    harness.run_until_done(harness.read_to_end())
+    assert harness.delivered == [(0, each) for each in range(2, 10)]
+
+
 def test_a_record_written_below_the_position_reveals_a_recreated_topic(
     cluster: FakeCluster, harness: WorkerHarness
 ) -> None:
