@@ -257,8 +257,9 @@ class View:
                     f"a record is delivered that was not committed: offset {offset} of partition {partition}"
                 )
 
-    def check_equal(self, visible: VisibleEnds) -> None:
-        """Check, after the faults have stopped, that the log has what the topic had, and nothing that was truncated."""
+    def differences(self, visible: VisibleEnds) -> list[str]:
+        """Return what the log lacks of the topic, and what it has although it was truncated."""
+        found: list[str] = []
         generation = self.truth.environment.oracle.generations[self.truth.topic]
         for index, truth in self.truth.partitions(generation):
             delivered = self.delivered.get(index, {})
@@ -266,7 +267,7 @@ class View:
                 continue
             for entry in truth.records(0, visible.ends.get(index, 0), self.truth.isolation, self.truth.now):
                 if delivered.get(entry.offset, b"missing") != entry.value:
-                    self.violations.append(
+                    found.append(
                         f"a record is missing at the end: offset {entry.offset} of partition {index}, "
                         f"{delivered.get(entry.offset)!r} instead of {entry.value!r}"
                     )
@@ -276,10 +277,9 @@ class View:
             first = 0 if index in self._truncated else truth.log_start()
             for offset, value in delivered.items():
                 if offset >= first and (offset not in path or path[offset] != value):
-                    self.violations.append(
-                        f"a record that was lost was not taken back: offset {offset} of partition {index}"
-                    )
+                    found.append(f"a record that was lost was not taken back: offset {offset} of partition {index}")
                     break
+        return found
 
     def _position(self, partition: int) -> int:
         return self.positions().get(TopicPartition(self.truth.topic, partition), 0)
@@ -299,10 +299,10 @@ class View:
         return any(truth.path_end(each.parent) > each.start for each in truth.epochs if each.parent >= 0)
 
 
-def check_table(
+def find_missing_keys(
     values: Mapping[bytes, bytes], view: View, visible: VisibleEnds, *, cause: str = "read_to_end completed early"
-) -> None:
-    """Check that a table has, of each key, the newest value that was visible, or a later one."""
+) -> list[str]:
+    """Return for which key a table does not have the newest value that was visible, or a later one."""
     newest: dict[bytes, tuple[int, Entry]] = {}
     for index, entry in view.truth.required(visible):
         if entry.key is not None:
@@ -321,23 +321,21 @@ def check_table(
             if each.key == key and each.offset > entry.offset
         ]
         if found not in later:
-            view.violations.append(
-                f"{cause}: the table has {found!r} for {key!r}, not {entry.value!r} of "
-                f"offset {entry.offset} of partition {index}"
-            )
-            return
+            message = f"the table has {found!r} for {key!r}, not {entry.value!r} of"
+            return [f"{cause}: {message} offset {entry.offset} of partition {index}"]
+    return []
 
 
-def check_no_lost_keys(values: Mapping[bytes, bytes], view: View) -> None:
-    """Check, after the faults have stopped, that a table has only values that are in the newest log."""
+def find_lost_keys(values: Mapping[bytes, bytes], view: View) -> list[str]:
+    """Return which value of a table is not in the newest log."""
     truth = view.truth
     existing = {
         (entry.key, entry.value) for _, each in truth.partitions(truth.generation) for entry in each.path(each.epoch())
     }
     for key, value in values.items():
         if (key, value) not in existing:
-            view.violations.append(f"a record that was lost was not taken back: the table has {value!r} for {key!r}")
-            return
+            return [f"a record that was lost was not taken back: the table has {value!r} for {key!r}"]
+    return []
 
 
 def raise_first(violations: list[str]) -> None:

@@ -11,8 +11,8 @@ from tests.simulation.scenarios.shared_log_checks import (
     Sent,
     TopicTruth,
     View,
-    check_no_lost_keys,
-    check_table,
+    find_lost_keys,
+    find_missing_keys,
     raise_first,
 )
 
@@ -311,7 +311,7 @@ class LogMember:
 
     def _check_complete(self, visible: VisibleEnds) -> None:
         if self._table is not None:
-            check_table(self._table.snapshot(), self.view, visible)
+            self.view.violations += find_missing_keys(self._table.snapshot(), self.view, visible)
         else:
             self.view.check_complete(visible)
 
@@ -320,17 +320,26 @@ class LogMember:
         visible = self._truth.visible_ends()
         if not self._read_when_quiet():
             return
+        until = self.environment.world.now
         if self._truth.may_have_lost_records:
             self.process.sleep(_DETECTION_SECONDS)
             visible = self._truth.visible_ends()
             if not self._read_when_quiet():
                 return
+            until = self.environment.world.now + _REQUEST_SECONDS  # a fetch may wait for a response that was lost
+        while (differences := self._differences(visible)) and self.environment.world.now < until:
+            self.process.sleep(1.0)
+        self._violations += differences
+
+    def _differences(self, visible: VisibleEnds) -> list[str]:
+        """Return how the log differs from the topic."""
         if self._table is None:
-            self.view.check_equal(visible)
-        elif self._truth.detects_truncations or not self._truth.was_recreated:
-            check_table(self._table.snapshot(), self.view, visible, cause="the table is wrong at the end")
-            if self._truth.detects_truncations:
-                check_no_lost_keys(self._table.snapshot(), self.view)
+            return self.view.differences(visible)
+        if not self._truth.detects_truncations and self._truth.was_recreated:
+            return []
+        values = self._table.snapshot()
+        found = find_missing_keys(values, self.view, visible, cause="the table is wrong at the end")
+        return found + (find_lost_keys(values, self.view) if self._truth.detects_truncations else [])
 
     def _read_when_quiet(self) -> bool:
         error: BaseException | None = None
