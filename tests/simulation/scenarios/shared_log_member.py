@@ -44,6 +44,7 @@ _STOP_SLACK = 1.0  # seconds for callbacks of what a stop fails
 _QUIET_READ_SECONDS = 90.0  # a request that got no response ends after request.timeout.ms
 _DETECTION_SECONDS = 12.0  # a log notices truncations with its next fetches
 _REQUEST_SECONDS = 31.0  # request.timeout.ms, and some time
+_CALL_SECONDS = 61.0  # default.api.timeout.ms, and some time: a throttled request waits before its own timeout begins
 _QUIET_STOP_SECONDS = 30.0
 _QUIET_TRIES = 8
 _PERMITTED = (DataLossError, TopicNotFoundError, BrokerTimeoutError)  # after the faults, for what began before
@@ -390,7 +391,7 @@ class LogMember:
     def _check_threads(self) -> None:
         """Check that no thread remains, but for requests in the background, which end with their timeout."""
         if self._threads():
-            self.process.sleep(_REQUEST_SECONDS)
+            self.process.sleep(_CALL_SECONDS)
         if alive := self._threads():
             self._violations.append(f"threads remain after stop(): {alive}")
 
