@@ -158,8 +158,8 @@ soak-log: $(VENV)  ## inject faults into writers, readers and brokers of a share
 	$(BIN)/python -m tests.soak.log --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 .PHONY: soak-continuous
-soak-continuous: $(VENV)  ## inject ROUNDS faults (30) into continuous queries, or run for MINUTES, and check every record; SEED=n, FOLDER=f
-	$(BIN)/python -m tests.soak.continuous $(if $(MINUTES),--minutes $(MINUTES),--rounds $(or $(ROUNDS),30)) \
+soak-continuous: $(VENV)  ## inject ROUNDS faults (30) into continuous queries, or run for MINUTES (FAULTS=1 with faults), and check every record; SEED=n, FOLDER=f
+	$(BIN)/python -m tests.soak.continuous $(if $(MINUTES),--minutes $(MINUTES) $(if $(FAULTS),--faults),--rounds $(or $(ROUNDS),30)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(DELIVERY),--delivery $(DELIVERY)) $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: bench

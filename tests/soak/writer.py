@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,6 +122,12 @@ def create_topic(
         except KafkaException:  # the deletion of a topic of this name may be in progress
             assert time.monotonic() < deadline, f"{topic} could not be created"
             time.sleep(0.2)
+
+
+def add_partition(servers: str, topic: str, partitions: int) -> None:
+    """Add one partition to those of a topic."""
+    admin = AdminClient({"bootstrap.servers": servers}, logger=quiet())
+    admin.create_partitions([NewPartitions(topic, partitions + 1)], operation_timeout=30)[topic].result(60)
 
 
 def delete_topic(servers: str, topic: str) -> None:

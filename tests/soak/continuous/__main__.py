@@ -1,6 +1,7 @@
 """Inject faults into continuous queries, and check every record: ``make soak-continuous ROUNDS=90``.
 
-With ``--minutes``, one query runs without faults instead: it must make progress with constant memory.
+With ``--minutes``, one query of each delivery runs for this time: without faults, when it must commit epochs all the
+time, or with ``--faults``. Both check that the driver's memory stays constant.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from tests.shards.jvm import start_quickly
 from tests.shards.python import import_quickly
 from tests.soak.continuous.endurance import EPOCH_MS, EnduranceRun
-from tests.soak.continuous.plan import ROUNDS_OF_A_QUERY, plan_run
+from tests.soak.continuous.plan import ROUNDS_OF_A_QUERY, plan_long_query, plan_run
 from tests.soak.continuous.run import ContinuousSoakRun, Outcome
 from tests.soak.sink.brokers import PROPERTIES, Brokers
 from tests.soak.sink.progress import Progress
@@ -46,7 +47,10 @@ def main() -> int:
     folder = Path(args.folder or tempfile.mkdtemp(prefix="soak-continuous-"))
     folder.mkdir(parents=True, exist_ok=True)
     started_at = time.monotonic()
-    passed = _run_endurance(args, folder) if args.minutes else _inject_faults(args, folder)
+    if not args.minutes:
+        passed = _inject_faults(args, folder)
+    else:
+        passed = _run_long_queries(args, folder) if args.faults else _run_endurance(args, folder)
     _report(f"{time.monotonic() - started_at:.0f} s")
     if passed and args.folder is None:
         shutil.rmtree(folder)
@@ -79,16 +83,18 @@ def _run(plan: Plan, brokers: Brokers, folder: Path) -> Outcome | None:
     _report(f"query {plan.seed}: {len(plan.rounds)} rounds, {plan.delivery}, epochs of {plan.epoch_ms} ms, {where}")
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        outcome = ContinuousSoakRun(plan, brokers.servers, folder, brokers, _report).run()
+        run = ContinuousSoakRun(plan, brokers.servers, folder, brokers, _report)
+        outcome = run.run()
     except Exception:
         _report(traceback.format_exc())
-        command = f"make soak-continuous DELIVERY={plan.delivery} ROUNDS={len(plan.rounds)} SEED={plan.seed}"
+        length = f"ROUNDS={len(plan.rounds)}" if plan.seconds is None else f"MINUTES={plan.seconds / 60:g} FAULTS=1"
+        command = f"make soak-continuous DELIVERY={plan.delivery} {length} SEED={plan.seed}"
         _report(f"FAILED. Files: {folder}. Repeat: {command}")
         return None
     shutil.rmtree(folder)
     _report(
         f"  passed: {outcome.records} records in {outcome.epochs} epochs, {outcome.duplicates} duplicates, "
-        f"{outcome.aborted} aborted"
+        f"{outcome.aborted} aborted; {outcome.partitions} partitions; the last driver: {run.resources.summary()}"
     )
     return outcome
 
@@ -112,6 +118,21 @@ def _summarize(delivery: Delivery, outcomes: list[Outcome]) -> None:
     )
     for fault, times in sorted(total.faults.items()):
         _report(f"  {times} x {fault}, recovered within {total.slowest[fault]:.1f} s")
+
+
+def _run_long_queries(args: argparse.Namespace, folder: Path) -> bool:
+    seed = args.seed
+    _report(f"{args.delivery}: {args.minutes:g} minutes each; seed {seed}, folder {folder}")
+    passed = True
+    with EmbeddedKafka(_BROKERS, properties=PROPERTIES) as kafka:
+        for delivery in _DELIVERIES[args.delivery]:
+            plan = plan_long_query(seed, args.minutes, delivery)
+            outcome = _run(plan, Brokers(kafka), folder / delivery)
+            if outcome is None:
+                passed = False
+            else:
+                _summarize(delivery, [outcome])
+    return passed
 
 
 def _run_endurance(args: argparse.Namespace, folder: Path) -> bool:
@@ -144,7 +165,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=30, help=f"faults, {ROUNDS_OF_A_QUERY} for each query (default 30)"
     )
-    parser.add_argument("--minutes", type=float, default=0, help="inject no faults, and run for this time")
+    parser.add_argument("--minutes", type=float, default=0, help="one query of each delivery runs for this time")
+    parser.add_argument("--faults", action="store_true", help="with --minutes: inject faults all the time")
     parser.add_argument("--seed", type=int, default=None, help="repeats the faults of a run (default: random)")
     parser.add_argument("--delivery", choices=tuple(_DELIVERIES), default=_BOTH, help="(default: both alternately)")
     parser.add_argument("--folder", help="stores the progress: a second call resumes (default: a temporary folder)")

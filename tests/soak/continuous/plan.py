@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
     from tests.soak.sink.plan import Delivery
 
-Fault: TypeAlias = Literal["worker", "executor", "driver", "stall", "broker", "leaders"]
+Fault: TypeAlias = Literal["worker", "executor", "driver", "second driver", "stall", "broker", "leaders", "partition"]
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
+ENDS_DRIVER: tuple[Fault, ...] = ("driver", "second driver")
 ROUNDS_OF_A_QUERY = 10
 MAX_EPOCH_MS = 1000
 
-_WEIGHTS: dict[Fault, int] = {"worker": 4, "executor": 3, "driver": 3, "stall": 2, "broker": 2, "leaders": 1}
+_WEIGHTS: dict[Fault, int] = {
+    "worker": 4, "executor": 3, "driver": 3, "second driver": 2, "stall": 2, "broker": 2, "leaders": 1, "partition": 1,
+}  # fmt: skip
+_MAX_ROUNDS_PER_MINUTE = 30
 _EPOCHS_MS: dict[Delivery, tuple[int, ...]] = {
     "at-least-once": (MAX_EPOCH_MS,),
     "exactly-once": (100, MAX_EPOCH_MS),
@@ -26,8 +30,9 @@ _EPOCHS_MS: dict[Delivery, tuple[int, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One fault, injected into a running query: a worker, an executor or the driver is killed; a worker is suspended
-    for a while; a broker restarts; or all leaders move.
+    """One fault, injected into a running query: a worker, an executor or the driver is killed; a second driver starts
+    with the checkpoint; a worker is suspended for a while; a broker restarts; all leaders move; or the source gets a
+    partition.
     """
 
     fault: Fault
@@ -39,13 +44,22 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One query. After all rounds, it runs until everything is copied."""
+    """One query. After all rounds, it runs until everything is copied.
+
+    With ``seconds`` its rounds end then. Its last driver lives for two thirds of the time, and its memory is checked.
+    """
 
     seed: int
     delivery: Delivery
     rounds: tuple[Round, ...]
     cluster: bool = False  # whether there are executors
     epoch_ms: int = MAX_EPOCH_MS
+    seconds: float | None = None
+
+
+def plan_long_query(seed: int, minutes: float, delivery: Delivery) -> Plan:
+    rounds = round(minutes * _MAX_ROUNDS_PER_MINUTE)
+    return replace(plan_query(seed, rounds, delivery), cluster=True, seconds=60 * minutes)
 
 
 def plan_query(seed: int, rounds: int, delivery: Delivery) -> Plan:

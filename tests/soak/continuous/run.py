@@ -8,35 +8,39 @@ import signal
 import subprocess
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from tests.soak.continuous.plan import ENDS_DRIVER
 from tests.soak.continuous.results import ReplayWindow, unexpected_duplicates
 from tests.soak.driver import Driver
+from tests.soak.log.results import memory_faults
 from tests.soak.processes import executors, kill, task_workers, wait_until_ended
 from tests.soak.results import ends_of, last_batch
 from tests.soak.sink.results import open_transactions, read_topic, sink_faults
 from tests.soak.stream_run import SoakError
-from tests.soak.writer import Writer, create_topic, quiet, read_log
+from tests.soak.writer import Writer, add_partition, create_topic, quiet, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.soak.continuous.plan import Plan, Round
     from tests.soak.sink.brokers import Brokers
     from tests.soak.sink.plan import Delivery
 
 APP = Path(__file__).with_name("app.py")
-PARTITIONS = 3  # of each topic; one task has two
+PARTITIONS = 3  # of each topic at first; one task has two
 EPOCH_TIMEOUT = 5  # seconds
 _RATE = 400  # records per second
 _DEADLINE = 180.0  # seconds for each wait; starting Spark on a busy machine takes longest
 _ORPHAN_TIMEOUT = 20.0  # seconds; tasks notice the end of their driver at once
 _EPOCHS = 2  # that prove a recovery: the first one may have started before the fault
 _MAX_RESTARTS = 1000
+_FENCED = ("CheckpointFencedError", "ProducerFencedError")
+_MORE_DESCRIPTORS = 16  # allowed growth: connections to brokers that restarted
 _LOCAL, _CLUSTER = "local[2]", "local-cluster[2,1,512]"
 
 
@@ -48,6 +52,7 @@ class Outcome:
     duplicates: int = 0
     aborted: int = 0  # records of aborted transactions
     slowest: dict[str, float] = field(default_factory=dict)  # seconds until the recovery, by fault
+    partitions: int = PARTITIONS
 
 
 class ContinuousSoakRun:
@@ -63,6 +68,7 @@ class ContinuousSoakRun:
         self._driver: Driver | None = None
         self._windows: list[ReplayWindow] = []
         self._outcome = Outcome()
+        self.resources = Resources()  # of the last driver
 
     def run(self) -> Outcome:
         """Inject all faults, run to the end, and check the output; raise ``SoakError`` for any violation."""
@@ -73,7 +79,7 @@ class ContinuousSoakRun:
             with Writer(query.servers, [query.source], _RATE) as writer:
                 self._start()
                 self._progress("of the first driver", 1)
-                for number, each in enumerate(self._plan.rounds):
+                for number, each in enumerate(self._rounds(started_at)):
                     recovery_seconds = self._round(each)
                     self._outcome.faults[each.fault] += 1
                     self._outcome.slowest[each.fault] = max(recovery_seconds, self._outcome.slowest.get(each.fault, 0))
@@ -87,17 +93,27 @@ class ContinuousSoakRun:
             outcome = self._outcome
             outcome.records = written
             outcome.epochs = self._last_epoch() + 1
+            outcome.partitions = query.source_partitions
             outcome.duplicates, outcome.aborted = query.check(written, self._windows)
+            if self._plan.seconds is not None and (growth := self.resources.growth()):
+                raise SoakError("; ".join(growth))
         finally:
             if self._driver is not None:
                 self._driver.kill()
                 kill(self._driver.orphans)
         return self._outcome
 
-    def _start(self) -> Driver:
+    def _rounds(self, started_at: float) -> Iterator[Round]:
+        seconds = self._plan.seconds
+        for each in self._plan.rounds:
+            elapsed = time.monotonic() - started_at
+            if seconds is None or (elapsed < seconds and (each.fault not in ENDS_DRIVER or elapsed < seconds / 3)):
+                yield each
+
+    def _start(self) -> None:
         master = _CLUSTER if self._plan.cluster else _LOCAL
         self._driver = Driver(self._folder, self._copy_query.options(master), app=APP)
-        return self._driver
+        self.resources = Resources()
 
     def _round(self, planned: Round) -> float:
         """Inject one fault, and return the seconds until the query has recovered."""
@@ -108,6 +124,8 @@ class ContinuousSoakRun:
         self._inject_fault(planned)
         self._progress(f"after the fault ({planned.fault})", _EPOCHS)
         recovery_seconds = time.monotonic() - started_at
+        assert self._driver is not None
+        self.resources.measure(self._driver.pid)
         times = _MAX_RESTARTS if planned.fault in ("broker", "leaders") else 1
         self._windows.append(ReplayWindow(before, self._copy_query.end_offsets(), times))
         return recovery_seconds
@@ -118,6 +136,10 @@ class ContinuousSoakRun:
         assert driver.alive, driver.log_tail()
         if planned.fault == "driver":
             self._kill_driver(driver)
+        elif planned.fault == "second driver":
+            self._start_second_driver(driver)
+        elif planned.fault == "partition":
+            self._copy_query.add_partition()
         elif planned.fault == "worker":
             self._await(driver.kill_task_worker, "a task worker")
         elif planned.fault == "executor":
@@ -139,13 +161,17 @@ class ContinuousSoakRun:
             driver.kill()
             orphans = driver.orphans
         self._start()
-        left = wait_until_ended(orphans, _ORPHAN_TIMEOUT)
-        if left:
-            descriptions = [_describe(each) for each in left]
-            kill(left)
-            raise SoakError(
-                f"{_ORPHAN_TIMEOUT:.0f} s after the end of their driver, these processes still ran: {descriptions}"
-            )
+        _check_ended(orphans)
+
+    def _start_second_driver(self, first: Driver) -> None:
+        """Start a driver with the checkpoint of a running one, which must end with an error that says so."""
+        processes = psutil.Process(first.pid).children(recursive=True)
+        self._start()
+        self._await(lambda: not first.alive, "the first driver ends")
+        log = first.log_tail()
+        if first.wait(0) == 0 or not any(error in log for error in _FENCED):
+            raise SoakError(f"the first driver did not end because of the second one:\n{log}")
+        _check_ended(processes)
 
     def _stall(self, driver: Driver, seconds: float) -> None:
         """Suspend a worker, as if its machine stalled."""
@@ -193,6 +219,38 @@ class ContinuousSoakRun:
             time.sleep(0.005)
 
 
+@dataclass
+class Resources:
+    """Memory in bytes and descriptors of a driver's Python process and of its JVM, after each round."""
+
+    memory: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    descriptors: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def measure(self, pid: int) -> None:
+        python = psutil.Process(pid)
+        jvm = next(each for each in python.children() if "java" in each.name())
+        for name, process in (("Python", python), ("JVM", jvm)):
+            self.memory[name].append(process.memory_info().rss)
+            self.descriptors[name].append(process.num_fds())
+
+    def growth(self) -> list[str]:
+        """Return what has grown between the second fifth of the time and the last one."""
+        found = [f"the driver's Python: {fault}" for fault in memory_faults(self.memory["Python"])]
+        for name, counts in self.descriptors.items():
+            fifth = max(1, len(counts) // 5)
+            before, after = max(counts[: 2 * fifth]), max(counts[-fifth:])
+            if after > before + _MORE_DESCRIPTORS:
+                found.append(f"the driver's {name}: {after} descriptors, {before} before")
+        return found
+
+    def summary(self) -> str:
+        """Return the first and the last values."""
+        return ", ".join(
+            f"{name} {sizes[0] >> 20} to {sizes[-1] >> 20} MiB and {counts[0]} to {counts[-1]} descriptors"
+            for (name, sizes), counts in zip(self.memory.items(), self.descriptors.values(), strict=True)
+        )
+
+
 class CopyQuery:
     """The topics and options of a query that copies a topic."""
 
@@ -203,10 +261,15 @@ class CopyQuery:
         self._replicas = replicas
         self._name = f"continuous-{uuid.uuid4().hex[:8]}"
         self.source, self.target = f"{self._name}.source", f"{self._name}.target"
+        self.source_partitions = PARTITIONS
 
     def create_topics(self) -> None:
         for topic in (self.source, self.target):
             create_topic(self.servers, topic, PARTITIONS, self._replicas)
+
+    def add_partition(self) -> None:
+        add_partition(self.servers, self.source, self.source_partitions)
+        self.source_partitions += 1
 
     def options(self, master: str) -> dict[str, Any]:
         # Small record batches: some are sent before the end of an epoch.
@@ -235,14 +298,14 @@ class CopyQuery:
 
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "soak"}, logger=quiet())
         try:
-            partitions = [TopicPartition(self.source, number) for number in range(PARTITIONS)]
+            partitions = [TopicPartition(self.source, number) for number in range(self.source_partitions)]
             return {each.partition: consumer.get_watermark_offsets(each, timeout=60)[1] for each in partitions}
         finally:
             consumer.close()
 
     def check(self, written: int, windows: list[ReplayWindow]) -> tuple[int, int]:
         """Compare both topics; return the numbers of duplicates and of aborted records."""
-        originals = read_log(self.servers, self.source, PARTITIONS)
+        originals = read_log(self.servers, self.source, self.source_partitions)
         if sorted(int(each.value) for each in originals) != list(range(written)):
             raise SoakError("the source does not have each written record once; this is not an error of the query")
         faults = open_transactions(self.servers, self.target, PARTITIONS)
@@ -259,6 +322,16 @@ def committed(folder: Path) -> Mapping[int, int]:
     """Return the next offset to read by partition, of the last committed epoch of a checkpoint."""
     offsets = ends_of(folder, last_batch(folder, "commits")) or {}
     return {partition: offset for (_, partition), offset in offsets.items()}
+
+
+def _check_ended(orphans: list[psutil.Process]) -> None:
+    left = wait_until_ended(orphans, _ORPHAN_TIMEOUT)
+    if left:
+        descriptions = [_describe(each) for each in left]
+        kill(left)
+        raise SoakError(
+            f"{_ORPHAN_TIMEOUT:.0f} s after the end of their driver, these processes still ran: {descriptions}"
+        )
 
 
 def _kill_alone(driver: Driver) -> list[psutil.Process]:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.soak.writer import Logged, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tests.soak.sink.plan import Delivery
 
@@ -71,11 +71,11 @@ def open_transactions(servers: str, topic: str, partitions: int) -> list[str]:
 
 
 def sink_faults(
-    copied: Sequence[Logged], originals: Iterable[Logged], delivery: Delivery, *, ordered: bool
+    copied: Sequence[Logged], originals: Sequence[Logged], delivery: Delivery, *, ordered: bool
 ) -> list[str]:
     """Compare a copy with the original records, and return the violations of the delivery guarantee.
 
-    ``ordered``: the first occurrences of the records of a key must be in order.
+    ``ordered``: the first occurrences of the records of a key must be in order, if one partition had them.
     """
     expected = {(each.key, each.value) for each in originals}
     counts = Counter((each.key, each.value) for each in copied)
@@ -83,22 +83,26 @@ def sink_faults(
     if delivery == "exactly-once":
         violations["more than once"] = sorted(each for each, count in counts.items() if count > 1)
     if ordered:
-        violations["out of order"] = _disordered(copied)
+        violations["out of order"] = _disordered(copied, {each.value: each.partition for each in originals})
     violations["of a key in two partitions"] = _scattered(copied)
     return [f"{len(found)} records {violation}: {found[:5]}" for violation, found in violations.items() if found]
 
 
-def _disordered(copied: Iterable[Logged]) -> list[tuple[bytes, bytes]]:
-    """Return the records whose first occurrence is after a later record of their key; values are numbers."""
-    newest: dict[bytes, int] = {}
+def _disordered(copied: Iterable[Logged], sources: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """Return the records whose first occurrence is after a later record of their key and source; values are numbers.
+
+    A key moves to another partition of the source when partitions are added.
+    """
+    newest: dict[tuple[bytes, int | None], int] = {}
     seen: set[tuple[bytes, bytes]] = set()
     late: list[tuple[bytes, bytes]] = []
     for each in copied:
         record, number = (each.key, each.value), int(each.value)
-        if record not in seen and number < newest.get(each.key, -1):
+        place = (each.key, sources.get(each.value))
+        if record not in seen and number < newest.get(place, -1):
             late.append(record)
         seen.add(record)
-        newest[each.key] = max(number, newest.get(each.key, -1))
+        newest[place] = max(number, newest.get(place, -1))
     return late
 
 
