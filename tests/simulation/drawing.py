@@ -43,6 +43,7 @@ THEMES: Final[Sequence[tuple[str, ...]]] = (
 
 _LASTING: Final = ("isolate_broker", "stick_image", "stick_follower", "stop_broker", "lose_tiered_storage")
 _FAULTS_WITHOUT_ERROR: Final = tuple(each for each in REQUEST_FAULTS if each != "error")
+_WEAK_FAULTS: Final = ("delay_response", "split_response", "throttle")  # after which operations seldom fail
 _FATAL_FAULTS: Final = ("lose_request", "lose_response", "stall_response")
 _OLD_CLUSTERS: Final[Sequence[Mapping[str, Any]]] = (
     {"topic_ids": False},
@@ -166,7 +167,7 @@ def draw_aimed_fault(rng: random.Random, apis: Sequence[str], *, long: bool) -> 
     occurrence = rng.choice((0, 0, 1, 2, rng.randrange(300 if long else 8)))
     fault = draw_fault(rng, REQUEST_FAULTS if api in RETRIABLE_ERRORS else _FAULTS_WITHOUT_ERROR)
     events = [Event(fault.kind, args={**fault.arguments, "api": api, "occurrence": occurrence, "repeats": 1})]
-    if rng.random() < 0.3:
+    if rng.random() < (0.5 if fault.kind in _WEAK_FAULTS else 0.3):
         again = draw_fault(rng, (fault.kind, *_FATAL_FAULTS))
         events.append(
             Event(

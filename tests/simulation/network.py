@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct(">i")
 _MIN_LATENCY = 0.0002  # seconds, one way
 _MAX_LATENCY = 0.003
+_OF_SENDER = ("crash_before_request", "pause_before_request")
 
 
 class Network:
@@ -322,19 +323,20 @@ class _Connection:
             handle()
         if fault is not None:
             world.trace("fault", number, fault.kind, api)
-            # The broker has an error only for some requests, and may not respond, so that the process does not crash.
-            if fault.kind not in ("error", "crash_after_request"):
+            # What happens to a request that never arrives has no effect, except on its process. The broker has an error
+            # only for some requests, and may not respond, so that the process does not crash.
+            if fault.kind in _OF_SENDER or not (self._stalled or fault.kind in ("error", "crash_after_request")):
                 world.record_fault(fault.kind, api, self.process)
         if fault is not None and fault.kind == "pause_before_request":
             network.on_pause(self.process)
             world.block("the end of a pause", fault.arguments["seconds"])
+        if fault is not None and fault.kind == "crash_before_request":
+            self.process.kill()
+            raise ProcessKilled
         if self._stalled:
             return
         arrival = self._last_arrival = max(self._last_arrival, world.now + network.latency())
         match None if fault is None else fault.kind:
-            case "crash_before_request":
-                self.process.kill()
-                raise ProcessKilled
             case "lose_request":
                 world.at(arrival, self.reset, "request lost")
             case "stall_request":

@@ -81,7 +81,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
     apis = (*READ_APIS[:3], *GROUP_APIS, "CreateTopics", "DescribeConfigs")
     events = draw_events(rng, {_TOPIC: partitions}, seconds=seconds, requests=requests, long=long, apis=apis)
     own_apis = [each for each in apis if each not in READ_APIS]
-    count, occurrences = (rng.randint(40, 80), 100) if long else (rng.choice((0, 0, 4, 8, 14)), 4)
+    own_apis += ["OffsetFetch", "OffsetCommit", "CreateTopics"]  # operations fail seldom after their faults
+    count, occurrences = (rng.randint(40, 80), 100) if long else (rng.choice((0, 4, 8, 14)), 4)
     events += tuple(draw_spread_faults(rng, own_apis, count=count, occurrences=occurrences))
     groups = [f"{_GROUP}-{number}" for number in range(threads)]
     events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=("move_group_coordinators",))

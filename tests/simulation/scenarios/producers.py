@@ -113,7 +113,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     count, occurrences = (rng.randint(40, 120), 60) if long else (rng.choice((0, 4, 8, 12)), 4)
     own_apis = [each for each in apis if each not in READ_APIS]
     # More at requests that fewer histories have.
-    own_apis += [each for each in apis if "Offset" in each] + [each for each in apis if each.startswith("Add")]
+    own_apis += 2 * [each for each in apis if "Offset" in each] + [each for each in apis if each.startswith("Add")]
     events += tuple(draw_spread_faults(rng, own_apis, count=count, occurrences=occurrences))
     events += tuple(_draw_open_outcome(rng, mode) for _ in range(rng.choice((0, 0, 1, 2)) * scale))
     if rng.random() < 0.25:
