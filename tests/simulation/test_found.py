@@ -19,6 +19,8 @@ _PLANS = Path(__file__).parent / "plans"
     [
         # The backoff before a reconnect left no time to connect, and each such connect prolonged it.
         "backoff-without-time-to-connect",
+        # One broker did not know the topic of a batch that ran again, so the tasks had no topic id.
+        "batch-that-runs-again-without-topic-id",
         # A driver listed the offset log, another one committed an epoch, and the commit log did not match.
         "continuous-commit-while-the-logs-are-read",
         # A driver listed the offset log and was suspended until another one had purged the epoch that it read then.

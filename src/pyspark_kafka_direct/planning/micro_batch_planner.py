@@ -253,7 +253,7 @@ class MicroBatchPlanner:
         is_start_recorded: bool,  # in the checkpoint; otherwise it was resolved again
     ) -> MicroBatchPlan:
         """Plan a batch whose end an earlier run decided."""
-        assigned = self._offset_reader.assigned(strict=False)
+        assigned = self._snapshots.fetch_assigned(start.keys() | end.keys())
         topic_ids = assigned.topic_ids
         if is_start_recorded:
             ended = start.keys() - end.keys()

@@ -244,6 +244,16 @@ class SnapshotReader:
             self._offset_reader.wait()
         raise contradicting_metadata_error(known)
 
+    def fetch_assigned(self, known: Collection[TopicPartition]) -> AssignedPartitions:
+        """Return the assigned partitions; those of ``known`` are missing only if that is confirmed."""
+        for _ in range(MAX_METADATA_RESPONSES):
+            assigned = self._offset_reader.assigned(strict=False)
+            missing = set(known) - assigned.partitions
+            if not missing or missing <= self._confirm_missing(missing, {}):
+                return assigned
+            self._offset_reader.wait()
+        raise contradicting_metadata_error(known)
+
     def _confirm_missing(
         self, suspects: Collection[TopicPartition], topic_ids: Mapping[TopicPartition, UUID]
     ) -> set[TopicPartition]:

@@ -132,6 +132,21 @@ def test_a_partition_missing_when_the_start_was_resolved_is_not_an_added_one() -
     assert reader.warnings == []
 
 
+def test_a_batch_that_runs_again_does_not_trust_one_broker_that_lacks_its_topic() -> None:
+    """Otherwise its tasks had no topic id, so that one of them might read a topic that was recreated meanwhile."""
+
+    class Lagging(FakeOffsetReader):
+        def assigned(self, *, strict: bool) -> AssignedPartitions:
+            assigned_now = super().assigned(strict=strict)
+            return assigned_now if self.waits else AssignedPartitions(frozenset())
+
+    reader = Lagging({T0: (0, 10)}, ids={"t": UUID(int=7)})
+    plan = planner(reader, Latest()).plan({T0: 3}, {T0: 8})
+    assert planned(plan) == [("t-0", 3, 8)]
+    assert plan.topic_ids == {"t": UUID(int=7)}
+    assert reader.warnings == []
+
+
 def test_a_missing_partition_with_an_explicit_offset_is_left_to_its_task() -> None:
     """As in Spark: the range starts at the user's offset, and the task reports that the partition does not exist."""
     restarted = planner(cluster(10), SpecificOffsets({T0: 3, T1: 2}))
