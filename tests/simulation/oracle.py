@@ -382,10 +382,16 @@ class Oracle:
             for started in truth.epochs
         )
 
-    def replaced_from(self, partition: TopicAndIndex, end: int, *, at: float, generation: int) -> int:
-        """Return where records begin that replaced those of a former leader in a log that reaches an end again."""
+    def replaced_from(self, partition: TopicAndIndex, end: int, *, since: float, at: float, generation: int) -> int:
+        """Return where records begin that replaced those of a former leader without a reader noticing.
+
+        The log reaches an end again, or the former leader still served its own log after ``since``.
+        """
         truth = self.truth(partition, generation)
-        lost = truth.truncations(at) if truth.high_watermark(at) >= end else ()
+        if truth.high_watermark(at) >= end:
+            lost = truth.truncations(at)
+        else:
+            lost = [each for each in truth.truncations(since) if truth.served_until(each.epoch) >= since]
         return min((each.first for each in lost), default=end)
 
     def markers(self, partition: TopicAndIndex, *, at: float, generation: int) -> set[int]:

@@ -398,6 +398,8 @@ class _Read:
         may_skip = (not request.fail_on_data_loss or request.from_earliest) and bool(
             oracle.loss_reasons(name, first, until, since=planned.at, generation=generation, with_log_starts=False)
         )
+        if counts.lost and self._may_seem_truncated(planned):
+            may_skip = True
         if counts.unproven_gaps and not request.fail_on_data_loss:
             resumed_at = rows[-1][0] + 1 if rows else first
             may_skip = may_skip or self._may_be_unproven(planned, resumed_at)
@@ -415,6 +417,11 @@ class _Read:
         if planned.topic_id is None and (_TOPIC, generation) in oracle.deleted_at:
             return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
+        may_mix_epochs = not request.fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped
+        if not self.environment.cluster.settings.leader_epochs:  # nothing tells the records of a later leader
+            may_mix_epochs = may_mix_epochs or bool(
+                oracle.loss_reasons(name, first, until, since=started, generation=generation, with_log_starts=False)
+            )
         violations = oracle.check_range(
             name,
             generation,
@@ -426,10 +433,10 @@ class _Read:
             now,
             is_prefix=stopped,
             may_lack_records=may_skip,
-            may_mix_epochs=not request.fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped,
+            may_mix_epochs=may_mix_epochs,
         )
         if losses and not stopped and not request.from_earliest:
-            end = min(until, oracle.replaced_from(name, until, at=now, generation=generation))
+            end = min(until, oracle.replaced_from(name, until, since=planned.at, at=now, generation=generation))
             present = oracle.records(name, first, end, isolation, at=planned.at, generation=generation)
             # A marker that replaced a record is no gap for a reader.
             not_lost = {offset for offset, _ in rows} | oracle.markers(name, at=now, generation=generation)
@@ -453,11 +460,19 @@ class _Read:
             is_justified = was_deleted
         else:
             first, until = offsets.from_offset, offsets.until_offset
-            is_justified = has_older_offsets or bool(
-                oracle.loss_reasons(self._partition, first, until, since=planned.at, generation=generation)
+            seems_truncated = "(beyond the end of the log)" in error.message and self._may_seem_truncated(planned)
+            is_justified = (
+                has_older_offsets
+                or seems_truncated
+                or bool(oracle.loss_reasons(self._partition, first, until, since=planned.at, generation=generation))
             )
         if not is_justified:
             raise ViolationError(f"nothing was lost, but the read says: {error!r}") from error
+
+    def _may_seem_truncated(self, planned: _Planned) -> bool:
+        """Return whether a deposed leader's log may seem truncated: without leader epochs nothing tells."""
+        oracle, now = self.environment.oracle, self.environment.world.now
+        return not self.environment.cluster.settings.leader_epochs and oracle.was_deposed(_TOPIC, planned.at, now)
 
     def _check_unproven_gap(self, planned: _Planned, error: DataLossError) -> None:
         """Check that a broker returned no records for a minute, and does not report where its local log begins."""
