@@ -316,6 +316,17 @@ class Oracle:
         found = self.truth(partition, generation).records(start, end, isolation, at)
         return [(entry.offset, entry.value) for entry in found]
 
+    def was_in_log(
+        self, partition: TopicAndIndex, generation: int, record: tuple[int, bytes | None], since: float, until: float
+    ) -> bool:
+        """Return whether a log had a record all the time: several unclean elections may remove it and bring it back."""
+        offset = record[0]
+        elections = (each.at for each in self.truth(partition, generation).epochs if since < each.at <= until)
+        return all(
+            record in self.records(partition, offset, offset + 1, READ_UNCOMMITTED, at=at, generation=generation)
+            for at in (since, *elections, until)
+        )
+
     def may_be_missing(
         self, partition: TopicAndIndex, offset: int, *, at: float = _TODAY, generation: int | None = None
     ) -> str | None:

@@ -307,10 +307,11 @@ class ResultChecker:
             return
         if any(partition[0] in report.text for report in epoch.reports if "data loss" in report.text.lower()):
             return
+        record = version.offset, version.value
         if any(
             each.partition == partition
             and each.until > version.offset
-            and not self._was_in_log_at(each.time, partition, generation, version)
+            and not self._oracle.was_in_log(partition, generation, record, each.time, each.time)
             for each in epoch.planned
         ):
             return  # the log was truncated, and it grew or an earlier log came back before anyone looked
@@ -324,11 +325,6 @@ class ResultChecker:
             f"{version.value!r}, appended at {version.appended_at:.3f}, readable at {version.readable_at:.3f}, "
             f"removed at {version.removed_at:.3f} {version.reason}"
         )
-
-    def _was_in_log_at(self, time: float, partition: TopicAndIndex, generation: int, version: Version) -> bool:
-        start = version.offset
-        found = self._oracle.records(partition, start, start + 1, READ_UNCOMMITTED, at=time, generation=generation)
-        return (start, version.value) in found
 
     def _version_of(self, read: TaskRead, offset: int, value: bytes) -> Version | None:
         truth = self._truth.partitions.get((read.offsets.topic, generation_of(value), read.offsets.partition))

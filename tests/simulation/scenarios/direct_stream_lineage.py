@@ -84,6 +84,8 @@ class Lineage:
             else:
                 for each in (*staged, time_ms):
                     lineage.known.setdefault(each, ())
+                for topic in lineage.generations.keys() - {topic for topic, _ in lineage.position}:
+                    del lineage.generations[topic]  # the next generation finds it, perhaps recreated
             self._staged[stream] = {}
 
     def _position(self, stream: int) -> dict[TopicAndIndex, int]:

@@ -462,12 +462,17 @@ class SinkChecker:
         known_at = version.readable_at
         if generation > 1:
             known_at += self._cluster.settings.metadata_lag + self._look_seconds
+        record = version.offset, version.value
         for batch, end in enumerate(() if seen else self._ends):
             # The log was truncated or the topic recreated, and grew again before anyone looked; perhaps while the
-            # planner waited for the ends of other partitions.
+            # planner waited for the ends of other partitions. Or an earlier log, with the record, came back later:
+            # Spark's offsets have no leader epochs.
             logged = self._checkpoint.offsets[batch]
             planned_at = logged.asked_at if self._truth.has_lost(topic, index, logged.time) else logged.time
-            if end.get(partition, 0) > version.offset and planned_at < known_at:
+            if end.get(partition, 0) > version.offset and (
+                planned_at < known_at
+                or not self._oracle.was_in_log(partition, generation, record, planned_at, logged.time)
+            ):
                 return
         raise ViolationError(
             f"offset {version.offset} of {topic}-{index} (topic {generation}) is missing: {version.value!r}, "
